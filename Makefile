@@ -1,0 +1,142 @@
+# The commands of this project; CI runs the same ones. `make demo` and `make test` need only make and
+# a Python 3.11 to 3.13: they build the environment themselves.
+#
+#   PYTHON=/path/to/python3.12 make test     another interpreter (default: the first suitable one)
+#   VENV=/somewhere/else make test           another place for the environment (default: .venv)
+#   make test PYTEST_ARGS="-k tagi"          more arguments for pytest
+
+PYTHON ?=
+VENV ?= .venv
+WORKERS ?= 2
+PYTEST_ARGS ?=
+
+TF_CPP_MIN_LOG_LEVEL ?= 2
+export TF_CPP_MIN_LOG_LEVEL
+export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
+
+VENV_PYTHON := $(VENV)/bin/python
+# Recipes name the stamp as `"$(VENV)/.installed"`; as a target it needs its spaces escaped.
+empty :=
+space := $(empty) $(empty)
+STAMP := $(subst $(space),\$(space),$(VENV))/.installed
+
+# Run, not looked up: a pyenv shim exists for versions that it then refuses to run.
+SUITABLE := -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' </dev/null >/dev/null 2>&1
+
+# Shell lines that set $$py to the interpreter, or stop with one clear error.
+define FIND_PYTHON
+py=; \
+if [ -n "$(PYTHON)" ]; then \
+  if "$(PYTHON)" $(SUITABLE); then py="$(PYTHON)"; \
+  else echo "error: PYTHON=$(PYTHON) is not a working Python 3.11, 3.12 or 3.13" >&2; exit 1; fi; \
+else \
+  for candidate in python3 python python3.13 python3.12 python3.11; do \
+    if "$$candidate" $(SUITABLE); then py=$$candidate; break; fi; \
+  done; \
+  if [ -z "$$py" ]; then \
+    echo "error: no Python 3.11, 3.12 or 3.13 found (tried python3, python, python3.13, python3.12, python3.11)." >&2; \
+    echo "       Install one, or name it: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; exit 1; \
+  fi; \
+fi
+endef
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast check format docs bench clean FORCE
+
+help: ## this list (also what `make` alone does)
+	@echo "make <target>; the first one builds the environment $(VENV)"
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | while IFS='|' read -r name text; do \
+	  printf '  %-11s %s\n' "$$name" "$$text"; done
+
+demo: $(STAMP) ## a small run of the methods, figures and numbers in build/demo
+	@echo "==> running the demo"
+	@"$(VENV_PYTHON)" -m tfp_fnspace demo --output-dir build/demo
+	@echo "==> demo finished: see build/demo"
+
+test: $(STAMP) ## all tests, the slow ones too
+	@echo "==> running all tests with $(WORKERS) workers (make test-fast leaves out the slow ones)"
+	@"$(VENV_PYTHON)" -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	@echo "==> all tests passed"
+
+test-fast: $(STAMP) ## the tests not marked slow
+	@echo "==> running the tests not marked slow with $(WORKERS) workers"
+	@"$(VENV_PYTHON)" -m pytest -n $(WORKERS) -m "not slow" $(PYTEST_ARGS)
+	@echo "==> the fast tests passed; the slow ones did not run"
+
+check: $(STAMP) ## ruff: lint and format, changes nothing
+	@echo "==> ruff check"
+	@"$(VENV_PYTHON)" -m ruff check .
+	@echo "==> ruff format --check"
+	@"$(VENV_PYTHON)" -m ruff format --check .
+	@echo "==> lint and format are clean"
+
+format: $(STAMP) ## ruff: format and fix in place
+	@echo "==> ruff check --fix, ruff format"
+	@"$(VENV_PYTHON)" -m ruff check --fix . && fixed=0 || fixed=$$?; \
+	"$(VENV_PYTHON)" -m ruff format . && exit $$fixed
+
+docs: ## every relative link in the Markdown files leads somewhere
+	@$(FIND_PYTHON); \
+	echo "==> checking the links of the Markdown files"; \
+	"$$py" docs/check_links.py
+	@echo "==> links are fine"
+
+bench: $(STAMP) ## speed of TAGI; results in benchmarks/results
+	@echo "==> running benchmarks/tagi_speed.py"
+	@"$(VENV_PYTHON)" benchmarks/tagi_speed.py
+	@echo "==> benchmark finished: results are in benchmarks/results"
+
+clean: ## remove build outputs and caches (the environment stays)
+	@rm -rf build dist *.egg-info .pytest_cache .ruff_cache htmlcov .coverage .coverage.*
+	@find tfp_fnspace tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@echo "==> removed build outputs and caches; the environment stays: rm -rf \"$(VENV)\" to remove it"
+
+# Installed anew when a dependency changed, or when the environment's interpreter is gone.
+$(STAMP): setup.py constraints.txt $(if $(shell "$(VENV_PYTHON)" $(SUITABLE) && echo works),,FORCE)
+	@if [ -e "$(VENV)" ] && ! "$(VENV_PYTHON)" $(SUITABLE); then \
+	  if [ -f "$(VENV)/pyvenv.cfg" ]; then \
+	    echo "==> $(VENV) has no working Python 3.11 to 3.13: removing it"; rm -rf "$(VENV)"; \
+	  else \
+	    echo "error: VENV=$(VENV) exists and is not a virtual environment" >&2; exit 1; \
+	  fi; \
+	fi; \
+	if [ ! -e "$(VENV)" ]; then \
+	  $(FIND_PYTHON); \
+	  version=$$("$$py" -c 'import platform; print(platform.python_version())'); \
+	  echo "==> creating $(VENV) with Python $$version ($$py)"; \
+	  if ! reason=$$("$$py" -m venv "$(VENV)" 2>&1); then \
+	    rm -rf "$(VENV)"; \
+	    if "$$py" -m virtualenv --version >/dev/null 2>&1; then \
+	      echo "==> python -m venv failed; using virtualenv"; \
+	      "$$py" -m virtualenv -q "$(VENV)" || exit 1; \
+	    elif command -v virtualenv >/dev/null 2>&1; then \
+	      echo "==> python -m venv failed; using virtualenv"; \
+	      virtualenv -q -p "$$py" "$(VENV)" || exit 1; \
+	    else \
+	      minor=$${version%.*}; \
+	      echo "error: '$$py -m venv' failed and there is no virtualenv." >&2; \
+	      echo "       Debian and Ubuntu: sudo apt install python$$minor-venv. Elsewhere: $$py -m pip install --user virtualenv" >&2; \
+	      echo "       What venv said: $$reason" >&2; exit 1; \
+	    fi; \
+	  fi; \
+	fi
+	@echo "==> installing tfp_fnspace[dev,demo] with the versions of constraints.txt"
+	@echo "    (the first time: TensorFlow and about 60 more packages, some 700 MB, a few minutes)"
+	@log="$(VENV)/install.log"; \
+	{ "$(VENV_PYTHON)" -m pip install --progress-bar off -e '.[dev,demo]' -c constraints.txt 2>&1; \
+	  echo "pip status $$?"; } </dev/null | tee "$$log" | while IFS= read -r line; do \
+	  case $$line in \
+	    *Downloading*"MB)"*) echo "    downloading $${line##*Downloading }" ;; \
+	    *"Using cached"*"MB)"*) echo "    cached $${line##*Using cached }" ;; \
+	    *"Installing collected packages"*) echo "    unpacking the packages (about a minute)" ;; \
+	  esac; \
+	done; \
+	if [ "$$(tail -n 1 "$$log")" != "pip status 0" ]; then \
+	  grep -v '^WARNING: Location' "$$log" | tail -n 15 >&2; \
+	  echo "error: pip install failed; all it said is in $$log. Is there a network? 'make' again continues." >&2; exit 1; \
+	fi
+	@touch "$(VENV)/.installed"
+	@echo "==> environment ready: $(VENV)"
+
+FORCE:

@@ -1,0 +1,84 @@
+"""Packaging of tfp_fnspace: name, dependency ranges and extras.
+
+Tool settings (ruff, pytest, coverage) are in pyproject.toml; the exact versions the tests are run
+with are in constraints.txt.
+"""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).resolve().parent
+
+
+def read_version() -> str:
+    """Reads `__version__` from the package without importing it (which would need TensorFlow)."""
+    text = (HERE / "tfp_fnspace" / "__init__.py").read_text(encoding="utf-8")
+    match = re.search(r"""^__version__\s*(?::\s*\w+\s*)?=\s*["']([^"']+)["']""", text, re.MULTILINE)
+    if match is None:
+        raise RuntimeError('tfp_fnspace/__init__.py must hold a line `__version__ = "x.y.z"`.')
+    return match.group(1)
+
+
+def read_long_description() -> str:
+    """Returns the README, or nothing where it is absent."""
+    readme = HERE / "README.md"
+    return readme.read_text(encoding="utf-8") if readme.exists() else ""
+
+
+DEMO = ["matplotlib>=3.8", "scikit-learn>=1.4"]
+SKLEARN = ["scikit-learn>=1.4"]
+DEV = [
+    "pytest>=8",
+    "pytest-xdist>=3.5",
+    "ruff",
+    "pre-commit>=3.5",
+    "scipy>=1.12",
+    "setuptools>=77",  # tests/test_packaging.py builds the wheel without a network
+    *DEMO,
+]
+DOCS = ["mkdocs-material>=9.5"]
+
+setup(
+    name="tfp_fnspace",
+    version=read_version(),
+    description=(
+        "Bayesian neural networks that reason about functions: five published methods as Keras 3 "
+        "layers and models on TensorFlow Probability"
+    ),
+    long_description=read_long_description(),
+    long_description_content_type="text/markdown",
+    author="The tfp_fnspace authors",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    packages=find_packages(include=["tfp_fnspace", "tfp_fnspace.*"]),
+    package_data={"tfp_fnspace": ["py.typed"]},
+    include_package_data=False,
+    zip_safe=False,
+    python_requires=">=3.11",
+    install_requires=[
+        "tensorflow>=2.18,<3",
+        "keras>=3.8,<4",
+        "tensorflow-probability[tf]>=0.25,<1",
+        "numpy>=1.26,<3",
+        # TFP 0.25 imports distutils, which Python 3.12 dropped and setuptools provides. TensorFlow
+        # brings setuptools up to 2.21, no longer from 2.22 on.
+        'setuptools>=65; python_version >= "3.12"',
+    ],
+    extras_require={"demo": DEMO, "sklearn": SKLEARN, "dev": DEV, "docs": DOCS},
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Operating System :: MacOS",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Scientific/Engineering :: Mathematics",
+        "Typing :: Typed",
+    ],
+)

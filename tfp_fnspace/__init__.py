@@ -1,0 +1,39 @@
+"""Bayesian neural networks that reason about functions, for Keras 3 and TensorFlow."""
+
+import os
+import sys
+
+__version__ = "0.1.0"
+
+_backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+if _backend != "tensorflow":
+    raise ImportError(
+        "tfp_fnspace runs on Keras's TensorFlow backend: unset KERAS_BACKEND or set it to "
+        f"'tensorflow' before Keras is imported. Received: KERAS_BACKEND={_backend!r}"
+    )
+
+import keras  # noqa: E402 (the check above must come first)
+
+if keras.backend.backend() != "tensorflow":
+    raise ImportError(
+        "tfp_fnspace runs on Keras's TensorFlow backend: set it in ~/.keras/keras.json. "
+        f"Received: backend={keras.backend.backend()!r}"
+    )
+
+from tfp_fnspace import datasets, likelihoods, metrics, plotting  # noqa: E402
+from tfp_fnspace.methods import tagi  # noqa: E402
+from tfp_fnspace.model import FunctionSpaceModel  # noqa: E402
+from tfp_fnspace.typing import GaussianMoments  # noqa: E402
+
+# `from tfp_fnspace.tagi import Dense` works: a short name for `tfp_fnspace.methods.tagi`.
+sys.modules[f"{__name__}.tagi"] = tagi
+
+__all__ = [
+    "FunctionSpaceModel",
+    "GaussianMoments",
+    "datasets",
+    "likelihoods",
+    "metrics",
+    "plotting",
+    "tagi",
+]

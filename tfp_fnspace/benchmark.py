@@ -1,0 +1,196 @@
+"""Benchmarks on data sets with fixed splits: resumable, a cell at a time."""
+
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import time
+
+import keras
+import numpy as np
+
+from tfp_fnspace import datasets, metrics, registry
+
+_PACKAGES = ("tfp_fnspace", "tensorflow", "keras", "tensorflow-probability", "numpy")
+
+
+def versions():
+    """Versions of Python and of the packages that a number depends on."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            from tfp_fnspace import __version__
+
+            found[package] = __version__
+    return found
+
+
+def machine():
+    """What the numbers were measured on."""
+    return {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()}
+
+
+def _processor():
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def parse_splits(text, num_splits):
+    """Split numbers from `"0-4"`, `"0,2,5-7"` or `"all"`.
+
+    Args:
+        text: The words.
+        num_splits: How many there are.
+
+    Returns:
+        Sorted list of integers.
+
+    Raises:
+        ValueError: If the words are off, or a split does not exist.
+    """
+    if text == "all":
+        return list(range(num_splits))
+    try:
+        parts = [[int(end) for end in part.split("-")] for part in text.split(",")]
+        chosen = sorted({k for part in parts for k in range(part[0], part[-1] + 1)})
+    except ValueError:
+        chosen = []
+    if not chosen or chosen[0] < 0 or chosen[-1] >= num_splits:
+        raise ValueError(
+            f"Splits must be 'all' or numbers and ranges from 0 to {num_splits - 1}, such as "
+            f"0-4 or 0,2. Received: splits={text!r}"
+        )
+    return chosen
+
+
+def read_records(path):
+    """The records of a results file, none if there is no file."""
+    path = pathlib.Path(path)
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def write_records(path, records):
+    """Writes a results file in one step, so that a killed run leaves a whole one."""
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(records, indent=1) + "\n")
+    os.replace(partial, path)
+
+
+def score(model, split):
+    """Scores of a fitted model on the test rows of a split, in the user's units."""
+    distribution = model.predict_distribution(split.x_test)
+    y = np.asarray(split.y_test, np.float32)
+    names = ("rmse", "mae", "nll", "crps")
+    scores = {name: float(getattr(metrics, name)(y, distribution)) for name in names}
+    scores["coverage_90"] = float(metrics.interval_coverage(y, distribution, 0.9))
+    scores["width_90"] = float(metrics.interval_width(y, distribution, 0.9))
+    return scores
+
+
+def run_uci(methods, names, splits, data_dir, out, seed=0, echo=print):
+    """Fits and scores every method on every split of every data set, in the order given.
+
+    Each cell is written to `out` when it is done; cells that are there with the same
+    configuration are kept, so that a killed run resumes.
+
+    Args:
+        methods: Names from `registry.METHODS`.
+        names: Names of data sets.
+        splits: See `parse_splits`.
+        data_dir: Folder of `<name>.npz`, or its parent.
+        out: Results file, JSON.
+        seed: Integer; split k uses `seed + k`.
+        echo: Function that prints a line.
+
+    Returns:
+        List of records.
+    """
+    cells, loaded = [], {}
+    for method_name in methods:
+        recipe = registry.method(method_name)
+        for name in names:
+            loaded[name] = loaded.get(name) or _load(name, data_dir)
+            for k in parse_splits(splits, loaded[name].num_splits):
+                cells.append((method_name, name, k, recipe.uci_config(name, seed + k)))
+    records = read_records(out)
+    todo = [cell for cell in cells if not any(_same(cell, record) for record in records)]
+    echo(f"{len(cells)} cells, {len(cells) - len(todo)} of them done before")
+    work = [len(loaded[name].x) for _, name, _, _ in todo]
+    begin = time.monotonic()
+    for i, (method_name, name, k, config) in enumerate(todo):
+        record = _run_cell(method_name, loaded[name], name, k, config)
+        records = [r for r in records if not _same_place((method_name, name, k), r)] + [record]
+        write_records(out, records)
+        left = (time.monotonic() - begin) * sum(work[i + 1 :]) / sum(work[: i + 1])
+        echo(
+            f"[{i + 1}/{len(todo)}] {method_name} {name} split {k}: rmse {record['rmse']:.4g}, "
+            f"nll {record['nll']:.4g}, {record['seconds']:.1f} s; about {left / 60:.1f} min left"
+        )
+    return records
+
+
+def _load(name, data_dir):
+    """A data set from the folder itself or from its `uci` folder."""
+    inside = f"uci/{name}"
+    nested = data_dir is not None and (pathlib.Path(data_dir) / f"{inside}.npz").exists()
+    return datasets.load(inside if nested else name, data_dir)
+
+
+def _same_place(place, record):
+    return place == (record["method"], record["dataset"], record["split"])
+
+
+def _same(cell, record):
+    return _same_place(cell[:3], record) and cell[3] == record["config"]
+
+
+def _run_cell(method_name, dataset, name, k, config):
+    keras.utils.clear_session()
+    split = dataset.split(k)
+    begin = time.monotonic()
+    model, chosen = registry.method(method_name).uci_fit(config, split.x_train, split.y_train)
+    seconds = time.monotonic() - begin
+    return {
+        "method": method_name,
+        "dataset": name,
+        "split": k,
+        **score(model, split),
+        "seconds": round(seconds, 3),
+        "config": config,
+        "chosen": chosen,
+        "versions": versions(),
+        "machine": machine(),
+    }
+
+
+def summary(records):
+    """Mean and standard error over splits, a text table."""
+    lines = [f"{'method':<8} {'dataset':<10} {'splits':>6} {'rmse':>16} {'nll':>16} {'seconds':>9}"]
+    places = dict.fromkeys((r["method"], r["dataset"]) for r in records)
+    for method_name, name in places:
+        rows = [r for r in records if (r["method"], r["dataset"]) == (method_name, name)]
+        cells = [f"{mean:9.4f}±{error:.4f}" for mean, error in map(_mean, _columns(rows))]
+        seconds = np.mean([r["seconds"] for r in rows])
+        lines.append(
+            f"{method_name:<8} {name:<10} {len(rows):>6} {cells[0]:>16} {cells[1]:>16} "
+            f"{seconds:>9.1f}"
+        )
+    return "\n".join(lines)
+
+
+def _columns(rows):
+    return [[r[key] for r in rows] for key in ("rmse", "nll")]
+
+
+def _mean(values):
+    """Mean and standard error."""
+    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
+    return float(np.mean(values)), float(error)

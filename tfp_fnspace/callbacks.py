@@ -1,0 +1,68 @@
+"""Callbacks with which `fit` keeps its promises about epochs."""
+
+import keras
+
+
+class EpochCounter(keras.callbacks.Callback):
+    """Counts finished epochs in the model's own weight, before any other callback saves it."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.on_epoch_start()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.epochs_seen.assign_add(1)
+
+
+class ResumeAtCounter(keras.callbacks.Callback):
+    """Lets a restored run go on where its weights are.
+
+    `keras.callbacks.BackupAndRestore` writes the weights and the number of the epoch in two
+    steps; a process killed between them would train one epoch twice. The count inside the
+    weights cannot disagree with the weights.
+
+    Args:
+        initial_epoch: Epoch at which an undisturbed `fit` starts.
+    """
+
+    def __init__(self, initial_epoch):
+        super().__init__()
+        self.initial_epoch = initial_epoch
+        self.epochs_before = None
+
+    def set_model(self, model):
+        super().set_model(model)
+        self.epochs_before = int(model.epochs_seen.numpy())
+
+    def on_train_begin(self, logs=None):
+        done = int(self.model.epochs_seen.numpy()) - self.epochs_before
+        if done > 0:
+            self.model._initial_epoch = self.initial_epoch + done
+
+
+#: Callbacks of Keras that look at batches only when told to.
+_BATCH_OPTIONS = {
+    keras.callbacks.BackupAndRestore: lambda c: c.save_freq != "epoch",
+    keras.callbacks.ModelCheckpoint: lambda c: c.save_freq != "epoch",
+    keras.callbacks.TensorBoard: lambda c: c.update_freq != "epoch" or c._should_trace,
+    keras.callbacks.TerminateOnNaN: lambda c: False,
+    keras.callbacks.ProgbarLogger: lambda c: False,
+}
+
+_BATCH_METHODS = (
+    "on_batch_begin",
+    "on_batch_end",
+    "on_train_batch_begin",
+    "on_train_batch_end",
+)
+
+
+def wants_batches(callback):
+    """Whether a callback does something at every batch."""
+    for cls, option in _BATCH_OPTIONS.items():
+        if type(callback) is cls:
+            return option(callback)
+    base = keras.callbacks.Callback
+    return any(
+        getattr(getattr(callback, method), "__func__", None) is not getattr(base, method)
+        for method in _BATCH_METHODS
+    )

@@ -1,0 +1,162 @@
+"""Data at the boundary: what comes in is checked once, with one clear error."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+def is_stream(x):
+    """Whether `x` yields batches (a dataset, a generator) rather than being arrays."""
+    streams = (tf.data.Dataset, keras.utils.PyDataset, tf.distribute.DistributedDataset)
+    return isinstance(x, streams) or hasattr(x, "__next__") or _is_torch_loader(x)
+
+
+def _is_torch_loader(x):
+    return any(cls.__name__ == "DataLoader" for cls in type(x).__mro__)
+
+
+def as_array(values, name):
+    """A numeric NumPy array; tensors, data frames and nested lists are welcome.
+
+    Args:
+        values: Anything `np.asarray` takes.
+        name: Name of the argument, for messages.
+
+    Raises:
+        TypeError: If the values are not real numbers.
+    """
+    if values is None:
+        raise TypeError(f"`{name}` must be an array of numbers. Received: {name}=None")
+    array = np.asarray(values)
+    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or np.iscomplexobj(array):
+        raise TypeError(
+            f"`{name}` must be an array of real numbers. Received: {name} of dtype {array.dtype}"
+        )
+    return array
+
+
+def check_inputs(x, input_tensors, name="x"):
+    """Checks model inputs and returns them as a list of arrays.
+
+    Args:
+        x: Array `[N, ...]` for a model with one input; a list, or a dict by input name, for
+            several.
+        input_tensors: The model's symbolic inputs.
+        name: Name of the argument, for messages.
+
+    Returns:
+        List of arrays with the same number of rows, in the dtypes of the inputs.
+
+    Raises:
+        TypeError: If the values are not real numbers.
+        ValueError: If the number of inputs, a shape or the number of rows is wrong, or a value
+            is NaN or infinite.
+    """
+    if isinstance(x, dict):
+        names = [tensor.name for tensor in input_tensors]
+        if set(x) != set(names):
+            raise ValueError(
+                f"`{name}` must have the keys of the model's inputs, {names}. "
+                f"Received: keys={sorted(x)}"
+            )
+        x = [x[key] for key in names]
+    items = list(x) if len(input_tensors) > 1 and isinstance(x, list | tuple) else [x]
+    if len(items) != len(input_tensors):
+        raise ValueError(
+            f"`{name}` must be a list of {len(input_tensors)} arrays, one for each input. "
+            f"Received: {len(items)}"
+        )
+    arrays = [
+        _check_input(item, tensor, name) for item, tensor in zip(items, input_tensors, strict=True)
+    ]
+    if len({len(array) for array in arrays}) > 1:
+        raise ValueError(
+            f"All inputs in `{name}` must have the same number of rows. "
+            f"Received: {[len(array) for array in arrays]}"
+        )
+    return arrays
+
+
+def _check_input(values, tensor, name):
+    array = as_array(values, name)
+    expected = tuple(tensor.shape)
+    if array.ndim == 1 and expected == (None, 1):
+        array = array[:, np.newaxis]
+    matches = array.ndim == len(expected) and all(
+        size in (None, actual) for size, actual in zip(expected[1:], array.shape[1:], strict=True)
+    )
+    if not matches:
+        raise ValueError(
+            f"`{name}` must have shape {('N', *expected[1:])}. "
+            f"Received: {name} of shape {array.shape}"
+        )
+    if len(array) == 0:
+        raise ValueError(
+            f"`{name}` must have at least one row. Received: {name} of shape {array.shape}"
+        )
+    with np.errstate(over="ignore"):  # A number too large for the dtype counts as infinite.
+        array = array.astype(tensor.dtype)
+    if not np.all(np.isfinite(array)):
+        bad = int(np.sum(~np.isfinite(array)))
+        raise ValueError(
+            f"`{name}` must be finite. Received: {name} with {bad} NaN or infinite values"
+        )
+    return array
+
+
+def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y"):
+    """Checks regression targets and returns them as an array `[N, D]`.
+
+    Args:
+        y: Array `[N, D]`, or `[N]` when D is 1.
+        num_rows: N, or `None` if any number of rows will do.
+        num_outputs: D.
+        missing_allowed: Whether NaN stands for a missing target.
+        dtype: Dtype of the result.
+        name: Name of the argument, for messages.
+
+    Raises:
+        TypeError: If the values are not real numbers.
+        ValueError: If the shape is wrong, or a value is infinite, or NaN where none may be.
+    """
+    array = as_array(y, name)
+    if array.ndim == 1 and num_outputs == 1:
+        array = array[:, np.newaxis]
+    rows = len(array) if num_rows is None and array.ndim else num_rows
+    if array.shape != (rows, num_outputs):
+        raise ValueError(
+            f"`{name}` must have shape ({rows}, {num_outputs}), a row for each row of the inputs "
+            f"and a column for each output. Received: {name} of shape {array.shape}"
+        )
+    with np.errstate(over="ignore"):  # A number too large for the dtype counts as infinite.
+        array = array.astype(dtype)
+    bad = np.isinf(array) if missing_allowed else ~np.isfinite(array)
+    if bad.any():
+        rule = "must not be infinite (NaN marks a missing target)" if missing_allowed else (
+            "must be finite"
+        )
+        raise ValueError(f"`{name}` {rule}. Received: {name} with {int(bad.sum())} such values")
+    return array
+
+
+def split_rows(arrays, fraction):
+    """The last `fraction` of the rows apart, as Keras's `validation_split` has it.
+
+    Args:
+        arrays: List of arrays of N rows.
+        fraction: Number in (0, 1).
+
+    Returns:
+        Two lists of arrays.
+
+    Raises:
+        ValueError: If either part would be empty.
+    """
+    num_rows = len(arrays[0])
+    first = int(num_rows * (1.0 - fraction))
+    if not 0.0 < fraction < 1.0 or not 0 < first < num_rows:
+        raise ValueError(
+            "`validation_split` must leave rows on both sides. Received: "
+            f"validation_split={fraction!r} with {num_rows} rows"
+        )
+    return [a[:first] for a in arrays], [a[first:] for a in arrays]

@@ -1,0 +1,5 @@
+"""Demo."""
+
+
+def run(output_dir):
+    return 0

@@ -1,0 +1,75 @@
+"""Stateless seeds and orders: the same numbers give the same draws, in any process."""
+
+import numpy as np
+import tensorflow as tf
+
+_INT32 = 2**31
+
+
+def base_seed(seed):
+    """The two int32 numbers that stand for an integer seed.
+
+    Args:
+        seed: Non-negative integer.
+
+    Returns:
+        NumPy int32 array `[2]`.
+
+    Raises:
+        ValueError: If `seed` is not a non-negative integer.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"`seed` must be a non-negative integer. Received: seed={seed!r}")
+    return np.random.SeedSequence(int(seed)).generate_state(2).astype(np.int32)
+
+
+def as_seed(seed):
+    """A stateless seed as an int32 tensor `[2]`.
+
+    Args:
+        seed: Integer, pair of integers, or integer tensor `[2]`.
+
+    Returns:
+        int32 tensor `[2]`.
+
+    Raises:
+        ValueError: If `seed` has another shape.
+    """
+    if isinstance(seed, int | np.integer):
+        seed = base_seed(seed)
+    if not tf.is_tensor(seed):
+        # Keras seeds are int64, TFP's and this library's are int32: wrap instead of overflowing.
+        values = np.asarray(seed)
+        if values.shape != (2,) or not np.issubdtype(values.dtype, np.integer):
+            raise ValueError(f"`seed` must be an integer or two integers. Received: seed={seed!r}")
+        seed = ((values.astype(np.int64) + _INT32) % (2 * _INT32) - _INT32).astype(np.int32)
+    return tf.cast(tf.convert_to_tensor(seed), tf.int32)
+
+
+def fold_in(seed, data):
+    """A new stateless seed from `seed` and an integer.
+
+    Args:
+        seed: int32 tensor `[2]`.
+        data: Integer or scalar integer tensor.
+
+    Returns:
+        int32 tensor `[2]`.
+    """
+    return tf.random.experimental.stateless_fold_in(seed, tf.cast(data, tf.int32))
+
+
+def permutation(seed, epoch, num_rows):
+    """The order in which epoch number `epoch` visits the rows.
+
+    Args:
+        seed: Two integers.
+        epoch: Non-negative integer.
+        num_rows: Number of rows.
+
+    Returns:
+        NumPy int32 array `[num_rows]`, a function of the arguments only.
+    """
+    entropy = [int(part) % (2 * _INT32) for part in seed] + [int(epoch)]
+    order = np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy)))
+    return order.permutation(num_rows).astype(np.int32)

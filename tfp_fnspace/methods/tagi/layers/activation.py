@@ -1,0 +1,96 @@
+"""Activation functions of Gaussian units."""
+
+import functools
+
+import keras
+
+from tfp_fnspace.methods.tagi import activations
+from tfp_fnspace.methods.tagi.layers.base import ElementwiseLayer
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
+class Activation(ElementwiseLayer):
+    r"""Activation function of Gaussian units.
+
+    `moments="linearized"` is the paper's rule, linearisation at the mean m:
+    `E[a] = f(m)`, `var[a] = f'(m)^2 S`, slope `f'(m)`.
+    `moments="exact"` has the exact moments of a piecewise-linear function of a Gaussian:
+    relu `max(z, 0)`, tanh `clip(z, -1, 1)`, sigmoid `(1 + clip(z, -1, 1))/2`, with slope
+    `cov(z, a)/var(z) = E[f'(z)]`.
+
+    Args:
+        activation: `"linear"`, `"relu"`, `"leaky_relu"` (negative slope 0.2, as in Keras),
+            `"tanh"`, `"sigmoid"`, `"softplus"`, or (linearised) an elementwise function written
+            in TensorFlow; a function must be registered with
+            `keras.saving.register_keras_serializable` if the model is to be loaded again.
+        moments: `"linearized"` or `"exact"`.
+        **kwargs: `name`, `dtype`.
+
+    Call arguments:
+        inputs: `(mean, variance)` pair of tensors `[N, ...]`, or one tensor.
+
+    Returns:
+        `GaussianMoments` of the same shape (a tensor for a tensor).
+
+    Raises:
+        ValueError: If the activation or `moments` is unknown, or has no exact moments.
+
+    References:
+        Goulet, Nguyen & Amiri (2021), equations 11 and 12.
+    """
+
+    def __init__(self, activation, moments="linearized", **kwargs):
+        super().__init__(**kwargs)
+        if moments not in ("linearized", "exact"):
+            raise ValueError(
+                f"`moments` must be 'linearized' or 'exact'. Received: moments={moments!r}"
+            )
+        known = activations.EXACT if moments == "exact" else activations.FUNCTIONS
+        if activation not in known and (moments == "exact" or not callable(activation)):
+            raise ValueError(
+                f"With moments={moments!r}, `activation` must be one of {sorted(known)}"
+                f"{'' if moments == 'exact' else ' or a function'}. "
+                f"Received: activation={activation!r}"
+            )
+        self.activation = activation
+        self.moments_rule = moments
+        if moments == "exact":
+            self._moments, self._function = activations.EXACT[activation]
+        else:
+            self._function = known.get(activation, activation)
+            self._moments = functools.partial(activations.linearized, self._function)
+
+    def function(self, z):
+        return self._function(z)
+
+    def moments(self, mean, variance):
+        return self._moments(mean, variance)
+
+    def get_config(self):
+        activation = self.activation
+        if callable(activation):
+            activation = keras.saving.serialize_keras_object(activation)
+        return {**super().get_config(), "activation": activation, "moments": self.moments_rule}
+
+    @classmethod
+    def from_config(cls, config):
+        activation = config.pop("activation")
+        if isinstance(activation, dict):
+            activation = keras.saving.deserialize_keras_object(activation)
+        return cls(activation, **config)
+
+
+def get_activation(identifier):
+    """The `Activation` layer (or other `ElementwiseLayer`) that an `activation=` names, or `None`.
+
+    Args:
+        identifier: `None`, a name, a function, an `ElementwiseLayer`, or its serialised config.
+
+    Raises:
+        ValueError: If `identifier` is none of these.
+    """
+    if isinstance(identifier, dict):
+        identifier = keras.saving.deserialize_keras_object(identifier)
+    if identifier is None or isinstance(identifier, ElementwiseLayer):
+        return identifier
+    return Activation(identifier)

@@ -1,0 +1,255 @@
+"""What every TAGI layer shares: moments in, moments out, and a sampled forward pass."""
+
+import keras
+import tensorflow as tf
+
+from tfp_fnspace.math.random import as_seed, fold_in
+from tfp_fnspace.methods.tagi import propagation
+from tfp_fnspace.typing import GaussianMoments
+
+
+def is_pair(inputs):
+    """Whether `inputs` are moments, that is a (mean, variance) pair, rather than one tensor."""
+    return isinstance(inputs, list | tuple) and len(inputs) == 2
+
+
+def mean_shape(shape):
+    """The shape of the mean, from one shape or from the shapes of a (mean, variance) pair."""
+    return tuple(shape[0] if is_pair(shape) and isinstance(shape[0], list | tuple) else shape)
+
+
+class TAGILayer(keras.layers.Layer):
+    """Base of all TAGI layers.
+
+    A layer takes exactly known values (one tensor) or Gaussian moments (a `(mean, variance)`
+    pair) and returns `GaussianMoments`; a layer without parameters returns a tensor for a tensor.
+    Computations run in the layer's *variable* dtype: under `mixed_float16` moments stay float32.
+
+    To write a layer, subclass `BilinearLayer` (a linear map with uncertain weights) or
+    `ElementwiseLayer` (an activation); both need one method.
+    """
+
+    def __init__(self, **kwargs):
+        # Keras would otherwise cast moments to half precision before `call`.
+        super().__init__(autocast=False, **kwargs)
+
+    @property
+    def parameters(self):
+        """The layer's uncertain parameters, a list of `GaussianMoments` of variables."""
+        return []
+
+    def redraw(self, seed):
+        """Draws new initial parameter means from the layer's prior, N(0, prior variance).
+
+        Args:
+            seed: Integer or int32 tensor `[2]`.
+        """
+        seed = as_seed(seed)
+        for i, (mean, variance) in enumerate(self.parameters):
+            prior = (tf.zeros_like(variance.value), variance.value)
+            mean.assign(propagation.draw(fold_in(seed, i), 1, prior)[0])
+
+    def sample(self, inputs, seed):
+        """Sampled forward pass: the layer as a deterministic function, once per draw.
+
+        Args:
+            inputs: Tensor `[S, N, ...]`, function samples (or a list of them for a layer that
+                merges several). S is the number of draws of the layer's parameters.
+            seed: Integer or int32 tensor `[2]`.
+
+        Returns:
+            Tensor `[S, N, ...]`.
+        """
+        tensors = [tf.convert_to_tensor(x) for x in tf.nest.flatten(inputs)]
+        num_samples = tensors[0].shape[0]
+        folded = [tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], axis=0)) for x in tensors]
+        folded = [tf.ensure_shape(y, [None, *x.shape[2:]]) for x, y in zip(tensors, folded)]
+        with propagation.sampling_scope(as_seed(seed), num_samples):
+            output = self(tf.nest.pack_sequence_as(inputs, folded))
+        output = output[0] if is_pair(output) else output
+        return tf.reshape(output, tf.concat([[num_samples, -1], tf.shape(output)[1:]], axis=0))
+
+    def compute_output_spec(self, inputs):
+        """Symbolic output: moments for moments, one tensor where nothing is uncertain."""
+        moments = bool(self.parameters) or any(is_pair(item) for item in self._items(inputs))
+        shape = self.compute_output_shape(self._shapes(inputs))
+        tensors = [keras.KerasTensor(shape, dtype=self.variable_dtype) for _ in range(2)]
+        return GaussianMoments(*tensors) if moments else tensors[0]
+
+    def _items(self, inputs):
+        """The inputs as a list of tensors or pairs (one, unless the layer merges several)."""
+        return [inputs]
+
+    def _shapes(self, inputs):
+        """The shapes of the means of the inputs, in the form `compute_output_shape` takes."""
+        return (inputs[0] if is_pair(inputs) else inputs).shape
+
+    def _unpack(self, inputs):
+        """Mean and variance (or `None`) of the inputs, in the dtype of the moments."""
+        mean, variance = inputs if is_pair(inputs) else (inputs, None)
+        mean = tf.cast(mean, self.variable_dtype)
+        if variance is None:
+            variance = propagation.active_input_variance()
+            if variance is None or propagation.sampling_active():
+                return mean, None
+            variance = tf.ensure_shape(tf.broadcast_to(variance, tf.shape(mean)), mean.shape)
+        return mean, tf.cast(variance, self.variable_dtype)
+
+
+class BilinearLayer(TAGILayer):
+    """Base of layers that are a linear map with uncertain weights.
+
+    A subclass implements `linear_map(inputs, kernel)`, linear in each argument, and
+    `create_parameters(input_shape)`, which calls `add_parameters`. Moments, innovations and
+    samples follow from these (`tfp_fnspace.methods.tagi.propagation`). Every product of an input
+    and a kernel element must enter an output at most once, with coefficient 1, as in every dense
+    or convolutional map.
+
+    Example:
+        A layer that multiplies each input by its own weight.
+
+        >>> class Scale(tfp_fnspace.tagi.BilinearLayer):
+        ...     def create_parameters(self, input_shape):
+        ...         self.add_parameters((input_shape[-1],), fan_in=1, fan_out=1)
+        ...
+        ...     def linear_map(self, inputs, kernel):
+        ...         return inputs * kernel
+
+    Args:
+        use_bias: Whether to add an uncertain bias.
+        prior: `"glorot"` (also `"xavier"`), variance `gain^2 2/(fan_in + fan_out)`; or `"he"`,
+            variance `gain^2 / fan_in`.
+        gain: Positive number.
+        bias_variance: Prior variance of the biases, positive.
+        **kwargs: `name`, `dtype`, `trainable`.
+
+    Raises:
+        ValueError: If `prior` is unknown or a scale is not positive.
+    """
+
+    def __init__(self, use_bias=True, prior="glorot", gain=1.0, bias_variance=0.01, **kwargs):
+        super().__init__(**kwargs)
+        if prior not in ("glorot", "xavier", "he"):
+            raise ValueError(
+                f"`prior` must be 'glorot' ('xavier') or 'he'. Received: prior={prior!r}"
+            )
+        for name, value in {"gain": gain, "bias_variance": bias_variance}.items():
+            if not value > 0.0:
+                raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
+        self.use_bias = bool(use_bias)
+        self.prior = prior
+        self.gain = float(gain)
+        self.bias_variance_prior = float(bias_variance)
+        self.kernel_mean = self.kernel_variance = self.bias_mean = self.bias_variance = None
+
+    def build(self, input_shape):
+        self.create_parameters(mean_shape(input_shape))
+
+    def create_parameters(self, input_shape):
+        """Calls `add_parameters`, given the shape of the input's mean."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `create_parameters`.")
+
+    def linear_map(self, inputs, kernel):
+        """The map `L(a, w)`; must be linear in `inputs` and in `kernel`, written in TensorFlow."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `linear_map`.")
+
+    def add_parameters(self, kernel_shape, fan_in, fan_out, bias_shape=None):
+        """Creates the kernel's and the bias's moments, means drawn from the prior.
+
+        Args:
+            kernel_shape: Shape of the kernel.
+            fan_in: Number of inputs that an output sums over.
+            fan_out: Number of outputs that an input reaches.
+            bias_shape: Shape of the bias; the kernel's last axis by default.
+        """
+        variance = 1.0 / fan_in if self.prior == "he" else 2.0 / (fan_in + fan_out)
+        kernel = self._add_moments("kernel", kernel_shape, self.gain**2 * variance)
+        self.kernel_mean, self.kernel_variance = kernel
+        if self.use_bias:
+            bias_shape = (kernel_shape[-1],) if bias_shape is None else bias_shape
+            bias = self._add_moments("bias", bias_shape, self.bias_variance_prior)
+            self.bias_mean, self.bias_variance = bias
+
+    def _add_moments(self, name, shape, variance):
+        normal = keras.initializers.RandomNormal(stddev=variance**0.5)
+        constant = keras.initializers.Constant(variance)
+        return GaussianMoments(
+            self.add_weight(name=f"{name}_mean", shape=shape, initializer=normal),
+            self.add_weight(name=f"{name}_variance", shape=shape, initializer=constant),
+        )
+
+    @property
+    def parameters(self):
+        kernel = GaussianMoments(self.kernel_mean, self.kernel_variance)
+        bias = GaussianMoments(self.bias_mean, self.bias_variance)
+        return [pair for pair in (kernel, bias) if pair.mean is not None]
+
+    def call(self, inputs):
+        mean, variance = self._unpack(inputs)
+        kernel, *bias = [tuple(map(tf.convert_to_tensor, pair)) for pair in self.parameters]
+        bias = bias[0] if bias else None
+        if propagation.sampling_active():
+            seed, num_samples = propagation.layer_sampling(self)
+            sample = propagation.sample_bilinear(
+                self.linear_map, mean, kernel, bias, seed, num_samples
+            )
+            return GaussianMoments(sample, tf.zeros_like(sample))
+        active = propagation.innovations_active()
+        propagate = propagation.bilinear if active else propagation.bilinear_moments
+        return GaussianMoments(*propagate(self.linear_map, mean, variance, kernel, bias))
+
+    def compute_output_shape(self, input_shape):
+        """Shape of the output's mean (and variance) for the shape of the input's mean."""
+        specs = [
+            tf.TensorSpec(shape, self.variable_dtype)
+            for shape in (mean_shape(input_shape), self.kernel_mean.shape)
+        ]
+        return tuple(tf.function(self.linear_map).get_concrete_function(*specs).output_shapes)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "use_bias": self.use_bias,
+            "prior": self.prior,
+            "gain": self.gain,
+            "bias_variance": self.bias_variance_prior,
+        }
+
+
+class ElementwiseLayer(TAGILayer):
+    """Base of activations.
+
+    A subclass implements `moments(mean, variance)`, which returns the mean, the variance and the
+    slope `cov(z, a)/var(z)` of the activation `a` of a Gaussian `z`, and `function(z)`, the
+    activation itself, for function samples and exactly known values.
+
+    Example:
+        The square, whose moments are exact.
+
+        >>> class Square(tfp_fnspace.tagi.ElementwiseLayer):
+        ...     def function(self, z):
+        ...         return z**2
+        ...
+        ...     def moments(self, mean, variance):
+        ...         return mean**2 + variance, 2 * variance**2 + 4 * variance * mean**2, 2 * mean
+    """
+
+    def function(self, z):
+        """The activation as a deterministic elementwise function."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `function`.")
+
+    def moments(self, mean, variance):
+        """Mean, variance and slope of the activation of N(mean, variance)."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `moments`.")
+
+    def call(self, inputs):
+        mean, variance = self._unpack(inputs)
+        if variance is None:
+            return self.function(mean)
+        if propagation.sampling_active():
+            sample = self.function(mean)
+            return GaussianMoments(sample, tf.zeros_like(sample))
+        return GaussianMoments(*propagation.activation(self.moments, mean, variance))
+
+    def compute_output_shape(self, input_shape):
+        return mean_shape(input_shape)

@@ -1,0 +1,94 @@
+"""Fully connected layer with Gaussian weights."""
+
+import keras
+import tensorflow as tf
+
+from tfp_fnspace.methods.tagi.layers.activation import get_activation
+from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, mean_shape
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
+class Dense(BilinearLayer):
+    r"""Fully connected layer whose weights and biases are independent Gaussians.
+
+    `z = a W + b` with `a ~ N(ma, Sa)`, `W ~ N(mw, Sw)`, `b ~ N(mb, Sb)`, all independent:
+
+        mz = ma mw + mb
+        Sz = (ma^2 + Sa) Sw + Sa mw^2 + Sb
+
+    (equations 3, 6 and 10 of the paper with diagonal covariances). Prior means are drawn from
+    N(0, prior variance), which breaks the symmetry between units.
+
+    Args:
+        units: Number of outputs, a positive integer.
+        activation: Name, function, or `Activation` layer that follows; see `Activation`.
+        use_bias: Whether to add a bias.
+        prior: `"glorot"` (also `"xavier"`, the paper's), variance `gain^2 2/(fan_in + fan_out)`;
+            or `"he"`, variance `gain^2 / fan_in`.
+        gain: Positive number.
+        bias_variance: Prior variance of the biases; the paper's is 0.01.
+        **kwargs: `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: `(mean, variance)` pair of tensors `[N, ..., D]`, or a tensor of exactly known
+            values.
+
+    Returns:
+        `GaussianMoments` of tensors `[N, ..., units]`.
+
+    Attributes:
+        kernel_mean, kernel_variance: Variables `[D, units]`.
+        bias_mean, bias_variance: Variables `[units]`, or `None`.
+
+    Raises:
+        ValueError: If `units` is not a positive integer; see also `Activation`.
+
+    Example:
+        >>> inputs = keras.Input((3,))
+        >>> mean, variance = tfp_fnspace.tagi.Dense(2, activation="relu")(inputs)
+
+    References:
+        Goulet, Nguyen & Amiri (2021), section 2.
+    """
+
+    def __init__(
+        self,
+        units,
+        activation=None,
+        use_bias=True,
+        prior="glorot",
+        gain=1.0,
+        bias_variance=0.01,
+        **kwargs,
+    ):
+        super().__init__(
+            use_bias=use_bias, prior=prior, gain=gain, bias_variance=bias_variance, **kwargs
+        )
+        if isinstance(units, bool) or int(units) != units or units < 1:
+            raise ValueError(f"`units` must be a positive integer. Received: units={units!r}")
+        self.units = int(units)
+        self.activation = get_activation(activation)
+
+    def create_parameters(self, input_shape):
+        features = input_shape[-1]
+        if features is None:
+            raise ValueError(
+                f"The last axis of the inputs of Dense must be known. Received: shape={input_shape}"
+            )
+        self.add_parameters((features, self.units), fan_in=features, fan_out=self.units)
+
+    def linear_map(self, inputs, kernel):
+        return tf.matmul(inputs, kernel)
+
+    def call(self, inputs):
+        outputs = super().call(inputs)
+        return outputs if self.activation is None else self.activation(outputs)
+
+    def compute_output_shape(self, input_shape):
+        return (*mean_shape(input_shape)[:-1], self.units)
+
+    def get_config(self):
+        activation = self.activation
+        if activation is not None:
+            activation = keras.saving.serialize_keras_object(activation)
+        return {**super().get_config(), "units": self.units, "activation": activation}

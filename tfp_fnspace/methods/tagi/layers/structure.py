@@ -1,0 +1,156 @@
+r"""Layers that move or add units: constant linear maps with coefficients 0 and 1.
+
+Such a map acts on variances as on means, so that the ordinary derivative of each is also the
+rule by which innovations travel back.
+"""
+
+import keras
+import tensorflow as tf
+
+from tfp_fnspace.methods.tagi import propagation
+from tfp_fnspace.methods.tagi.layers.base import TAGILayer, is_pair, mean_shape
+from tfp_fnspace.typing import GaussianMoments
+
+
+class _ReshapingLayer(TAGILayer):
+    """One input; a Keras layer does the work on means and variances alike."""
+
+    def call(self, inputs):
+        if not is_pair(inputs):
+            return self.keras_layer(inputs)
+        mean, variance = self._unpack(inputs)
+        return GaussianMoments(self.keras_layer(mean), self.keras_layer(variance))
+
+    def compute_output_shape(self, input_shape):
+        return self.keras_layer.compute_output_shape(mean_shape(input_shape))
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
+class Flatten(_ReshapingLayer):
+    """Flattens all axes but the first, of the mean and of the variance.
+
+    Args:
+        **kwargs: `name`, `dtype`.
+
+    Call arguments:
+        inputs: `(mean, variance)` pair of tensors `[N, ...]`, or one tensor.
+
+    Returns:
+        `GaussianMoments` of tensors `[N, D]` (a tensor for a tensor).
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.keras_layer = keras.layers.Flatten(dtype=self.variable_dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
+class Reshape(_ReshapingLayer):
+    """Reshapes the mean and the variance.
+
+    Args:
+        target_shape: Tuple of integers without the batch axis; one may be -1.
+        **kwargs: `name`, `dtype`.
+
+    Call arguments:
+        inputs: `(mean, variance)` pair of tensors `[N, ...]`, or one tensor.
+
+    Returns:
+        `GaussianMoments` of tensors `[N, *target_shape]` (a tensor for a tensor).
+    """
+
+    def __init__(self, target_shape, **kwargs):
+        super().__init__(**kwargs)
+        self.target_shape = tuple(target_shape)
+        self.keras_layer = keras.layers.Reshape(self.target_shape, dtype=self.variable_dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "target_shape": self.target_shape}
+
+
+class _MergingLayer(TAGILayer):
+    """Several inputs, each moments or an exactly known tensor."""
+
+    def _items(self, inputs):
+        if not isinstance(inputs, list | tuple) or len(inputs) < 2:
+            raise ValueError(
+                f"{type(self).__name__} merges a list of at least two inputs. "
+                f"Received: inputs={inputs!r}"
+            )
+        return list(inputs)
+
+    def _shapes(self, inputs):
+        return [(item[0] if is_pair(item) else item).shape for item in self._items(inputs)]
+
+    def _merge(self, tensors):
+        raise NotImplementedError
+
+    def call(self, inputs):
+        means, variances = zip(*map(self._unpack, self._items(inputs)), strict=True)
+        mean = self._merge(means)
+        if any(map(is_pair, inputs)) and propagation.sampling_active():
+            return GaussianMoments(mean, tf.zeros_like(mean))
+        if not any(map(is_pair, inputs)):
+            return mean
+        known = [tf.zeros_like(m) if v is None else v for m, v in zip(means, variances, strict=True)]
+        return GaussianMoments(mean, self._merge(known))
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
+class Add(_MergingLayer):
+    """Sum of Gaussian units, `m = sum m_i`, `S = sum S_i`.
+
+    The branches are taken as independent: the covariance of branches that share an ancestor (a
+    residual connection) is dropped, as everywhere in TAGI's diagonal approximation.
+
+    Args:
+        **kwargs: `name`, `dtype`.
+
+    Call arguments:
+        inputs: List of at least two `(mean, variance)` pairs or tensors, of one shape.
+
+    Returns:
+        `GaussianMoments` of that shape (a tensor if all inputs are tensors).
+    """
+
+    def _merge(self, tensors):
+        return tf.add_n(tensors)
+
+    def compute_output_shape(self, input_shape):
+        shapes = [mean_shape(shape) for shape in input_shape]
+        if any(shape[1:] != shapes[0][1:] for shape in shapes):
+            raise ValueError(f"Add needs inputs of one shape. Received: shapes={shapes}")
+        return shapes[0]
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
+class Concatenate(_MergingLayer):
+    """Joins Gaussian units along an axis.
+
+    Args:
+        axis: Axis to join along, an integer other than the batch axis 0.
+        **kwargs: `name`, `dtype`.
+
+    Call arguments:
+        inputs: List of at least two `(mean, variance)` pairs or tensors that agree in all other
+            axes.
+
+    Returns:
+        `GaussianMoments` (a tensor if all inputs are tensors).
+    """
+
+    def __init__(self, axis=-1, **kwargs):
+        super().__init__(**kwargs)
+        if axis == 0:
+            raise ValueError(f"`axis` must not be the batch axis. Received: axis={axis!r}")
+        self.axis = int(axis)
+        self.keras_layer = keras.layers.Concatenate(axis=self.axis, dtype=self.variable_dtype)
+
+    def _merge(self, tensors):
+        return self.keras_layer(list(tensors))
+
+    def compute_output_shape(self, input_shape):
+        return self.keras_layer.compute_output_shape([mean_shape(shape) for shape in input_shape])
+
+    def get_config(self):
+        return {**super().get_config(), "axis": self.axis}

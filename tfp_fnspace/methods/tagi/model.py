@@ -1,0 +1,452 @@
+"""TAGI as a Keras model."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace import data
+from tfp_fnspace.callbacks import wants_batches
+from tfp_fnspace.math.random import as_seed, fold_in, permutation
+from tfp_fnspace.methods.tagi import graph, noise, propagation, training
+from tfp_fnspace.model import FunctionSpaceModel
+from tfp_fnspace.typing import GaussianMoments
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
+class TAGIModel(FunctionSpaceModel, keras.Model):
+    r"""Bayesian neural network with closed-form Gaussian inference (TAGI).
+
+    Weights and units are independent Gaussians. A batch is learnt by one forward pass of
+    moments, the innovations of the outputs given the targets, and one backward pass of
+    innovations (equations 14 to 16 of the paper; the rule is in
+    `tfp_fnspace.methods.tagi.propagation`). There is no loss, no optimizer and no learning rate;
+    the posterior after a batch is the prior of the next. Hence the order of the rows matters, an
+    epoch more is the data counted once more (empirical Bayes, section 2.4: stop early on
+    `val_nll`), and `train_on_batch` after `fit` continues the posterior online.
+
+    Args:
+        inputs: `keras.Input`, or a list of them. An input that a layer takes as the second of a
+            `(mean, variance)` pair is the variance of the first, in the user's units squared.
+        outputs: `GaussianMoments` of shape `(N, D)` from a TAGI layer.
+        likelihood: Observation model, `tfp_fnspace.likelihoods.Gaussian`.
+        update: `"capped"` sums the innovations over a batch and limits each change to
+            `sqrt(variance) / cap` (cap 0.1 for one row, 2 up to 255 rows, 3 from 256).
+            `"exact"` is the paper's recursion, one row at a time without caps, in one compiled
+            loop: any split of the same rows into batches gives the same posterior.
+        noise: `None` keeps the likelihood's scale. `"cross_validate"` chooses it at the first
+            `fit` by 5-fold cross-validation with the same epochs and batches, searching from the
+            likelihood's scale. A `keras.optimizers.schedules.LearningRateSchedule` anneals it: it
+            is evaluated at the number of finished epochs.
+        input_stddev: Standard deviation of the noise on the inputs, in model units: a
+            non-negative number or one per feature; `None` for exactly known inputs.
+        standardize: Whether to standardise inputs and targets by the data of the first `fit`;
+            by default for inputs of rank 2.
+        seed: Non-negative integer: draws the initial means of all layers anew and fixes the
+            order of rows, so that the same seed gives the same run. `None` keeps the layers as
+            they are.
+        **kwargs: `name`.
+
+    Raises:
+        ValueError: If the graph has ordinary trainable layers, lets moments through an ordinary
+            layer, or does not end in moments; or an argument is unknown.
+
+    Example:
+        >>> inputs = keras.Input((13,))
+        >>> hidden = tfp_fnspace.tagi.Dense(50, activation="relu")(inputs)
+        >>> outputs = tfp_fnspace.tagi.Dense(1)(hidden)
+        >>> noise = tfp_fnspace.likelihoods.Gaussian(scale=0.3)
+        >>> model = tfp_fnspace.tagi.TAGIModel(inputs, outputs, likelihood=noise)
+
+    References:
+        Goulet, Nguyen & Amiri (2021), "Tractable Approximate Gaussian Inference for Bayesian
+        Neural Networks", JMLR 22(251).
+    """
+
+    missing_targets_allowed = True
+
+    def __init__(
+        self,
+        inputs,
+        outputs,
+        likelihood,
+        update="capped",
+        noise=None,
+        input_stddev=None,
+        standardize=None,
+        seed=None,
+        **kwargs,
+    ):
+        # Without `inputs`, Keras leaves the bases of this class and its parents alone.
+        super().__init__(autocast=False, **kwargs)
+        if update not in ("capped", "exact"):
+            raise ValueError(f"`update` must be 'capped' or 'exact'. Received: update={update!r}")
+        self.update = update
+        self.noise = self._checked_noise(noise)
+        self.noise_scores = []
+        network = keras.Model(
+            tf.nest.flatten(inputs), tf.nest.flatten(outputs), name="network"
+        )
+        graph.check_network(network)
+        self.network = network
+        self._roles = graph.input_roles(network)
+        self._setup(network.inputs, network.outputs[0].shape[-1], likelihood, standardize, seed)
+        self._set_input_stddev(input_stddev)
+        self.tagi_layers = graph.tagi_layers(network)
+        self._epoch_function = None
+        self._train_trackers = [keras.metrics.Mean(name) for name in ("train_nll", "train_mse")]
+        if seed is not None:
+            for i, layer in enumerate(self.tagi_layers):
+                layer.redraw(fold_in(as_seed(self.seed_state.numpy()), i))
+
+    @staticmethod
+    def _checked_noise(noise):
+        if isinstance(noise, dict):
+            noise = keras.optimizers.schedules.deserialize(noise)
+        schedule = keras.optimizers.schedules.LearningRateSchedule
+        if noise not in (None, "cross_validate") and not isinstance(noise, schedule):
+            raise ValueError(
+                "`noise` must be None, 'cross_validate' or a schedule of "
+                f"keras.optimizers.schedules. Received: noise={noise!r}"
+            )
+        return noise
+
+    def _set_input_stddev(self, input_stddev):
+        self.input_stddev = None
+        if input_stddev is None:
+            return
+        values = np.asarray(input_stddev, np.float64)
+        if values.ndim > 1 or not np.all(np.isfinite(values)) or np.any(values < 0.0):
+            raise ValueError(
+                "`input_stddev` must be a non-negative finite number, or one per feature. "
+                f"Received: input_stddev={input_stddev!r}"
+            )
+        if any(role is not None for role in self._roles):
+            raise ValueError(
+                "`input_stddev` and an input for the variances exclude each other. "
+                f"Received: input_stddev={input_stddev!r}"
+            )
+        for tensor in self.input_tensors:
+            if values.ndim and values.shape[0] != tensor.shape[-1]:
+                raise ValueError(
+                    f"`input_stddev` must have one value per feature, {tensor.shape[-1]}. "
+                    f"Received: {values.shape[0]} values"
+                )
+        self.input_stddev = values.tolist()
+
+    # Forward ----------------------------------------------------------------------------------
+
+    def call(self, inputs):
+        """Moments of the outputs in model units, for inputs in the user's units.
+
+        Args:
+            inputs: Tensor `[N, ...]`, or a list of tensors.
+
+        Returns:
+            `GaussianMoments` of tensors `[N, D]`.
+        """
+        return self.network_moments(self._scaled(inputs))
+
+    def network_moments(self, inputs):
+        """Moments of the outputs, inputs and outputs in model units.
+
+        Args:
+            inputs: List of tensors, see `call`.
+        """
+        with propagation.input_variance_scope(self._input_variance()):
+            return GaussianMoments(*self.network(inputs))
+
+    def _input_variance(self):
+        if self.input_stddev is None:
+            return None
+        return tf.square(tf.constant(self.input_stddev, self.variable_dtype))
+
+    def _scaled(self, inputs):
+        """Inputs in model units, a list."""
+        tensors = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+        scaled = []
+        for x, scaler, role in zip(tensors, self.input_scalers, self._roles, strict=True):
+            variance = role is not None
+            scaler = self.input_scalers[role] if variance else scaler
+            scaled.append(scaler.scale_variance(x) if variance else scaler(x))
+        return scaled
+
+    def _adapt_input_scaler(self, index, scaler, batches):
+        # Variances are scaled by the values they belong to.
+        if self._roles[index] is None:
+            super()._adapt_input_scaler(index, scaler, batches)
+
+    def _check_values(self, inputs):
+        for array, role in zip(inputs, self._roles, strict=True):
+            if role is not None and np.any(np.less(array, 0.0)):
+                raise ValueError(
+                    "An input of variances must not be negative. "
+                    f"Received: a smallest value of {np.min(array)}"
+                )
+
+    def function_moments(self, x):
+        mean, variance = self(x)
+        return GaussianMoments(
+            self.target_scaler.inverse(mean), variance * tf.square(self.target_unit)
+        )
+
+    def predictive(self, x):
+        return self.likelihood.predictive(self.function_moments(x), self.target_unit)
+
+    def draw_functions(self, x, num_samples, seed):
+        """Function samples: weights drawn from the posterior, then a deterministic forward pass.
+
+        The closed-form moments, not these draws, are TAGI's statement about f: linearisation and
+        dropped covariances make the spread of the draws differ from `epistemic_stddev`. A draw
+        is one function for a layer used twice and for every call with the same seed.
+
+        Args:
+            x: Tensor `[N, ...]`, or a list of tensors, in the user's units.
+            num_samples: S, a Python integer.
+            seed: int32 tensor `[2]`.
+
+        Returns:
+            Tensor `[S, N, D]` in the user's units.
+        """
+        inputs = self._drawn_inputs(self._scaled(x), num_samples, seed)
+        folded = [tf.reshape(a, tf.concat([[-1], tf.shape(a)[2:]], axis=0)) for a in inputs]
+        folded = [
+            tf.ensure_shape(b, [None, *a.shape[2:]]) for a, b in zip(inputs, folded, strict=True)
+        ]
+        with propagation.sampling_scope(seed, num_samples, self.tagi_layers):
+            sample, _ = self.network(folded)
+        sample = tf.reshape(sample, [num_samples, -1, self.num_outputs])
+        return self.target_scaler.inverse(sample)
+
+    def _drawn_inputs(self, inputs, num_samples, seed):
+        """S copies of each input, with its noise drawn where it is uncertain."""
+        copies = [tf.repeat(x[tf.newaxis], num_samples, axis=0) for x in inputs]
+        variances = {i: self._input_variance() for i in range(len(inputs))}
+        variances.update(
+            {role: inputs[i] for i, role in enumerate(self._roles) if role is not None}
+        )
+        for i, role in enumerate(self._roles):
+            if role is None and variances[i] is not None:
+                draw_seed = fold_in(fold_in(seed, -1), i)
+                noise = tf.random.stateless_normal(
+                    tf.shape(copies[i]), draw_seed, dtype=copies[i].dtype
+                )
+                copies[i] += tf.sqrt(variances[i]) * noise
+        return copies
+
+    def input_gradient(self, x, batch_size=None):
+        """Derivative of the predictive mean with respect to the inputs.
+
+        Args:
+            x: Array `[N, D_in]`, one input of rank 2.
+            batch_size: Rows evaluated at a time.
+
+        Returns:
+            NumPy array `[N, D, D_in]` in the user's units.
+
+        Raises:
+            ValueError: If the model has several inputs or one of another rank.
+        """
+        if len(self.input_tensors) != 1 or len(self.input_tensors[0].shape) != 2:
+            raise ValueError(
+                "`input_gradient` needs a model with one input of rank 2. "
+                f"Received: inputs={self.input_tensors}"
+            )
+        self._check_ready()
+        (array,) = data.check_inputs(x, self.input_tensors)
+        rows = batch_size or 1024
+        parts = [
+            self._jacobian(tf.constant(array[i : i + rows])) for i in range(0, len(array), rows)
+        ]
+        return np.concatenate(parts)
+
+    def _jacobian(self, x):
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(x)
+            mean = self.function_moments(x).mean
+        return tape.batch_jacobian(mean, x).numpy()
+
+    # Training ---------------------------------------------------------------------------------
+
+    def compile(self, metrics=(), jit_compile="auto", run_eagerly=False, **kwargs):
+        """Configures metrics and compilation; TAGI has no loss and no optimizer.
+
+        Args:
+            metrics: Further metrics for `evaluate` and validation.
+            jit_compile: Whether XLA compiles. `"auto"`: epochs of in-memory data always (an
+                epoch is one compiled loop), other steps as Keras decides. `False`: nothing.
+            run_eagerly: Whether to run without graphs.
+            **kwargs: Refused.
+
+        Raises:
+            ValueError: If a loss or an optimizer is given.
+        """
+        refused = {name: value for name, value in kwargs.items() if value is not None}
+        if refused:
+            raise ValueError(
+                "TAGI's update is closed form: it takes no loss, optimizer or other option. "
+                f"Received: {', '.join(f'{k}={v!r}' for k, v in refused.items())}"
+            )
+        self._epoch_function = None
+        super().compile(metrics=metrics, jit_compile=jit_compile, run_eagerly=run_eagerly)
+
+    @property
+    def trainable_layers(self):
+        """The layers that an update changes."""
+        return [layer for layer in self.tagi_layers if layer.trainable]
+
+    @property
+    def parameter_variables(self):
+        """The means and variances of all parameters that an update changes."""
+        layers = self.trainable_layers
+        return [part for layer in layers for pair in layer.parameters for part in pair]
+
+    def fold_seed(self):
+        """The seed of the folds of cross-validation, an integer."""
+        return int(np.abs(self.seed_state.numpy().astype(np.int64)).sum())
+
+    def epoch_order(self, num_rows, shuffle=True, epoch=None):
+        if epoch is None:
+            return super().epoch_order(num_rows, shuffle)
+        if not shuffle:
+            return np.arange(num_rows, dtype=np.int32)
+        return permutation(self.seed_state.numpy(), epoch, num_rows)
+
+    def on_epoch_start(self):
+        if isinstance(self.noise, keras.optimizers.schedules.LearningRateSchedule):
+            self.likelihood.set_scale(float(self.noise(self.epochs_seen.numpy())))
+
+    def train_step(self, data):
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        if sample_weight is not None:
+            self._refuse_weights(sample_weight=sample_weight)
+        inputs, targets = self._scaled(x), self.target_scaler(self._as_columns(y))
+        if self.update == "exact":
+            rows = tf.range(tf.shape(targets)[0])
+            index, counts = rows[:, tf.newaxis], tf.ones_like(rows)
+            sums = training.epoch(self, inputs, targets, index, counts, tf.shape(targets)[0])
+        else:
+            sums = training.observe(self, inputs, targets)
+        self.steps_seen.assign_add(1)
+        return self._logs(sums)
+
+    def _logs(self, sums):
+        """Running means of the epoch, from the sums of one batch."""
+        log_likelihood, squared_error, rows, entries = sums
+        likelihood, error = self._train_trackers
+        likelihood.update_state(tf.math.divide_no_nan(log_likelihood, rows), rows)
+        error.update_state(tf.math.divide_no_nan(squared_error, entries), entries)
+        return self._named_logs(likelihood.result(), error.result())
+
+    @staticmethod
+    def _named_logs(log_likelihood, squared_error):
+        return {
+            "loss": -log_likelihood,
+            "log_likelihood": log_likelihood,
+            "rmse": tf.sqrt(squared_error),
+        }
+
+    def _fit_arrays(self, inputs, targets, batch_size, shuffle, options):
+        first_fit = int(self.steps_seen.numpy()) == 0
+        if self.noise == "cross_validate" and first_fit:
+            epochs = options["epochs"] - options["initial_epoch"]
+            scale, self.noise_scores = noise.cross_validate(
+                self, inputs, targets, epochs, batch_size, shuffle
+            )
+            self.likelihood.set_scale(scale)
+        if not self._compiles_epochs(options["callbacks"]):
+            return super()._fit_arrays(inputs, targets, batch_size, shuffle, options)
+        learner = self.epoch_learner(inputs, targets, batch_size)
+
+        def train_epoch(_):
+            log_likelihood, squared_error, rows, entries = learner(
+                self.epoch_order(len(targets), shuffle)
+            )
+            self.steps_seen.assign_add(-(-len(targets) // batch_size))
+            return self._named_logs(
+                tf.math.divide_no_nan(log_likelihood, rows),
+                tf.math.divide_no_nan(squared_error, entries),
+            )
+
+        # Keras's loop, callbacks and validation, with one "batch" that is the whole epoch.
+        previous, self.train_function = self.train_function, train_epoch
+        try:
+            return keras.Model.fit(self, tf.data.Dataset.from_tensors(0), shuffle=False, **options)
+        finally:
+            self.train_function = previous
+
+    def fit(self, x=None, *args, **kwargs):
+        if self.noise == "cross_validate" and data.is_stream(x) and not self.steps_seen.numpy():
+            raise ValueError(
+                "noise='cross_validate' needs arrays, which can be split into folds. "
+                f"Received: x={x!r}"
+            )
+        return super().fit(x, *args, **kwargs)
+
+    fit.__doc__ = FunctionSpaceModel.fit.__doc__
+
+    def _compiles_epochs(self, callbacks):
+        """Whether nothing asks for anything between the batches of an epoch."""
+        one_device = self.distribute_strategy.num_replicas_in_sync == 1
+        return one_device and not self.run_eagerly and not any(map(wants_batches, callbacks))
+
+    def epoch_learner(self, inputs, targets, batch_size):
+        """A function that learns from rows of these arrays, `order -> sums`.
+
+        Args:
+            inputs: List of arrays `[N, ...]` in the user's units.
+            targets: Array `[N, D]` in the user's units; NaN is missing.
+            batch_size: Rows in a batch.
+
+        Returns:
+            Function of an int32 array of at most N row numbers; see `training.epoch` for what
+            it returns.
+        """
+        if self._epoch_function is None:
+            jit_compile = self._compile_arguments.get("jit_compile", "auto") is not False
+            self._epoch_function = tf.function(
+                lambda *arguments: training.epoch(self, *arguments), jit_compile=jit_compile
+            )
+        size = 1 if self.update == "exact" else batch_size
+        num_batches = -(-len(targets) // size)
+        x = self._scaled([tf.constant(a) for a in inputs])
+        y = self.target_scaler(tf.constant(targets))
+
+        def learn(order):
+            index, counts, needed = training.batch_index(order, size, num_batches)
+            arguments = (tf.constant(index), tf.constant(counts), tf.constant(needed))
+            return self._epoch_function(x, y, *arguments)
+
+        return learn
+
+    # Keras ------------------------------------------------------------------------------------
+
+    def summary(self, *args, **kwargs):
+        """Prints the layers of the network, as `keras.Model.summary`."""
+        return self.network.summary(*args, **kwargs)
+
+    def get_layer(self, name=None, index=None):
+        """A layer of the network by name or index, as `keras.Model.get_layer`."""
+        return self.network.get_layer(name=name, index=index)
+
+    def get_config(self):
+        noise_rule = self.noise
+        if isinstance(noise_rule, keras.optimizers.schedules.LearningRateSchedule):
+            noise_rule = keras.optimizers.schedules.serialize(noise_rule)
+        return {
+            "name": self.name,
+            "network": keras.saving.serialize_keras_object(self.network),
+            "likelihood": keras.saving.serialize_keras_object(self.likelihood),
+            "update": self.update,
+            "noise": noise_rule,
+            "input_stddev": self.input_stddev,
+            "standardize": self.standardize,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        load = keras.saving.deserialize_keras_object
+        network = load(config.pop("network"), custom_objects=custom_objects)
+        config["likelihood"] = load(config["likelihood"], custom_objects=custom_objects)
+        return cls(network.inputs, network.outputs, **config)

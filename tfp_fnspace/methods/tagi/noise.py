@@ -1,0 +1,123 @@
+"""Choosing the scale of homoscedastic noise by cross-validation (section 4.2 of the paper)."""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace.datasets import k_fold
+from tfp_fnspace.metrics import nll
+
+#: Ratio of neighbouring candidates, and where the search stops.
+_RATIO = 2.0**-0.5
+_SMALLEST, _LARGEST = 1e-3, 8.0
+
+#: Number of scores below the best after which a direction of the search ends.
+_PATIENCE = 2
+
+
+def search_scale(score, start):
+    """Maximises a smooth unimodal score over a positive scale.
+
+    Scores the grid `start 2^(-k/2)` downwards until two candidates in a row fall below the best,
+    upwards likewise if the start is the best, then takes the vertex of the parabola through the
+    best candidate and its neighbours in log scale.
+
+    Args:
+        score: Function of a scale; higher is better; NaN counts as minus infinity.
+        start: First candidate, positive.
+
+    Returns:
+        The scale, and a list of `(scale, score)` in the order of evaluation.
+
+    Raises:
+        ValueError: If no candidate has a finite score.
+    """
+    scores = {}
+
+    def walk(direction):
+        step, misses = direction, 0
+        while misses < _PATIENCE and _SMALLEST <= start * _RATIO**step <= _LARGEST:
+            evaluate(step)
+            misses = misses + 1 if scores[step] < max(scores.values()) else 0
+            step += direction
+
+    def evaluate(step):
+        value = float(score(start * _RATIO**step))
+        scores[step] = value if math.isfinite(value) else -math.inf
+
+    evaluate(0)
+    walk(+1)
+    if max(scores, key=scores.get) == 0:
+        walk(-1)
+    best = max(scores, key=scores.get)
+    if scores[best] == -math.inf:
+        raise ValueError(
+            "Cross-validation found no noise scale with a finite held-out log-likelihood. "
+            f"Received: start={start!r}"
+        )
+    table = [(start * _RATIO**step, value) for step, value in scores.items()]
+    return start * _RATIO ** (best + _vertex(scores, best)), table
+
+
+def _vertex(scores, best):
+    """Offset of the maximum of the parabola through the best step and its neighbours."""
+    below, above = scores.get(best - 1, -math.inf), scores.get(best + 1, -math.inf)
+    curvature = below - 2.0 * scores[best] + above
+    if not math.isfinite(curvature) or curvature == 0.0:
+        return 0.0
+    return 0.5 * (below - above) / curvature
+
+
+def cross_validate(model, inputs, targets, epochs, batch_size, shuffle, num_folds=5):
+    """The noise scale with the best held-out log-likelihood over k folds.
+
+    Every fold and candidate starts from the model's present parameters and learns for the same
+    number of epochs that `fit` will; the parameters are put back at the end.
+
+    Args:
+        model: `TAGIModel`.
+        inputs: List of arrays `[N, ...]` in the user's units.
+        targets: Array `[N, D]` in the user's units.
+        epochs: Epochs of each run.
+        batch_size: Rows in a batch.
+        shuffle: Whether each epoch permutes the rows.
+        num_folds: Number of folds; fewer if there are fewer rows.
+
+    Returns:
+        The scale in model units, and the table of `(scale, mean held-out log-likelihood)`.
+
+    Raises:
+        ValueError: If there are fewer than two rows.
+    """
+    if len(targets) < 2:
+        raise ValueError(
+            f"noise='cross_validate' needs at least 2 rows. Received: {len(targets)} rows"
+        )
+    learner = model.epoch_learner(inputs, targets, batch_size)
+    folds = k_fold(len(targets), min(num_folds, len(targets)), seed=model.fold_seed())
+    negative_log_likelihood = tf.function(
+        lambda x, y: nll(y, model.predictive(x)), reduce_retracing=True
+    )
+    initial = [variable.numpy() for variable in model.parameter_variables]
+
+    def score(scale):
+        model.likelihood.set_scale(scale)
+        total = 0.0
+        for train, held_out in folds:
+            for variable, value in zip(model.parameter_variables, initial, strict=True):
+                variable.assign(value)
+            for epoch in range(epochs):
+                order = model.epoch_order(len(train), shuffle, epoch)
+                learner(train[order].astype(np.int32))
+            x, y = [tf.constant(a[held_out]) for a in inputs], tf.constant(targets[held_out])
+            total -= len(held_out) * float(negative_log_likelihood(x, y))
+        return total / len(targets)
+
+    start = float(np.mean(model.likelihood.scale.numpy()))
+    try:
+        return search_scale(score, start)
+    finally:
+        for variable, value in zip(model.parameter_variables, initial, strict=True):
+            variable.assign(value)
+        model.likelihood.set_scale(start)

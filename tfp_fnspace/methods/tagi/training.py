@@ -1,0 +1,125 @@
+"""Updating the posterior from rows: one batch, or a whole epoch in one compiled loop."""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace.methods.tagi import propagation, update
+
+
+def observe(model, inputs, targets, valid=None):
+    """Updates the posterior from one batch.
+
+    Args:
+        model: `TAGIModel`.
+        inputs: List of tensors `[B, ...]` in model units.
+        targets: Tensor `[B, D]` in model units; NaN is missing.
+        valid: Boolean tensor `[B]`, false for rows that pad the batch; `None` for none.
+
+    Returns:
+        Four scalars: log-likelihood, squared error, rows and entries, see `epoch`.
+    """
+    parameters = [pair for layer in model.trainable_layers for pair in layer.parameters]
+    variables = [part.value for pair in parameters for part in pair]
+    with (
+        propagation.innovation_scope(),
+        tf.GradientTape(watch_accessed_variables=False) as tape,
+    ):
+        tape.watch(variables)
+        moments = model.network_moments(inputs)
+    observed = tf.math.is_finite(targets)
+    if valid is not None:
+        observed = tf.logical_and(observed, valid[:, tf.newaxis])
+    # A missing target is replaced before the arithmetic: 0 * NaN would be NaN.
+    targets = tf.where(observed, targets, moments.mean)
+    weight = tf.cast(observed, targets.dtype)
+    dm, ds = model.likelihood.innovation(moments, targets)
+    sums = tape.gradient(
+        list(moments),
+        variables,
+        output_gradients=[weight * dm, weight * ds],
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )
+    rows = tf.shape(targets)[0] if valid is None else tf.reduce_sum(tf.cast(valid, tf.int32))
+    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        replica = tf.distribute.get_replica_context()
+        sums = replica.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+        rows = replica.all_reduce(tf.distribute.ReduceOp.SUM, rows)
+    _assign(model.update, parameters, sums, rows)
+    return _score(model, moments, targets, weight)
+
+
+def _assign(rule, parameters, sums, rows):
+    cap = update.cap_factor(rows)
+    for i, (mean, variance) in enumerate(parameters):
+        arguments = (mean.value, variance.value, sums[2 * i], sums[2 * i + 1])
+        if rule == "exact":
+            new_mean, new_variance = update.exact(*arguments)
+        else:
+            new_mean, new_variance = update.capped(*arguments, cap)
+        mean.assign(new_mean)
+        variance.assign(new_variance)
+
+
+def _score(model, moments, targets, weight):
+    unit = model.target_unit
+    variance = moments.variance + model.likelihood.noise_variance()
+    squared = tf.square(targets - moments.mean)
+    log_density = -0.5 * (squared / variance + tf.math.log(2.0 * math.pi * variance))
+    log_density -= tf.math.log(unit)
+    return (
+        tf.reduce_sum(weight * log_density),
+        tf.reduce_sum(weight * squared * tf.square(unit)),
+        tf.reduce_sum(tf.reduce_max(weight, axis=1)),
+        tf.reduce_sum(weight),
+    )
+
+
+def epoch(model, inputs, targets, index, counts, num_batches):
+    """Updates the posterior from batch after batch, in one loop on the device.
+
+    Args:
+        model: `TAGIModel`.
+        inputs: List of tensors `[N, ...]` in model units.
+        targets: Tensor `[N, D]` in model units; NaN is missing.
+        index: int32 tensor `[T, B]`, the rows of each batch.
+        counts: int32 tensor `[T]`, how many entries of a row of `index` count.
+        num_batches: Scalar, how many rows of `index` count.
+
+    Returns:
+        Tuple of four scalars over the rows learnt from: the sum of the log predictive densities
+        before each update and of the squared errors of the predictive mean, both in the user's
+        units, the number of rows with an observed target, and the number of observed targets.
+    """
+    batch_size = index.shape[1]
+
+    def body(step, sums):
+        rows = index[step]
+        batch = [tf.gather(x, rows) for x in inputs]
+        valid = None if batch_size == 1 else tf.range(batch_size) < counts[step]
+        scores = observe(model, batch, tf.gather(targets, rows), valid)
+        return step + 1, [a + b for a, b in zip(sums, scores, strict=True)]
+
+    start = (tf.constant(0), [tf.zeros([], targets.dtype) for _ in range(4)])
+    _, sums = tf.while_loop(lambda step, _: step < num_batches, body, start)
+    return tuple(sums)
+
+
+def batch_index(order, batch_size, num_batches=None):
+    """The rows of each batch of an epoch.
+
+    Args:
+        order: NumPy int32 array, the rows in the order of the epoch.
+        batch_size: Rows in a batch; the last batch may be shorter.
+        num_batches: Number of rows of the result, at least `ceil(len(order) / batch_size)`.
+
+    Returns:
+        Index `[T, B]`, counts `[T]`, both int32, and the number of batches that count.
+    """
+    needed = -(-len(order) // batch_size)
+    total = needed if num_batches is None else num_batches
+    index = np.zeros(total * batch_size, np.int32)
+    index[: len(order)] = order
+    counts = np.clip(len(order) - batch_size * np.arange(total), 0, batch_size).astype(np.int32)
+    return index.reshape(total, batch_size), counts, needed

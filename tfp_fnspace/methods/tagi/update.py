@@ -1,0 +1,56 @@
+r"""From innovations to posterior parameters.
+
+Both rules take the sums over a batch of the products `g = VJP_w L(ma, .)[dm]` and
+`h = VJP_w L(ma^2, .)[dS]` and add `S g` to the mean and `S^2 h` to the variance.
+"""
+
+import tensorflow as tf
+
+#: Variance that replaces one that a capped update would make non-positive.
+VARIANCE_FLOOR = 1e-5
+
+
+def cap_factor(batch_size):
+    """How strongly a step is capped, by the number of rows in the batch.
+
+    Args:
+        batch_size: Scalar integer tensor or integer.
+
+    Returns:
+        Scalar float32 tensor: 0.1 for one row, 2 up to 255 rows, 3 from 256.
+    """
+    several = tf.where(batch_size < 256, 2.0, 3.0)
+    return tf.where(batch_size == 1, 0.1, several)
+
+
+def capped(mean, variance, mean_innovation, variance_innovation, cap):
+    """Posterior moments with each change limited to `sqrt(S) / cap`.
+
+    Args:
+        mean: Tensor, prior mean.
+        variance: Tensor of the same shape, prior variance.
+        mean_innovation: Sum of `g` over the batch.
+        variance_innovation: Sum of `h` over the batch.
+        cap: Scalar, see `cap_factor`.
+
+    Returns:
+        Posterior mean and variance.
+    """
+    limit = tf.sqrt(variance) / tf.cast(cap, variance.dtype)
+    step = tf.clip_by_value(variance * mean_innovation, -limit, limit)
+    change = tf.clip_by_value(tf.square(variance) * variance_innovation, -limit, limit)
+    posterior = variance + change
+    floor = tf.constant(VARIANCE_FLOOR, variance.dtype)
+    return mean + step, tf.where(posterior > 0.0, posterior, floor)
+
+
+def exact(mean, variance, mean_innovation, variance_innovation):
+    """Posterior moments after one observation (equation 16 of the paper, no cap).
+
+    Rounding, or a layer that one graph uses twice, may take the variance to zero or below; it
+    then keeps a millionth of what it was, so that later steps stay finite.
+
+    Args and returns: as `capped`, for one row.
+    """
+    posterior = variance + tf.square(variance) * variance_innovation
+    return mean + variance * mean_innovation, tf.maximum(posterior, 1e-6 * variance)

@@ -1,0 +1,198 @@
+"""Metrics as functions of all rows at once.
+
+Every function takes `y` of shape `[N, D]` (or `[N]` where D = 1) and a predictive distribution over
+it with batch `[N]` and event `[D]` (or batch `[N]` or `[N, D]` and a scalar event), and returns a
+scalar of the distribution's dtype. `NaN` in `y` means *not observed*: such an entry is ignored. If
+nothing at all is observed the mean is over nothing, and the result is `NaN`.
+
+All raise a `TypeError` if the second argument is not a distribution they can treat and a
+`ValueError` if the shapes do not match.
+"""
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_fnspace.metrics import scores
+
+tfd = tfp.distributions
+
+
+def rmse(y, distribution):
+    """Root mean squared error of the predictive mean, over the observed entries.
+
+    Example:
+    >>> distribution = tfd.Independent(tfd.Normal([[0.0], [0.0]], 1.0), 1)
+    >>> float(rmse([[3.0], [3.0]], distribution))
+    3.0
+
+    Args:
+      y: tensor `[N, D]` or `[N]`, `NaN` where missing.
+      distribution: `tfd.Distribution` with batch `[N]` and event `[D]`.
+
+    Returns:
+      Scalar tensor, in the units of `y`.
+    """
+    return scores.evaluate(scores.rmse(), y, distribution)
+
+
+def mae(y, distribution):
+    """Mean absolute error of the predictive *median*, over the observed entries.
+
+    The median, not the mean, minimises the expected absolute error; the two differ where the
+    predictive distribution is skewed.
+
+    Args:
+      y: tensor `[N, D]` or `[N]`, `NaN` where missing.
+      distribution: `tfd.Distribution` with batch `[N]` and event `[D]`.
+
+    Returns:
+      Scalar tensor, in the units of `y`.
+    """
+    return scores.evaluate(scores.mae(), y, distribution)
+
+
+def nll(y, distribution):
+    """Negative log predictive density, joint over the outputs, mean over the rows.
+
+        nll = -1/N sum_n log p(y_n1, ..., y_nD)
+
+    Missing entries are integrated out where that is a matter of leaving out factors: independent
+    outputs, and mixtures whose components have independent outputs. Otherwise a row with a missing
+    entry is left out whole. A row in which nothing is observed does not count.
+
+    Args:
+      y: tensor `[N, D]` or `[N]`, `NaN` where missing.
+      distribution: `tfd.Distribution` with batch `[N]` and event `[D]`.
+
+    Returns:
+      Scalar tensor, in nats.
+
+    Raises:
+      TypeError: also for `tfd.Empirical`, which has no density.
+    """
+    return scores.evaluate(scores.nll(), y, distribution)
+
+
+def crps(y, distribution):
+    """Continuous ranked probability score, mean over the observed entries.
+
+        CRPS(F, y) = int (F(x) - 1{y <= x})^2 dx = E|X - y| - E|X - X'| / 2
+
+    Closed forms for the marginals Gaussian, Gaussian mixture and `tfd.Empirical`. For any other
+    marginals twice the integral of the pinball loss over the levels by quadrature (32 nodes to
+    either side of `F(y)`; relative error about 1e-4 or less for tails no heavier than Student's t
+    with 3 degrees of freedom, and `y` must lie in the support).
+
+    Args:
+      y: tensor `[N, D]` or `[N]`, `NaN` where missing.
+      distribution: `tfd.Distribution` with batch `[N]` and event `[D]`.
+
+    Returns:
+      Scalar tensor, in the units of `y`.
+
+    References:
+      Gneiting and Raftery (2007), Strictly proper scoring rules, JASA 102. Grimit et al. (2006),
+      QJRMS 132 (mixtures). Laio and Tamea (2007), HESS 11 (pinball loss).
+    """
+    return scores.evaluate(scores.crps(), y, distribution)
+
+
+def crps_from_samples(y, samples):
+    """Continuous ranked probability score of the empirical distribution of samples.
+
+        CRPS = 1/S sum_i |x_i - y| - 1/(2 S^2) sum_ij |x_i - x_j|
+
+    in O(S log S) by sorting. This is the score of the S samples *as the forecast*; as an estimate
+    of the score of the law they come from it is too large by `E|X - X'| / (2 S)`.
+
+    Args:
+      y: tensor `[N, D]` or `[N]`, `NaN` where missing.
+      samples: tensor `[S, N, D]` or `[S, N]`.
+
+    Returns:
+      Scalar tensor, the mean over the observed entries, in the units of `y`.
+
+    Raises:
+      ValueError: if `samples` does not have 2 or 3 axes, or does not match `y`.
+    """
+    samples = tf.convert_to_tensor(samples)
+    rank = samples.shape.rank
+    if rank not in (2, 3):
+        raise ValueError(
+            f"samples must have shape [S, N, D] or [S, N]. Received: samples.shape={samples.shape}"
+        )
+    return crps(y, tfd.Empirical(tf.transpose(samples, [*range(1, rank), 0])))
+
+
+def interval_coverage(y, distribution, level=0.9):
+    """Fraction of the observed entries inside the central predictive interval.
+
+    The interval reaches from the quantile at `(1 - level) / 2` to that at `(1 + level) / 2`, both
+    included.
+
+    Args:
+      y: tensor `[N, D]` or `[N]`, `NaN` where missing.
+      distribution: `tfd.Distribution` with batch `[N]` and event `[D]`.
+      level: float in (0, 1); a calibrated prediction covers this fraction.
+
+    Returns:
+      Scalar tensor in [0, 1].
+
+    Raises:
+      ValueError: also if `level` is outside (0, 1).
+    """
+    return scores.evaluate(scores.interval_coverage(level), y, distribution)
+
+
+def interval_width(y, distribution, level=0.9):
+    """Mean width of the central predictive interval at the observed entries.
+
+    Args:
+      y: tensor `[N, D]` or `[N]`; only its shape and what is missing (`NaN`) matter.
+      distribution: `tfd.Distribution` with batch `[N]` and event `[D]`.
+      level: float in (0, 1).
+
+    Returns:
+      Scalar tensor, in the units of `y`.
+
+    Raises:
+      ValueError: also if `level` is outside (0, 1).
+    """
+    return scores.evaluate(scores.interval_width(level), y, distribution)
+
+
+def calibration_error(y, distribution, num_levels=19):
+    """Mean distance of the frequencies of the PIT from their nominal values.
+
+        1/L sum_k |#{n, d : F_nd(y_nd) <= q_k} / #{n, d} - q_k|,   q_k = k / (L + 1)
+
+    With few rows it is above 0 for a calibrated prediction too, by about `0.3 / sqrt(N D)`.
+
+    Args:
+      y: tensor `[N, D]` or `[N]`, `NaN` where missing.
+      distribution: `tfd.Distribution` with batch `[N]` and event `[D]`.
+      num_levels: positive integer, L.
+
+    Returns:
+      Scalar tensor in [0, 1/2].
+
+    Raises:
+      ValueError: also if `num_levels` is not a positive integer.
+    """
+    return scores.evaluate(scores.calibration_error(num_levels), y, distribution)
+
+
+def pit(y, distribution):
+    """Probability integral transform: the marginal distribution function at the observation.
+
+    Uniform on (0, 1) if the prediction is calibrated.
+
+    Args:
+      y: tensor `[N, D]` or `[N]`, `NaN` where missing.
+      distribution: `tfd.Distribution` with batch `[N]` and event `[D]`.
+
+    Returns:
+      Tensor `[N, D]` in [0, 1], `NaN` where `y` is missing; `[N]` if the distribution has batch
+      `[N]` and a scalar event.
+    """
+    return scores.pit(y, distribution)

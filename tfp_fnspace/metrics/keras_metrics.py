@@ -1,0 +1,169 @@
+"""Metrics as Keras metrics, which add up over batches.
+
+Each keeps a sum and the number of values in it, so the result over batches of any sizes is the
+function of the same name on all rows at once. Sums and counts have the metric's dtype: a float32
+count is exact up to 2^24 (16.7 million) entries; pass `dtype="float64"` beyond that.
+"""
+
+import keras
+import tensorflow as tf
+
+from tfp_fnspace.metrics import scores
+
+
+class _ScoreMetric(keras.metrics.Metric):
+    """Adds up a `Score`; a subclass says which and stores the options it was made with."""
+
+    def __init__(self, score, name, dtype):
+        super().__init__(name=name, dtype=dtype)
+        self._score = score
+        # Keras gives weights the global float type, whatever the dtype of the metric.
+        options = {"initializer": "zeros", "dtype": self.dtype}
+        self.total = self.add_weight(shape=score.shape, name="total", **options)
+        self.count = self.add_weight(shape=(), name="count", **options)
+
+    def update_state(self, y_true, distribution, sample_weight=None):
+        """Adds a batch.
+
+        Args:
+          y_true: tensor `[N, D]` or `[N]`, `NaN` where missing.
+          distribution: `tfd.Distribution` over it, batch `[N]` and event `[D]`.
+          sample_weight: must be None.
+
+        Raises:
+          TypeError: if `distribution` is not a distribution that the metric can treat.
+          ValueError: if the shapes do not match or `sample_weight` is given.
+        """
+        if sample_weight is not None:
+            raise ValueError(
+                "Metrics of predictive distributions do not support sample_weight. "
+                f"Received: sample_weight={sample_weight}"
+            )
+        total, count = self._score.sums(y_true, distribution)
+        self.total.assign_add(tf.cast(total, self.dtype))
+        self.count.assign_add(tf.cast(count, self.dtype))
+
+    def result(self):
+        """The metric over all batches so far, a scalar; `NaN` before the first."""
+        total, count = (tf.convert_to_tensor(v.value) for v in (self.total, self.count))
+        return self._score.finish(total / count)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class RMSE(_ScoreMetric):
+    """Root mean squared error of the predictive mean: `metrics.rmse` over batches.
+
+    Args:
+      name: string.
+      dtype: dtype of the sums, `keras.config.floatx()` if None.
+    """
+
+    def __init__(self, name="rmse", dtype=None):
+        super().__init__(scores.rmse(), name, dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class MAE(_ScoreMetric):
+    """Mean absolute error of the predictive median: `metrics.mae` over batches.
+
+    Args:
+      name: string.
+      dtype: dtype of the sums, `keras.config.floatx()` if None.
+    """
+
+    def __init__(self, name="mae", dtype=None):
+        super().__init__(scores.mae(), name, dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class NLL(_ScoreMetric):
+    """Negative log predictive density, joint over outputs: `metrics.nll` over batches.
+
+    Args:
+      name: string.
+      dtype: dtype of the sums, `keras.config.floatx()` if None.
+    """
+
+    def __init__(self, name="nll", dtype=None):
+        super().__init__(scores.nll(), name, dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class CRPS(_ScoreMetric):
+    """Continuous ranked probability score: `metrics.crps` over batches.
+
+    Args:
+      name: string.
+      dtype: dtype of the sums, `keras.config.floatx()` if None.
+    """
+
+    def __init__(self, name="crps", dtype=None):
+        super().__init__(scores.crps(), name, dtype)
+
+
+class _IntervalMetric(_ScoreMetric):
+    """Metric of the central predictive interval of probability `level`."""
+
+    def __init__(self, score, level, name, dtype):
+        super().__init__(score, name, dtype)
+        self.level = float(level)
+
+    def get_config(self):
+        return {"level": self.level, **super().get_config()}
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class IntervalCoverage(_IntervalMetric):
+    """Coverage of the central predictive interval: `metrics.interval_coverage` over batches.
+
+    Args:
+      level: float in (0, 1).
+      name: string, `coverage_90` for level 0.9 if None.
+      dtype: dtype of the sums, `keras.config.floatx()` if None.
+
+    Raises:
+      ValueError: if `level` is outside (0, 1).
+    """
+
+    def __init__(self, level=0.9, name=None, dtype=None):
+        name = name or f"coverage_{100 * level:g}"
+        super().__init__(scores.interval_coverage(level), level, name, dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class IntervalWidth(_IntervalMetric):
+    """Width of the central predictive interval: `metrics.interval_width` over batches.
+
+    Args:
+      level: float in (0, 1).
+      name: string, `width_90` for level 0.9 if None.
+      dtype: dtype of the sums, `keras.config.floatx()` if None.
+
+    Raises:
+      ValueError: if `level` is outside (0, 1).
+    """
+
+    def __init__(self, level=0.9, name=None, dtype=None):
+        name = name or f"width_{100 * level:g}"
+        super().__init__(scores.interval_width(level), level, name, dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class CalibrationError(_ScoreMetric):
+    """Distance of the PIT's frequencies from nominal: `metrics.calibration_error` over batches.
+
+    Args:
+      num_levels: positive integer.
+      name: string.
+      dtype: dtype of the sums, `keras.config.floatx()` if None.
+
+    Raises:
+      ValueError: if `num_levels` is not a positive integer.
+    """
+
+    def __init__(self, num_levels=19, name="calibration_error", dtype=None):
+        super().__init__(scores.calibration_error(num_levels), name, dtype)
+        self.num_levels = int(num_levels)
+
+    def get_config(self):
+        return {"num_levels": self.num_levels, **super().get_config()}

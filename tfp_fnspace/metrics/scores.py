@@ -1,0 +1,230 @@
+"""The mathematics of the metrics: a value per entry or row, its sum, and what is made of the mean.
+
+Both the functions and the Keras metrics are made of the `Score`s built here.
+"""
+
+import numbers
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_fnspace.distributions.quantile import (
+    check_distribution,
+    event_rank,
+    is_factorised,
+    is_mixture,
+    marginal_cdf,
+    marginals,
+    quantile,
+    quantile_of_marginals,
+)
+from tfp_fnspace.math.gaussian import normal_crps, normal_mixture_crps
+
+tfd = tfp.distributions
+
+_QUADRATURE_NODES = 32
+
+
+class Score(NamedTuple):
+    """A metric in parts, so that it can be added up over batches.
+
+    Attributes:
+      sums: function of `(y, distribution)` that returns the sum of the pointwise values, of shape
+        `shape`, and the number of values it is the sum of, a scalar.
+      finish: function from the mean of the pointwise values to the metric, a scalar.
+      shape: shape of the sum.
+    """
+
+    sums: Callable
+    finish: Callable = tf.identity
+    shape: tuple = ()
+
+
+def evaluate(score, y, distribution):
+    """The metric on all rows at once."""
+    total, count = score.sums(y, distribution)
+    return score.finish(total / count)
+
+
+def rmse():
+    """See `functions.rmse`."""
+    return _entry_score(lambda y, scalar: tf.square(y - scalar.mean()), finish=tf.sqrt)
+
+
+def mae():
+    """See `functions.mae`."""
+    return _entry_score(lambda y, scalar: tf.abs(y - quantile(scalar, 0.5)))
+
+
+def nll():
+    """See `functions.nll`."""
+    return Score(_nll_sums)
+
+
+def crps():
+    """See `functions.crps`."""
+    return _entry_score(_crps)
+
+
+def interval_coverage(level):
+    """See `functions.interval_coverage`."""
+    lower, upper = _interval(level)
+
+    def inside(y, scalar):
+        above = y >= quantile(scalar, lower)
+        return tf.cast(above & (y <= quantile(scalar, upper)), y.dtype)
+
+    return _entry_score(inside)
+
+
+def interval_width(level):
+    """See `functions.interval_width`."""
+    lower, upper = _interval(level)
+    return _entry_score(lambda y, scalar: quantile(scalar, upper) - quantile(scalar, lower))
+
+
+def calibration_error(num_levels):
+    """See `functions.calibration_error`."""
+    if not isinstance(num_levels, numbers.Integral) or num_levels < 1:
+        raise ValueError(
+            f"num_levels must be a positive integer. Received: num_levels={num_levels}"
+        )
+    levels = np.arange(1, num_levels + 1) / (num_levels + 1)
+
+    def at_most(y, scalar):
+        grid = tf.reshape(tf.constant(levels, y.dtype), [-1] + [1] * len(y.shape))  # [L, 1, 1]
+        return tf.cast(marginal_cdf(scalar, y) <= grid, y.dtype)  # [L, N, D]
+
+    def distance(frequencies):
+        return tf.reduce_mean(tf.abs(frequencies - tf.constant(levels, frequencies.dtype)))
+
+    return _entry_score(at_most, distance, shape=(num_levels,))
+
+
+def pit(y, distribution):
+    """See `functions.pit`: a value per entry and no mean, so no `Score`."""
+    y, observed, filled = _align(y, distribution)
+    return tf.where(observed, marginal_cdf(distribution, filled), y)
+
+
+def _entry_score(pointwise, finish=tf.identity, shape=()):
+    """Score from a function of `(y [N, D], marginals)` with values `shape + [N, D]`."""
+
+    def sums(y, distribution):
+        y, observed, filled = _align(y, distribution)
+        values = tf.where(observed, pointwise(filled, marginals(distribution)), 0.0)
+        entries = [*range(-len(y.shape), 0)]
+        return tf.reduce_sum(values, axis=entries), tf.reduce_sum(tf.cast(observed, y.dtype))
+
+    return Score(sums, finish, shape)
+
+
+def _align(y, distribution):
+    """`y` in dtype and shape of the distribution's output, where it is observed, and filled."""
+    check_distribution(distribution)
+    y = tf.convert_to_tensor(y, dtype_hint=distribution.dtype)
+    shape = distribution.batch_shape.concatenate(distribution.event_shape)
+    received = y.shape
+    if received.rank == 1 and shape.rank == 2:
+        y = y[:, tf.newaxis]
+    elif received.rank == 2 and shape.rank == 1 and received[1] == 1:
+        y = y[:, 0]
+    if not y.shape.is_compatible_with(shape):
+        raise ValueError(
+            "y must have an entry for every output of the distribution (batch shape followed by "
+            f"event shape). Received: y.shape={received}, distribution output shape={shape}"
+        )
+    y = tf.cast(y, distribution.dtype)
+    observed = ~tf.math.is_nan(y)
+    return y, observed, tf.where(observed, y, tf.zeros_like(y))
+
+
+def _interval(level):
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must lie strictly between 0 and 1. Received: level={level}")
+    return 0.5 * (1.0 - level), 0.5 * (1.0 + level)
+
+
+def _nll_sums(y, distribution):
+    y, observed, filled = _align(y, distribution)
+    if isinstance(distribution, tfd.Empirical):
+        raise TypeError(
+            "nll needs a distribution with a density; samples have none (use crps). "
+            f"Received: distribution={distribution}"
+        )
+    log_density, counts = _log_density(filled, observed, distribution)
+    total = tf.reduce_sum(tf.where(counts, log_density, tf.zeros_like(log_density)))
+    return -total, tf.reduce_sum(tf.cast(counts, y.dtype))
+
+
+def _log_density(y, observed, distribution):
+    """Log density of what is observed of each row, `[N]`, and whether the row counts, `[N]`."""
+    outputs = [*range(1, len(y.shape))]
+    some = tf.reduce_any(observed, axis=outputs)
+    if is_factorised(distribution):
+        log_densities = marginals(distribution).log_prob(y)
+        return tf.reduce_sum(tf.where(observed, log_densities, 0.0), axis=outputs), some
+    if is_mixture(distribution) and is_factorised(distribution.components_distribution):
+        return _mixture_log_density(y, observed, distribution), some
+    event = [*range(-event_rank(distribution), 0)]
+    return distribution.log_prob(y), tf.reduce_all(observed, axis=event)
+
+
+def _mixture_log_density(y, observed, mixture):
+    components = marginals(mixture).components_distribution
+    log_densities = components.log_prob(y[..., tf.newaxis])  # [N, D, K]
+    log_densities = tf.where(observed[..., tf.newaxis], log_densities, 0.0)
+    log_weights = tf.nn.log_softmax(mixture.mixture_distribution.logits_parameter())  # [N, K]
+    return tf.reduce_logsumexp(log_weights + tf.reduce_sum(log_densities, axis=-2), axis=-1)
+
+
+def _crps(y, scalar):
+    if isinstance(scalar, tfd.Normal):
+        return normal_crps(y, scalar.loc, scalar.scale)
+    if isinstance(scalar, tfd.Empirical):
+        return _empirical_crps(y, tf.convert_to_tensor(scalar.samples))
+    if is_mixture(scalar) and isinstance(scalar.components_distribution, tfd.Normal):
+        components = scalar.components_distribution
+        probs = scalar.mixture_distribution.probs_parameter()
+        return normal_mixture_crps(y, probs, components.loc, components.scale)
+    return _quadrature_crps(y, scalar)
+
+
+def _empirical_crps(y, samples):
+    """`E|X - y| - E|X - X'| / 2` of S equally likely values, `samples` of shape `[N, D, S]`.
+
+    With the values in order, `sum_ij |x_i - x_j| = 2 sum_i (2 i - S - 1) x_i`.
+    """
+    deviations = tf.sort(samples - y[..., tf.newaxis], axis=-1)
+    size = tf.cast(tf.shape(deviations)[-1], y.dtype)
+    ranks = tf.range(1.0, size + 0.5, dtype=y.dtype)
+    half_spread = tf.reduce_mean((2.0 * ranks - size - 1.0) / size * deviations, axis=-1)
+    return tf.reduce_mean(tf.abs(deviations), axis=-1) - half_spread
+
+
+def _quadrature_crps(y, scalar):
+    """Twice the integral of the pinball loss over the levels, split at its kink `F(y)`."""
+    dtype = y.dtype
+    eps = np.finfo(dtype.as_numpy_dtype).eps
+    split = tf.clip_by_value(marginal_cdf(scalar, y), eps, 1.0 - eps)
+    nodes, weights = (tf.constant(t, dtype) for t in _smooth_gauss_legendre(_QUADRATURE_NODES))
+    nodes, weights = (tf.reshape(t, [-1] + [1] * len(y.shape)) for t in (nodes, weights))
+
+    def deviations(levels):
+        return tf.abs(quantile_of_marginals(scalar, tf.clip_by_value(levels, eps, 1.0 - eps)) - y)
+
+    below = tf.square(split) * tf.reduce_sum(weights * nodes * deviations(split * nodes), axis=0)
+    above = tf.square(1.0 - split) * tf.reduce_sum(
+        weights * nodes * deviations(1.0 - (1.0 - split) * nodes), axis=0
+    )
+    return 2.0 * (below + above)
+
+
+def _smooth_gauss_legendre(size):
+    """Nodes and weights on (0, 1) after `t = u^2 (3 - 2 u)`, which tames tails at both ends."""
+    nodes, weights = np.polynomial.legendre.leggauss(size)
+    u, weights = 0.5 * (nodes + 1.0), 0.5 * weights
+    return u * u * (3.0 - 2.0 * u), weights * 6.0 * u * (1.0 - u)

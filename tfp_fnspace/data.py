@@ -132,8 +132,10 @@ def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y"):
         array = array.astype(dtype)
     bad = np.isinf(array) if missing_allowed else ~np.isfinite(array)
     if bad.any():
-        rule = "must not be infinite (NaN marks a missing target)" if missing_allowed else (
-            "must be finite"
+        rule = (
+            "must not be infinite (NaN marks a missing target)"
+            if missing_allowed
+            else ("must be finite")
         )
         raise ValueError(f"`{name}` {rule}. Received: {name} with {int(bad.sum())} such values")
     return array

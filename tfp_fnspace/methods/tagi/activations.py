@@ -80,9 +80,7 @@ def clipped_moments(mean, variance, low, high=None):
         beta = (high - mean) / stddev
         density_high, above = _standard_normal(-beta)
         centre = tf.clip_by_value(tf.zeros_like(mean), alpha, beta)
-        inside = tf.where(
-            mean > high, _standard_normal(beta)[1] - below, (1.0 - above) - below
-        )
+        inside = tf.where(mean > high, _standard_normal(beta)[1] - below, (1.0 - above) - below)
         edges = density_low - density_high
         # beta * density is 0 far out, where beta itself may be infinite.
         second_edges = alpha * density_low - beta * density_high

@@ -1,5 +1,7 @@
 """TAGI as a Keras model."""
 
+import functools
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -7,7 +9,7 @@ import tensorflow as tf
 from tfp_fnspace import data
 from tfp_fnspace.callbacks import wants_batches
 from tfp_fnspace.math.random import as_seed, fold_in, permutation
-from tfp_fnspace.methods.tagi import graph, noise, propagation, training
+from tfp_fnspace.methods.tagi import graph, noise, propagation, sampling, training
 from tfp_fnspace.model import FunctionSpaceModel
 from tfp_fnspace.typing import GaussianMoments
 
@@ -83,12 +85,10 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         self.update = update
         self.noise = self._checked_noise(noise)
         self.noise_scores = []
-        network = keras.Model(
-            tf.nest.flatten(inputs), tf.nest.flatten(outputs), name="network"
-        )
+        network = keras.Model(tf.nest.flatten(inputs), tf.nest.flatten(outputs), name="network")
         graph.check_network(network)
         self.network = network
-        self._roles = graph.input_roles(network)
+        self.input_roles = graph.input_roles(network)
         self._setup(network.inputs, network.outputs[0].shape[-1], likelihood, standardize, seed)
         self._set_input_stddev(input_stddev)
         self.tagi_layers = graph.tagi_layers(network)
@@ -120,7 +120,7 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
                 "`input_stddev` must be a non-negative finite number, or one per feature. "
                 f"Received: input_stddev={input_stddev!r}"
             )
-        if any(role is not None for role in self._roles):
+        if any(role is not None for role in self.input_roles):
             raise ValueError(
                 "`input_stddev` and an input for the variances exclude each other. "
                 f"Received: input_stddev={input_stddev!r}"
@@ -144,7 +144,7 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         Returns:
             `GaussianMoments` of tensors `[N, D]`.
         """
-        return self.network_moments(self._scaled(inputs))
+        return self.network_moments(self.scaled(inputs))
 
     def network_moments(self, inputs):
         """Moments of the outputs, inputs and outputs in model units.
@@ -152,19 +152,20 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         Args:
             inputs: List of tensors, see `call`.
         """
-        with propagation.input_variance_scope(self._input_variance()):
+        with propagation.input_variance_scope(self.input_variance()):
             return GaussianMoments(*self.network(inputs))
 
-    def _input_variance(self):
+    def input_variance(self):
+        """The variance that `input_stddev` gives to plain inputs, or `None`."""
         if self.input_stddev is None:
             return None
         return tf.square(tf.constant(self.input_stddev, self.variable_dtype))
 
-    def _scaled(self, inputs):
+    def scaled(self, inputs):
         """Inputs in model units, a list."""
         tensors = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
         scaled = []
-        for x, scaler, role in zip(tensors, self.input_scalers, self._roles, strict=True):
+        for x, scaler, role in zip(tensors, self.input_scalers, self.input_roles, strict=True):
             variance = role is not None
             scaler = self.input_scalers[role] if variance else scaler
             scaled.append(scaler.scale_variance(x) if variance else scaler(x))
@@ -172,11 +173,11 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
 
     def _adapt_input_scaler(self, index, scaler, batches):
         # Variances are scaled by the values they belong to.
-        if self._roles[index] is None:
+        if self.input_roles[index] is None:
             super()._adapt_input_scaler(index, scaler, batches)
 
     def _check_values(self, inputs):
-        for array, role in zip(inputs, self._roles, strict=True):
+        for array, role in zip(inputs, self.input_roles, strict=True):
             if role is not None and np.any(np.less(array, 0.0)):
                 raise ValueError(
                     "An input of variances must not be negative. "
@@ -193,51 +194,13 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         return self.likelihood.predictive(self.function_moments(x), self.target_unit)
 
     def draw_functions(self, x, num_samples, seed):
-        """Function samples: weights drawn from the posterior, then a deterministic forward pass.
+        return sampling.draw_functions(self, x, num_samples, seed)
 
-        The closed-form moments, not these draws, are TAGI's statement about f: linearisation and
-        dropped covariances make the spread of the draws differ from `epistemic_stddev`. A draw
-        is one function for a layer used twice and for every call with the same seed.
-
-        Args:
-            x: Tensor `[N, ...]`, or a list of tensors, in the user's units.
-            num_samples: S, a Python integer.
-            seed: int32 tensor `[2]`.
-
-        Returns:
-            Tensor `[S, N, D]` in the user's units.
-        """
-        inputs = self._drawn_inputs(self._scaled(x), num_samples, seed)
-        folded = [tf.reshape(a, tf.concat([[-1], tf.shape(a)[2:]], axis=0)) for a in inputs]
-        folded = [
-            tf.ensure_shape(b, [None, *a.shape[2:]]) for a, b in zip(inputs, folded, strict=True)
-        ]
-        with propagation.sampling_scope(seed, num_samples, self.tagi_layers):
-            sample, _ = self.network(folded)
-        sample = tf.reshape(sample, [num_samples, -1, self.num_outputs])
-        return self.target_scaler.inverse(sample)
-
-    def _drawn_inputs(self, inputs, num_samples, seed):
-        """S copies of each input, with its noise drawn where it is uncertain."""
-        copies = [tf.repeat(x[tf.newaxis], num_samples, axis=0) for x in inputs]
-        variances = {i: self._input_variance() for i in range(len(inputs))}
-        variances.update(
-            {role: inputs[i] for i, role in enumerate(self._roles) if role is not None}
-        )
-        for i, role in enumerate(self._roles):
-            if role is None and variances[i] is not None:
-                draw_seed = fold_in(fold_in(seed, -1), i)
-                noise = tf.random.stateless_normal(
-                    tf.shape(copies[i]), draw_seed, dtype=copies[i].dtype
-                )
-                copies[i] += tf.sqrt(variances[i]) * noise
-        return copies
-
-    def input_gradient(self, x, batch_size=None):
+    def input_gradient(self, x, batch_size=1024):
         """Derivative of the predictive mean with respect to the inputs.
 
         Args:
-            x: Array `[N, D_in]`, one input of rank 2.
+            x: Array `[N, D_in]`; the model has one input of rank 2.
             batch_size: Rows evaluated at a time.
 
         Returns:
@@ -253,17 +216,14 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
             )
         self._check_ready()
         (array,) = data.check_inputs(x, self.input_tensors)
-        rows = batch_size or 1024
-        parts = [
-            self._jacobian(tf.constant(array[i : i + rows])) for i in range(0, len(array), rows)
-        ]
-        return np.concatenate(parts)
+        parts = (array[i : i + batch_size] for i in range(0, len(array), batch_size))
+        return np.concatenate([self._jacobian(tf.constant(part)).numpy() for part in parts])
 
     def _jacobian(self, x):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(x)
             mean = self.function_moments(x).mean
-        return tape.batch_jacobian(mean, x).numpy()
+        return tape.batch_jacobian(mean, x)
 
     # Training ---------------------------------------------------------------------------------
 
@@ -319,7 +279,7 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         if sample_weight is not None:
             self._refuse_weights(sample_weight=sample_weight)
-        inputs, targets = self._scaled(x), self.target_scaler(self._as_columns(y))
+        inputs, targets = self.scaled(x), self.target_scaler(self._as_columns(y))
         if self.update == "exact":
             rows = tf.range(tf.shape(targets)[0])
             index, counts = rows[:, tf.newaxis], tf.ones_like(rows)
@@ -390,33 +350,13 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         return one_device and not self.run_eagerly and not any(map(wants_batches, callbacks))
 
     def epoch_learner(self, inputs, targets, batch_size):
-        """A function that learns from rows of these arrays, `order -> sums`.
-
-        Args:
-            inputs: List of arrays `[N, ...]` in the user's units.
-            targets: Array `[N, D]` in the user's units; NaN is missing.
-            batch_size: Rows in a batch.
-
-        Returns:
-            Function of an int32 array of at most N row numbers; see `training.epoch` for what
-            it returns.
-        """
+        """A function that learns from rows of these arrays; see `training.EpochLearner`."""
         if self._epoch_function is None:
             jit_compile = self._compile_arguments.get("jit_compile", "auto") is not False
             self._epoch_function = tf.function(
-                lambda *arguments: training.epoch(self, *arguments), jit_compile=jit_compile
+                functools.partial(training.epoch, self), autograph=False, jit_compile=jit_compile
             )
-        size = 1 if self.update == "exact" else batch_size
-        num_batches = -(-len(targets) // size)
-        x = self._scaled([tf.constant(a) for a in inputs])
-        y = self.target_scaler(tf.constant(targets))
-
-        def learn(order):
-            index, counts, needed = training.batch_index(order, size, num_batches)
-            arguments = (tf.constant(index), tf.constant(counts), tf.constant(needed))
-            return self._epoch_function(x, y, *arguments)
-
-        return learn
+        return training.EpochLearner(self, self._epoch_function, inputs, targets, batch_size)
 
     # Keras ------------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ def cross_validate(model, inputs, targets, epochs, batch_size, shuffle, num_fold
     learner = model.epoch_learner(inputs, targets, batch_size)
     folds = k_fold(len(targets), min(num_folds, len(targets)), seed=model.fold_seed())
     negative_log_likelihood = tf.function(
-        lambda x, y: nll(y, model.predictive(x)), reduce_retracing=True
+        lambda x, y: nll(y, model.predictive(x)), autograph=False, reduce_retracing=True
     )
     initial = [variable.numpy() for variable in model.parameter_variables]
 

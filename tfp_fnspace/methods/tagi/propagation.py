@@ -191,6 +191,18 @@ def draw(seed, num_samples, moments):
     return mean + tf.sqrt(variance) * noise
 
 
+def fold(samples):
+    """`[S, N, ...]` as `[S * N, ...]`, the form in which layers take function samples."""
+    folded = tf.reshape(samples, tf.concat([[-1], tf.shape(samples)[2:]], axis=0))
+    return tf.ensure_shape(folded, [None, *samples.shape[2:]])
+
+
+def unfold(folded, num_samples):
+    """`[S * N, ...]` as `[S, N, ...]`."""
+    shape = tf.concat([[num_samples, -1], tf.shape(folded)[1:]], axis=0)
+    return tf.ensure_shape(tf.reshape(folded, shape), [num_samples, None, *folded.shape[1:]])
+
+
 def sample_bilinear(linear_map, inputs, kernel, bias, seed, num_samples):
     """`L(a, w) + b` for one draw of `(w, b)` per function.
 
@@ -205,8 +217,6 @@ def sample_bilinear(linear_map, inputs, kernel, bias, seed, num_samples):
     Returns:
         Tensor `[S * N, ...]`.
     """
-    blocks = tf.reshape(inputs, tf.concat([[num_samples, -1], tf.shape(inputs)[1:]], axis=0))
-    blocks = tf.ensure_shape(blocks, [num_samples, None, *inputs.shape[1:]])
     parameters = [draw(fold_in(seed, 0), num_samples, kernel)]
     if bias is not None:
         parameters.append(draw(fold_in(seed, 1), num_samples, bias))
@@ -215,5 +225,4 @@ def sample_bilinear(linear_map, inputs, kernel, bias, seed, num_samples):
         a, w, *b = arguments
         return linear_map(a, w) + b[0] if b else linear_map(a, w)
 
-    outputs = tf.vectorized_map(one_function, (blocks, *parameters))
-    return tf.reshape(outputs, tf.concat([[-1], tf.shape(outputs)[2:]], axis=0))
+    return fold(tf.vectorized_map(one_function, (unfold(inputs, num_samples), *parameters)))

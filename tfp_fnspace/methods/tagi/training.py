@@ -123,3 +123,33 @@ def batch_index(order, batch_size, num_batches=None):
     index[: len(order)] = order
     counts = np.clip(len(order) - batch_size * np.arange(total), 0, batch_size).astype(np.int32)
     return index.reshape(total, batch_size), counts, needed
+
+
+class EpochLearner:
+    """Learns from rows of arrays that stay on the device.
+
+    Args:
+        model: `TAGIModel`.
+        function: `epoch` of that model, compiled.
+        inputs: List of arrays `[N, ...]` in the user's units.
+        targets: Array `[N, D]` in the user's units; NaN is missing.
+        batch_size: Rows in a batch; the exact update takes rows one by one.
+
+    Call arguments:
+        order: int32 array, at most N row numbers. Calls share one compiled program whatever
+            their number, since the index is padded to that of N rows.
+
+    Returns:
+        What `epoch` returns.
+    """
+
+    def __init__(self, model, function, inputs, targets, batch_size):
+        self.function = function
+        self.batch_size = 1 if model.update == "exact" else batch_size
+        self.num_batches = -(-len(targets) // self.batch_size)
+        self.inputs = model.scaled([tf.constant(x) for x in inputs])
+        self.targets = model.target_scaler(tf.constant(targets))
+
+    def __call__(self, order):
+        index = batch_index(order, self.batch_size, self.num_batches)
+        return self.function(self.inputs, self.targets, *map(tf.constant, index))

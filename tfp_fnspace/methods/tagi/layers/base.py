@@ -60,14 +60,11 @@ class TAGILayer(keras.layers.Layer):
         Returns:
             Tensor `[S, N, ...]`.
         """
-        tensors = [tf.convert_to_tensor(x) for x in tf.nest.flatten(inputs)]
-        num_samples = tensors[0].shape[0]
-        folded = [tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], axis=0)) for x in tensors]
-        folded = [tf.ensure_shape(y, [None, *x.shape[2:]]) for x, y in zip(tensors, folded)]
+        inputs = tf.nest.map_structure(tf.convert_to_tensor, inputs)
+        num_samples = tf.nest.flatten(inputs)[0].shape[0]
         with propagation.sampling_scope(as_seed(seed), num_samples):
-            output = self(tf.nest.pack_sequence_as(inputs, folded))
-        output = output[0] if is_pair(output) else output
-        return tf.reshape(output, tf.concat([[num_samples, -1], tf.shape(output)[1:]], axis=0))
+            output = self(tf.nest.map_structure(propagation.fold, inputs))
+        return propagation.unfold(output[0] if is_pair(output) else output, num_samples)
 
     def compute_output_spec(self, inputs):
         """Symbolic output: moments for moments, one tensor where nothing is uncertain."""

@@ -92,7 +92,9 @@ class _MergingLayer(TAGILayer):
             return GaussianMoments(mean, tf.zeros_like(mean))
         if not any(map(is_pair, inputs)):
             return mean
-        known = [tf.zeros_like(m) if v is None else v for m, v in zip(means, variances, strict=True)]
+        known = [
+            tf.zeros_like(m) if v is None else v for m, v in zip(means, variances, strict=True)
+        ]
         return GaussianMoments(mean, self._merge(known))
 
 

@@ -1,33 +1,11 @@
-"""Toy problems of the five papers and benchmark files with fixed splits (NumPy only).
+"""Toy problems of the five papers, generated from their formulas."""
 
-The toys are generated from the formulas in the papers, so they need no files:
-
-| function | paper | inputs | targets |
-|---|---|---|---|
-| `cubic` | TAGI 4.1, fBNN fig. 1 | U(-4, 4) | x^3 + N(0, 9) |
-| `step_1d` | stable process 4.1, S.3.3 | grid on [-2, 2] | up to three jumps, N(0, 0.25) |
-| `step_2d` | stable process 4.2, S.3.4 | grid on [-1, 1]^2 | jumps in the plane, N(0, 0.25) |
-| `periodic` | fBNN 5.1.1 | U([-2, -0.5] u [0.5, 2]) | 2 sin(4 x) + N(0, 0.04) |
-| `piecewise_constant`, `_linear` | fBNN 5.1.2, D.2 | U(0, 0.2) and U(0.8, 1) | a random f |
-| `bimodal` | SIP 5.1 | U(-4, 4) | one of two curves + N(0, 1) |
-| `heteroscedastic` | SIP D.2 | U(-4, 4) | 7 sin(x) + 10 + sin(x) N(0, 4) |
-| `kinked` | SIP D.3 | U(-4, 5) | constant, then a sine, + N(0, 4) |
-
-`load` reads benchmark files, `k_fold` splits rows for model choice.
-"""
-
-import os
-import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-DATA_DIR_VARIABLE = "TFP_FNSPACE_DATA"
-
-_ARRAYS = ("x", "y", "test_index")
+from tfp_fnspace.datasets.files import at_least
 
 
 class Dataset(NamedTuple):
@@ -44,22 +22,6 @@ class Dataset(NamedTuple):
     y: np.ndarray
     f: np.ndarray | None = None
     function: Callable[[np.ndarray], np.ndarray] | None = None
-
-
-class Split(NamedTuple):
-    """One division of a benchmark into training and test rows.
-
-    Attributes:
-        x_train: `[N_train, X]` inputs, rows in the order of the file.
-        y_train: `[N_train, D]` targets.
-        x_test: `[N_test, X]` inputs, rows in the order of the file's `test_index`.
-        y_test: `[N_test, D]` targets.
-    """
-
-    x_train: np.ndarray
-    y_train: np.ndarray
-    x_test: np.ndarray
-    y_test: np.ndarray
 
 
 # --------------------------------------------------------------------------- toys: TAGI, fBNN
@@ -87,7 +49,7 @@ def cubic(seed=0, num_points=20) -> Dataset:
         Sun et al. (2019), "Functional Variational Bayesian Neural Networks".
     """
     rng = np.random.default_rng(seed)
-    x = rng.uniform(-4.0, 4.0, size=(_at_least(1, num_points=num_points), 1))
+    x = rng.uniform(-4.0, 4.0, size=(at_least(1, num_points=num_points), 1))
     return _with_gaussian_noise(x, lambda x: x**3, 3.0, rng)
 
 
@@ -110,7 +72,7 @@ def periodic(seed=0, num_points=20) -> Dataset:
         Sun et al. (2019), "Functional Variational Bayesian Neural Networks", section 5.1.1.
     """
     rng = np.random.default_rng(seed)
-    x = rng.uniform(-1.5, 1.5, size=(_at_least(1, num_points=num_points), 1))
+    x = rng.uniform(-1.5, 1.5, size=(at_least(1, num_points=num_points), 1))
     x += np.where(x < 0.0, -0.5, 0.5)
     return _with_gaussian_noise(x, lambda x: 2.0 * np.sin(4.0 * x), 0.2, rng)
 
@@ -233,7 +195,7 @@ def step_1d(seed=0, num_points=40, *, function="three_jumps") -> Dataset:
         Networks under Weights with Unbounded Variance".
     """
     f = _choose(_FUNCTIONS_1D, function)
-    x = 2.0 * _symmetric_grid(_at_least(2, num_points=num_points))[:, np.newaxis]
+    x = 2.0 * _symmetric_grid(at_least(2, num_points=num_points))[:, np.newaxis]
     return _with_gaussian_noise(x, f, 0.5, np.random.default_rng(seed))
 
 
@@ -265,7 +227,7 @@ def step_2d(seed=0, points_per_axis=7, *, function="quadrants") -> Dataset:
         Networks under Weights with Unbounded Variance".
     """
     of_coordinates = _choose(_FUNCTIONS_2D, function)
-    axis = _symmetric_grid(_at_least(2, points_per_axis=points_per_axis))
+    axis = _symmetric_grid(at_least(2, points_per_axis=points_per_axis))
     x1, x2 = np.meshgrid(axis, axis)
     x = np.stack([x1.ravel(), x2.ravel()], axis=1)
 
@@ -299,7 +261,7 @@ def bimodal(seed=0, num_points=1000) -> Dataset:
         Sparse Implicit Processes", section 5.1.
     """
     rng = np.random.default_rng(seed)
-    x = rng.uniform(-4.0, 4.0, size=(_at_least(1, num_points=num_points), 1))
+    x = rng.uniform(-4.0, 4.0, size=(at_least(1, num_points=num_points), 1))
     first = rng.random(x.shape) < 0.5
     curve = np.where(first, 10.0 * np.sin(x - 0.5), 10.0 * np.cos(x - 0.5))
     return Dataset(x, curve + rng.standard_normal(x.shape))
@@ -325,7 +287,7 @@ def heteroscedastic(seed=0, num_points=1000) -> Dataset:
         Sparse Implicit Processes", appendix D.2, equation 20.
     """
     rng = np.random.default_rng(seed)
-    x = rng.uniform(-4.0, 4.0, size=(_at_least(1, num_points=num_points), 1))
+    x = rng.uniform(-4.0, 4.0, size=(at_least(1, num_points=num_points), 1))
     return _with_gaussian_noise(x, lambda x: 7.0 * np.sin(x) + 10.0, 2.0 * np.sin(x), rng)
 
 
@@ -349,145 +311,8 @@ def kinked(seed=0, num_points=1000) -> Dataset:
         Sparse Implicit Processes", appendix D.3, equation 21.
     """
     rng = np.random.default_rng(seed)
-    x = rng.uniform(-4.0, 5.0, size=(_at_least(1, num_points=num_points), 1))
+    x = rng.uniform(-4.0, 5.0, size=(at_least(1, num_points=num_points), 1))
     return _with_gaussian_noise(x, lambda x: 10.0 * (1.0 + np.sin(np.maximum(x, 0.0))), 2.0, rng)
-
-
-# --------------------------------------------------------------------------- benchmark files
-
-
-@dataclass(frozen=True, eq=False)
-class Benchmark:
-    """A data set with fixed splits, as read by `load`.
-
-    Attributes:
-        name: Name under which it was loaded.
-        x: `[N, X]` inputs in the units of the file.
-        y: `[N, D]` targets in the units of the file.
-        test_index: `[num_splits, N_test]` row numbers of the test part of each split.
-    """
-
-    name: str
-    x: np.ndarray
-    y: np.ndarray
-    test_index: np.ndarray
-
-    @property
-    def num_splits(self) -> int:
-        """Number of fixed splits."""
-        return len(self.test_index)
-
-    def split(self, k) -> Split:
-        """Rows of split `k`: the test rows listed in the file, all others for training.
-
-        Args:
-            k: Number of the split, 0 <= k < `num_splits`.
-
-        Returns:
-            `Split` of copies in the units of the file.
-
-        Raises:
-            ValueError: If `k` is not the number of a split.
-        """
-        if not _is_integer(k) or not 0 <= k < self.num_splits:
-            raise ValueError(
-                f"`k` must be an integer from 0 to {self.num_splits - 1} for '{self.name}'. "
-                f"Received: k={k!r}"
-            )
-        test = self.test_index[k]
-        train = np.setdiff1d(np.arange(len(self.x)), test)
-        return Split(self.x[train], self.y[train], self.x[test], self.y[test])
-
-
-def load(name, data_dir=None) -> Benchmark:
-    """Reads the benchmark `<data_dir>/<name>.npz`.
-
-    The file holds `x` `[N, X]`, `y` `[N, D]` or `[N]`, and `test_index` `[num_splits, N_test]` or
-    `[N_test]` (one split). float32 and float64 are kept, other numbers become float64. Nothing is
-    standardised and nothing is ever written.
-
-    Example:
-        >>> boston = load("boston", "data/uci")  # or load("uci/boston", "data")
-        >>> x_train, y_train, x_test, y_test = boston.split(0)
-
-    Args:
-        name: Path of the file below `data_dir`, without `.npz`: `"boston"` when `data_dir` is the
-            folder of the file, `"uci/boston"` when it is the parent of `uci`.
-        data_dir: Folder; by default the environment variable `TFP_FNSPACE_DATA`.
-
-    Returns:
-        `Benchmark` with `x` `[N, X]`, `y` `[N, D]`, `num_splits` and `split(k)`.
-
-    Raises:
-        FileNotFoundError: If the folder or the file is missing; the latter lists what is there.
-        ValueError: If no folder is given at all, or the file lacks an array, or an array has the
-            wrong type or shape, or test indices are out of range or repeated.
-    """
-    folder = _data_folder(data_dir)
-    path = folder / f"{name}.npz"
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"`name` must be one of {available(folder)} in '{folder}'. Received: name={name!r}"
-        )
-    if not zipfile.is_zipfile(path):
-        raise ValueError(f"A data file must be a complete .npz archive. Received: path='{path}'")
-    with np.load(path, allow_pickle=False) as archive:
-        missing = [key for key in _ARRAYS if key not in archive.files]
-        if missing:
-            raise ValueError(
-                f"A data file must hold the arrays 'x', 'y' and 'test_index'; {missing} missing. "
-                f"Received: path='{path}' with {sorted(archive.files)}"
-            )
-        x, y, test_index = (archive[key] for key in _ARRAYS)
-    x, y = _real_matrices(x, y, path)
-    return Benchmark(str(name), x, y, _checked_test_index(test_index, len(x), path))
-
-
-def available(data_dir=None) -> list[str]:
-    """Names that `load` accepts: files in the folder itself and one folder below it.
-
-    Args:
-        data_dir: Folder; by default the environment variable `TFP_FNSPACE_DATA`.
-
-    Returns:
-        Sorted names such as `"boston"` or `"uci/boston"`; archives without the arrays `x`, `y` and
-        `test_index` are left out.
-
-    Raises:
-        FileNotFoundError: If the folder is missing.
-        ValueError: If no folder is given at all.
-    """
-    folder = _data_folder(data_dir)
-    paths = [*folder.glob("*.npz"), *folder.glob("*/*.npz")]
-    names = (path.relative_to(folder).as_posix() for path in paths if _has_the_arrays(path))
-    return sorted(name.removesuffix(".npz") for name in names)
-
-
-def k_fold(num_rows, num_folds, seed=0) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Random folds of the rows 0 ... num_rows - 1 for cross-validation.
-
-    Every row is a validation row exactly once; fold sizes differ by at most one.
-
-    Args:
-        num_rows: Number of rows, at least 2.
-        num_folds: Number of folds, 2 <= num_folds <= num_rows.
-        seed: Seed of `numpy.random.default_rng`.
-
-    Returns:
-        `num_folds` pairs `(train_index, valid_index)` of sorted row numbers.
-
-    Raises:
-        ValueError: If `num_rows` or `num_folds` is out of range.
-    """
-    _at_least(2, num_rows=num_rows)
-    if not _is_integer(num_folds) or not 2 <= num_folds <= num_rows:
-        raise ValueError(
-            f"`num_folds` must be an integer from 2 to `num_rows`={num_rows}. "
-            f"Received: num_folds={num_folds!r}"
-        )
-    order = np.random.default_rng(seed).permutation(num_rows)
-    folds = [np.sort(fold) for fold in np.array_split(order, num_folds)]
-    return [(np.setdiff1d(order, valid), valid) for valid in folds]
 
 
 # --------------------------------------------------------------------------- helpers
@@ -499,7 +324,7 @@ def _with_gaussian_noise(x, function, stddev, rng):
 
 
 def _seen_at_both_ends(function, num_points, rng):
-    num_right = _at_least(2, num_points=num_points) // 2
+    num_right = at_least(2, num_points=num_points) // 2
     left = rng.uniform(0.0, 0.2, size=(num_points - num_right, 1))
     x = np.concatenate([left, rng.uniform(0.8, 1.0, size=(num_right, 1))])
     return Dataset(x, function(x), function(x), function)
@@ -523,84 +348,3 @@ def _choose(functions, function):
             f"`function` must be one of {list(functions)}. Received: function={function!r}"
         )
     return functions[function]
-
-
-def _is_integer(value):
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _at_least(minimum, **argument):
-    ((name, value),) = argument.items()
-    if not _is_integer(value) or value < minimum:
-        raise ValueError(
-            f"`{name}` must be an integer of at least {minimum}. Received: {name}={value!r}"
-        )
-    return value
-
-
-def _data_folder(data_dir):
-    data_dir = data_dir or os.environ.get(DATA_DIR_VARIABLE)
-    if not data_dir:
-        raise ValueError(
-            "A data folder must be given, either as the argument `data_dir` or as the environment "
-            f"variable {DATA_DIR_VARIABLE}. Received: data_dir={data_dir!r}"
-        )
-    folder = Path(data_dir)
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"`data_dir` (or {DATA_DIR_VARIABLE}) must be an existing folder. "
-            f"Received: data_dir='{folder}'"
-        )
-    return folder
-
-
-def _has_the_arrays(path):
-    # The archive's directory is enough: reading the arrays of every file would take seconds.
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return {f"{key}.npy" for key in _ARRAYS} <= set(archive.namelist())
-
-
-def _real_matrices(x, y, path):
-    y = y[:, np.newaxis] if y.ndim == 1 else y
-    if x.ndim != 2 or y.ndim != 2 or len(x) != len(y) or x.size == 0 or y.size == 0:
-        raise ValueError(
-            "`x` must have shape [N, X] and `y` shape [N, D] or [N] with the same N, none empty. "
-            f"Received: x.shape={x.shape}, y.shape={y.shape} in '{path}'"
-        )
-    return _real(x, "x", path), _real(y, "y", path)
-
-
-def _real(values, name, path):
-    if values.dtype.kind not in "fiub":
-        raise ValueError(
-            f"`{name}` must hold real numbers. Received: {name}.dtype={values.dtype} in '{path}'"
-        )
-    return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
-
-
-def _checked_test_index(test_index, num_rows, path):
-    test_index = test_index[np.newaxis] if test_index.ndim == 1 else test_index
-    if test_index.ndim != 2 or test_index.size == 0 or test_index.dtype.kind not in "iu":
-        raise ValueError(
-            "`test_index` must hold integers in shape [num_splits, N_test] or [N_test]. Received: "
-            f"test_index.shape={test_index.shape}, dtype={test_index.dtype} in '{path}'"
-        )
-    low, high = test_index.min(), test_index.max()
-    if low < 0 or high >= num_rows:
-        raise ValueError(
-            f"`test_index` must lie between 0 and {num_rows - 1}, the rows of `x`. "
-            f"Received: test_index from {low} to {high} in '{path}'"
-        )
-    if (np.diff(np.sort(test_index, axis=1), axis=1) == 0).any():
-        raise ValueError(
-            "`test_index` must not name a row twice in one split. "
-            f"Received: test_index with repeated rows in '{path}'"
-        )
-    if test_index.shape[1] == num_rows:
-        raise ValueError(
-            "`test_index` must leave rows to train on. "
-            f"Received: {num_rows} test rows of {num_rows} in '{path}'"
-        )
-    return test_index

@@ -1,0 +1,44 @@
+"""Functions drawn from the posterior of a TAGI model."""
+
+import tensorflow as tf
+
+from tfp_fnspace.math.random import fold_in
+from tfp_fnspace.methods.tagi import propagation
+
+
+def draw_functions(model, x, num_samples, seed):
+    """Function samples: weights drawn from the posterior, then a deterministic forward pass.
+
+    The closed-form moments, not these draws, are TAGI's statement about f: linearisation and
+    dropped covariances make the spread of the draws differ from `epistemic_stddev`. A draw is
+    one function for a layer used twice and for every call with the same seed.
+
+    Args:
+        model: `TAGIModel`.
+        x: Tensor `[N, ...]`, or a list of tensors, in the user's units.
+        num_samples: S, a Python integer.
+        seed: int32 tensor `[2]`.
+
+    Returns:
+        Tensor `[S, N, D]` in the user's units.
+    """
+    inputs = _draw_inputs(model, model.scaled(x), num_samples, seed)
+    with propagation.sampling_scope(seed, num_samples, model.tagi_layers):
+        sample, _ = model.network([propagation.fold(values) for values in inputs])
+    sample = tf.reshape(sample, [num_samples, -1, model.num_outputs])
+    return model.target_scaler.inverse(sample)
+
+
+def _draw_inputs(model, inputs, num_samples, seed):
+    """S copies `[S, N, ...]` of each input, with its noise drawn where it is uncertain."""
+    roles = model.input_roles
+    variances = {i: model.input_variance() for i in range(len(inputs))}
+    variances.update({role: inputs[i] for i, role in enumerate(roles) if role is not None})
+    copies = [tf.repeat(x[tf.newaxis], num_samples, axis=0) for x in inputs]
+    for i, role in enumerate(roles):
+        if role is None and variances[i] is not None:
+            noise_seed = fold_in(fold_in(seed, -1), i)
+            shape = tf.shape(copies[i])
+            noise = tf.random.stateless_normal(shape, noise_seed, dtype=copies[i].dtype)
+            copies[i] += tf.sqrt(variances[i]) * noise
+    return copies

@@ -1,0 +1,86 @@
+"""Units, and what is refused at the boundary."""
+
+import tensorflow as tf
+
+from tfp_fnspace import data
+
+#: Rows in a batch of `predict` and `evaluate`; results do not depend on it.
+PREDICT_BATCH_SIZE = 1024
+
+
+class Checks:
+    """Checks of data and arguments, each with one clear error."""
+
+    #: Whether NaN in the targets stands for a missing value.
+    missing_targets_allowed = False
+
+    @property
+    def target_unit(self):
+        """One model unit of the targets in the user's units, tensor `[D]`."""
+        return self.target_scaler.stddev.value
+
+    def _as_columns(self, y):
+        """Targets of a stream as `[N, D]`."""
+        y = tf.cast(y, self.variable_dtype)
+        return y[:, tf.newaxis] if y.shape.rank == 1 else y
+
+    def _pack(self, inputs, container=list):
+        """The inputs as the model takes them: one array, or a list of several."""
+        return inputs[0] if len(inputs) == 1 else container(inputs)
+
+    def _check_data(self, x, y, prefix=""):
+        inputs = data.check_inputs(x, self.input_tensors, name=f"{prefix}x")
+        self._check_values(inputs)
+        targets = data.check_targets(
+            y,
+            len(inputs[0]),
+            self.num_outputs,
+            self.missing_targets_allowed,
+            self.input_tensors[0].dtype,
+            name=f"{prefix}y",
+        )
+        return inputs, targets
+
+    def _check_values(self, inputs):
+        """What a method demands of its inputs beyond being finite."""
+
+    def _check_validation_data(self, validation_data):
+        if len(validation_data) != 2:
+            raise ValueError(
+                "`validation_data` must be a pair (x, y) or a dataset; weights are not supported. "
+                f"Received: {len(validation_data)} items"
+            )
+        inputs, targets = self._check_data(*validation_data, prefix="validation ")
+        return self._pack(inputs), targets
+
+    def _check_ready(self):
+        if not self.target_scaler.ready:
+            raise ValueError(
+                "The model is not fitted: call `fit`, or `adapt(x, y)` to predict from the "
+                "prior. Received: a model whose standardisation has seen no data"
+            )
+
+    def _check_stream_arguments(self, y, validation_split):
+        if y is not None or validation_split:
+            raise ValueError(
+                "A dataset yields (x, y) batches itself; `y` and `validation_split` go with "
+                f"arrays. Received: y={type(y).__name__}, validation_split={validation_split!r}"
+            )
+
+    def _check_array_arguments(self, batch_size, epochs, steps_per_epoch):
+        for name, value in {"batch_size": batch_size, "epochs": epochs}.items():
+            if value is not None and (int(value) != value or value < 1):
+                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+        if steps_per_epoch is not None:
+            raise ValueError(
+                "`steps_per_epoch` goes with datasets; an epoch of arrays is all rows. "
+                f"Received: steps_per_epoch={steps_per_epoch!r}"
+            )
+
+    def _refuse_weights(self, **weights):
+        for name, value in weights.items():
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` is not supported by {type(self).__name__}. "
+                    f"Received: {name} of type {type(value).__name__}"
+                )

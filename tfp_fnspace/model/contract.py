@@ -1,0 +1,107 @@
+"""The contract that the models of all methods keep."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace import metrics
+from tfp_fnspace.layers.scaler import Standardizer
+from tfp_fnspace.math.random import base_seed
+from tfp_fnspace.model.prediction import Prediction
+from tfp_fnspace.model.training import Training
+
+
+class FunctionSpaceModel(Training, Prediction):
+    """Mixin of all models: data checks, standardisation, metrics, prediction, export.
+
+    A plain class on purpose: Keras rewrites the bases of every *Keras* class above a functional
+    model, so that a common Keras parent would change its other children.
+
+    A model `class M(FunctionSpaceModel, keras.Model)` calls `keras.Model.__init__`, then
+    `_setup`, and implements, in the graph and for inputs in the user's units,
+
+    - `function_moments(x)`: `GaussianMoments` of f in the user's units, `[N, D]`;
+    - `predictive(x)`: `tfd.Distribution` of the observations, batch `[N]`, event `[D]`;
+    - `draw_functions(x, num_samples, seed)`: function samples `[S, N, D]`;
+    - `train_step(data)`, as in Keras.
+
+    What a model is constructed with is in *model* units, standardised when it standardises; what
+    it predicts and is evaluated on is in the user's.
+    """
+
+    def _setup(self, input_tensors, num_outputs, likelihood, standardize, seed):
+        """Creates scalers, counters and metrics.
+
+        Args:
+            input_tensors: Symbolic inputs, a list of `keras.KerasTensor`.
+            num_outputs: D.
+            likelihood: Observation model, a layer of `tfp_fnspace.likelihoods`.
+            standardize: `True`, `False`, or `None` for "if the first input has rank 2".
+            seed: Non-negative integer, or `None` for one drawn by NumPy's global generator
+                (which `keras.utils.set_random_seed` sets).
+        """
+        self.input_tensors = list(input_tensors)
+        self.num_outputs = int(num_outputs)
+        self.likelihood = likelihood
+        if standardize is None:
+            standardize = len(self.input_tensors[0].shape) == 2
+        self.standardize = bool(standardize)
+        dtype = self.variable_dtype
+        self.input_scalers = [
+            Standardizer(enabled=self.standardize, dtype=dtype) for _ in self.input_tensors
+        ]
+        self.target_scaler = Standardizer(enabled=self.standardize, dtype=dtype)
+        for scaler, tensor in zip(self.input_scalers, self.input_tensors, strict=True):
+            scaler.build(tensor.shape)
+        self.target_scaler.build((None, self.num_outputs))
+        self._setup_counters(seed)
+        self._default_metrics = [
+            metrics.RMSE(),
+            metrics.NLL(),
+            metrics.CRPS(),
+            metrics.IntervalCoverage(level=0.9),
+        ]
+        self._user_metrics = []
+        self._compile_arguments = {}
+        self._sample_function = tf.function(
+            self.draw_functions, autograph=False, reduce_retracing=True
+        )
+        self.built = True
+
+    def _setup_counters(self, seed):
+        """The random state is in weights, so that a restored model continues the same run."""
+        self.seed = seed
+        values = base_seed(np.random.randint(2**31) if seed is None else seed)
+        options = {"trainable": False, "initializer": "zeros"}
+        self.seed_state = self.add_weight(name="seed", shape=(2,), dtype="int32", **options)
+        self.seed_state.assign(values)
+        self.epochs_seen = self.add_weight(name="epochs_seen", dtype="int32", **options)
+        self.steps_seen = self.add_weight(name="steps_seen", dtype="int64", **options)
+
+    def compile(self, metrics=(), jit_compile="auto", run_eagerly=False, **kwargs):
+        """Configures the model.
+
+        Args:
+            metrics: Further metrics for `evaluate` and validation: those of
+                `tfp_fnspace.metrics`, or Keras's, which then see the predictive mean.
+            jit_compile: Whether XLA compiles training and prediction; `"auto"` decides by what
+                is faster on the device.
+            run_eagerly: Whether to run without graphs, for debugging.
+            **kwargs: Of the method.
+        """
+        self._user_metrics = [keras.metrics.get(metric) for metric in metrics or ()]
+        self._compile_arguments = {"jit_compile": jit_compile, "run_eagerly": run_eagerly, **kwargs}
+        keras_arguments = {"optimizer": None, **self._compile_arguments}
+        super().compile(loss=None, **keras_arguments)
+
+    def get_compile_config(self):
+        config = {key: value for key, value in self._compile_arguments.items()}
+        config["metrics"] = self._user_metrics
+        return keras.saving.serialize_keras_object(config)
+
+    def compile_from_config(self, config):
+        self.compile(**keras.saving.deserialize_keras_object(config))
+
+    def _ensure_compiled(self):
+        if not self.compiled:
+            self.compile()

@@ -1,0 +1,153 @@
+"""Evaluation, prediction and export of models that keep the contract."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace import data, metrics
+from tfp_fnspace.export import export_saved_model
+from tfp_fnspace.math.random import as_seed
+from tfp_fnspace.model.checks import PREDICT_BATCH_SIZE, Checks
+from tfp_fnspace.typing import GaussianMoments
+
+#: Rows times functions that one chunk of `sample_functions` evaluates.
+_SAMPLE_CHUNK = 2**18
+
+
+class Prediction(Checks):
+    """`evaluate`, `predict`, `predict_distribution`, `sample_functions` and `export`."""
+
+    def evaluate(
+        self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
+    ):
+        """Scores the predictive distribution; as `keras.Model.evaluate`.
+
+        Args:
+            x: As for `fit`.
+            y: Targets, for arrays; NaN entries are left out where a method allows them.
+            batch_size: Rows in a batch; the result does not depend on it.
+            verbose: As in Keras.
+            sample_weight: Not supported.
+            **kwargs: Of `keras.Model.evaluate`; `return_dict=True` gives names.
+
+        Returns:
+            `loss` (equal to `nll`), `rmse`, `nll`, `crps`, `coverage_90` and the metrics of
+            `compile`, in the user's units.
+        """
+        self._refuse_weights(sample_weight=sample_weight)
+        self._ensure_compiled()
+        self._check_ready()
+        if not kwargs.get("_use_cached_eval_dataset") and not data.is_stream(x):
+            inputs, targets = self._check_data(x, y)
+            x, y, batch_size = self._pack(inputs), targets, batch_size or PREDICT_BATCH_SIZE
+        return super().evaluate(x, y, batch_size=batch_size, verbose=verbose, **kwargs)
+
+    def test_step(self, data):
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+        y = self._as_columns(y)
+        distribution = self.predictive(x)
+        for metric in [*self._default_metrics, *self._user_metrics]:
+            own = type(metric).__module__.startswith(metrics.__name__)
+            metric.update_state(y, distribution if own else distribution.mean())
+        results = {m.name: m.result() for m in [*self._default_metrics, *self._user_metrics]}
+        return {"loss": results["nll"], **results}
+
+    def predict(self, x, batch_size=None, verbose=0, steps=None, callbacks=None):
+        """Predictive moments.
+
+        Args:
+            x: Array `[N, ...]`, a list for several inputs, or a dataset of inputs.
+            batch_size: Rows in a batch; the result does not depend on it.
+            verbose: As in Keras.
+            steps: As in Keras.
+            callbacks: As in Keras.
+
+        Returns:
+            Dict of NumPy arrays `[N, D]`: `mean`, `stddev` (of an observation),
+            `epistemic_stddev` (of f) and `aleatoric_stddev` (of the noise); variances add up.
+        """
+        self._check_ready()
+        if not data.is_stream(x):
+            x = self._pack(data.check_inputs(x, self.input_tensors))
+            self._check_values(tf.nest.flatten(x))
+            batch_size = batch_size or PREDICT_BATCH_SIZE
+        return super().predict(
+            x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks
+        )
+
+    def predict_step(self, data):
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        return self.predictive_moments(x)
+
+    def predictive_moments(self, x):
+        """The tensors of `predict`, in the graph; x in the user's units."""
+        mean, variance = self.function_moments(x)
+        noise = tf.broadcast_to(self.likelihood.noise_variance(self.target_unit), tf.shape(mean))
+        return {
+            "mean": mean,
+            "stddev": tf.sqrt(variance + noise),
+            "epistemic_stddev": tf.sqrt(variance),
+            "aleatoric_stddev": tf.sqrt(noise),
+        }
+
+    def predict_distribution(self, x, batch_size=None):
+        """The predictive distribution of the observations at each point.
+
+        Args:
+            x: As for `predict`.
+            batch_size: As for `predict`.
+
+        Returns:
+            `tfd.Distribution` in the user's units, batch `[N]`, event `[D]`.
+        """
+        outputs = self.predict(x, batch_size=batch_size)
+        variance = tf.square(tf.convert_to_tensor(outputs["epistemic_stddev"]))
+        moments = GaussianMoments(tf.convert_to_tensor(outputs["mean"]), variance)
+        return self.likelihood.predictive(moments, self.target_unit)
+
+    def sample_functions(self, x, num_samples, seed=(0, 0)):
+        """Draws functions from the posterior.
+
+        Args:
+            x: As for `predict`, arrays only.
+            num_samples: S, a positive integer.
+            seed: Integer or two integers. The same seed gives the same functions, at any x.
+
+        Returns:
+            NumPy array `[S, N, D]` in the user's units.
+
+        Raises:
+            ValueError: If `num_samples` is not a positive integer, or the data are bad.
+        """
+        if isinstance(num_samples, bool) or int(num_samples) != num_samples or num_samples < 1:
+            raise ValueError(
+                f"`num_samples` must be a positive integer. Received: num_samples={num_samples!r}"
+            )
+        self._check_ready()
+        inputs = data.check_inputs(x, self.input_tensors)
+        self._check_values(inputs)
+        seed, rows = as_seed(seed), max(1, _SAMPLE_CHUNK // int(num_samples))
+        chunks = [
+            self._sample_function(
+                self._pack([tf.constant(a[i : i + rows]) for a in inputs]), int(num_samples), seed
+            ).numpy()
+            for i in range(0, len(inputs[0]), rows)
+        ]
+        return np.concatenate(chunks, axis=1)
+
+    def export(self, filepath, format="tf_saved_model", verbose=False, num_samples=100):
+        """Writes a SavedModel that plain TensorFlow serves; see `tfp_fnspace.export`.
+
+        Args:
+            filepath: Folder to write.
+            format: `"tf_saved_model"`.
+            verbose: Whether Keras prints the endpoints.
+            num_samples: Number of functions that the endpoint `sample` draws.
+
+        Raises:
+            ValueError: If the format is another one, or the model is not fitted.
+        """
+        if format != "tf_saved_model":
+            raise ValueError(f"`format` must be 'tf_saved_model'. Received: format={format!r}")
+        self._check_ready()
+        export_saved_model(self, filepath, num_samples=num_samples, verbose=verbose)

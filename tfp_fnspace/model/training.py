@@ -1,0 +1,185 @@
+"""Training of models that keep the contract: data checks, standardisation, order of rows."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace import data
+from tfp_fnspace.callbacks import EpochCounter, ResumeAtCounter
+from tfp_fnspace.math.random import permutation
+from tfp_fnspace.model.checks import PREDICT_BATCH_SIZE, Checks
+
+
+class Training(Checks):
+    """`adapt`, `fit` and `train_on_batch`."""
+
+    def adapt(self, x, y=None):
+        """Sets the standardisation from data; `fit` does so by itself the first time.
+
+        Args:
+            x: Arrays, as for `fit`, or a finite dataset of `(x, y)` batches.
+            y: Targets, for arrays.
+
+        Raises:
+            ValueError: If a dataset's length is infinite or unknown, or the data are bad.
+        """
+        if not self.standardize:
+            return
+        if data.is_stream(x):
+            self._adapt_to_stream(x)
+        else:
+            inputs, targets = self._check_data(x, y)
+            self._adapt_scalers([(inputs, targets)])
+
+    def _adapt_to_stream(self, dataset):
+        finite = (isinstance(dataset, tf.data.Dataset) and dataset.cardinality() >= 0) or (
+            isinstance(dataset, keras.utils.PyDataset) and dataset.num_batches is not None
+        )
+        if not finite:
+            raise ValueError(
+                "Standardisation needs data of known finite length: call `model.adapt(x, y)` "
+                "with arrays first, or build the model with `standardize=False`. "
+                f"Received: x={dataset!r}"
+            )
+        if isinstance(dataset, keras.utils.PyDataset):
+            dataset = (dataset[i] for i in range(dataset.num_batches))
+        self._adapt_scalers([self._check_data(*batch[:2]) for batch in dataset])
+
+    def _adapt_scalers(self, batches):
+        for i, scaler in enumerate(self.input_scalers):
+            self._adapt_input_scaler(i, scaler, (inputs[i] for inputs, _ in batches))
+        self.target_scaler.adapt(targets for _, targets in batches)
+
+    def _adapt_input_scaler(self, index, scaler, batches):
+        scaler.adapt(batches)
+
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        epochs=1,
+        verbose="auto",
+        callbacks=None,
+        validation_split=0.0,
+        validation_data=None,
+        shuffle=True,
+        class_weight=None,
+        sample_weight=None,
+        initial_epoch=0,
+        steps_per_epoch=None,
+        validation_steps=None,
+        validation_batch_size=None,
+        validation_freq=1,
+    ):
+        """Fits the model; arguments and result as in `keras.Model.fit`.
+
+        In-memory data is permuted anew in each epoch by the model's seed and its count of
+        epochs, so that the same seed gives the same run and a restored run continues it.
+
+        Args:
+            x: Array `[N, ...]`, a list of arrays for several inputs, or a dataset or generator
+                of `(x, y)` batches.
+            y: Targets `[N, D]`, or `[N]` when D is 1.
+            batch_size: Rows in a batch, 32 by default (arrays only).
+            epochs: Number of epochs.
+            verbose: As in Keras.
+            callbacks: List of callbacks. One that acts at every batch is honoured, at the price
+                of a slower loop where a method compiles whole epochs.
+            validation_split: Fraction of the last rows to validate on (arrays only).
+            validation_data: `(x, y)` or a dataset. `val_nll` is what to stop early on.
+            shuffle: Whether to permute the rows of arrays.
+            class_weight: Not supported.
+            sample_weight: Not supported.
+            initial_epoch: Number of the first epoch.
+            steps_per_epoch: Number of batches in an epoch (datasets only).
+            validation_steps: Number of validation batches (datasets only).
+            validation_batch_size: Rows in a validation batch.
+            validation_freq: Epochs between validations.
+
+        Returns:
+            `keras.callbacks.History`.
+
+        Raises:
+            TypeError: If the data are not numbers.
+            ValueError: If the data are bad, or an argument cannot be honoured.
+        """
+        self._refuse_weights(class_weight=class_weight, sample_weight=sample_weight)
+        self._ensure_compiled()
+        stream = data.is_stream(x)
+        if stream:
+            self._check_stream_arguments(y, validation_split)
+            if not self.target_scaler.ready:
+                self.adapt(x)
+        else:
+            self._check_array_arguments(batch_size, epochs, steps_per_epoch)
+            inputs, targets = self._check_data(x, y)
+            if validation_split and validation_data is None:
+                parts = data.split_rows([*inputs, targets], validation_split)
+                (*inputs, targets), (*held_out, held_out_targets) = parts
+                validation_data = (self._pack(held_out), held_out_targets)
+            if not self.target_scaler.ready:
+                self._adapt_scalers([(inputs, targets)])
+        if isinstance(validation_data, tuple | list):
+            validation_data = self._check_validation_data(validation_data)
+            validation_batch_size = validation_batch_size or PREDICT_BATCH_SIZE
+        options = {
+            "epochs": epochs,
+            "verbose": verbose,
+            "callbacks": self._epoch_callbacks(callbacks, initial_epoch),
+            "validation_data": validation_data,
+            "initial_epoch": initial_epoch,
+            "validation_steps": validation_steps,
+            "validation_batch_size": validation_batch_size,
+            "validation_freq": validation_freq,
+        }
+        try:
+            if stream:
+                return super().fit(x, steps_per_epoch=steps_per_epoch, shuffle=False, **options)
+            return self._fit_arrays(inputs, targets, batch_size or 32, shuffle, options)
+        finally:
+            # Keras keeps the epoch of a restored run for ever; a later `fit` starts at its own.
+            self._initial_epoch = None
+
+    def _epoch_callbacks(self, callbacks, initial_epoch):
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            raise TypeError(
+                "`callbacks` must be a callback or a list of callbacks. "
+                f"Received: callbacks={callbacks!r}"
+            )
+        given = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
+        given = [callback for callback in given if callback is not None]
+        return [EpochCounter(), *given, ResumeAtCounter(initial_epoch)]
+
+    def _fit_arrays(self, inputs, targets, batch_size, shuffle, options):
+        """Keras's loop over batches of arrays, in the model's own order of rows."""
+        num_rows, num_batches = len(targets), -(-len(targets) // batch_size)
+
+        def batches():
+            order = self.epoch_order(num_rows, shuffle)
+            for start in range(0, num_rows, batch_size):
+                rows = order[start : start + batch_size]
+                yield self._pack([x[rows] for x in inputs], tuple), targets[rows]
+
+        specs = [tf.TensorSpec((None, *a.shape[1:]), a.dtype) for a in [*inputs, targets]]
+        signature = (self._pack(specs[:-1], tuple), specs[-1])
+        dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
+        return super().fit(dataset, shuffle=False, **options)
+
+    def epoch_order(self, num_rows, shuffle=True):
+        """The order in which the current epoch visits in-memory rows, `[num_rows]`."""
+        if not shuffle:
+            return np.arange(num_rows, dtype=np.int32)
+        return permutation(self.seed_state.numpy(), self.epochs_seen.numpy(), num_rows)
+
+    def on_epoch_start(self):
+        """What a method does before each epoch."""
+
+    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
+        """One update from one batch; continues a fitted model (`fit` adapts, this does not)."""
+        self._refuse_weights(class_weight=class_weight, sample_weight=sample_weight)
+        self._ensure_compiled()
+        inputs, targets = self._check_data(x, y)
+        self._check_ready()
+        return super().train_on_batch(self._pack(inputs), targets, return_dict=return_dict)

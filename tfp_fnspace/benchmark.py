@@ -69,6 +69,37 @@ def parse_splits(text, num_splits):
     return chosen
 
 
+def parse_settings(settings):
+    """Configuration entries from words such as `epochs=5` or `moments=["linearized"]`.
+
+    Args:
+        settings: List of words `key=value`, values in JSON (bare words are strings).
+
+    Returns:
+        Dict.
+
+    Raises:
+        ValueError: If a word has no `=`.
+    """
+    values = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not key or not equals:
+            raise ValueError(f"A setting must have the form key=value. Received: {setting!r}")
+        try:
+            values[key] = json.loads(text)
+        except json.JSONDecodeError:
+            values[key] = text
+    return values
+
+
+def _override(config, overrides):
+    unknown = sorted(set(overrides) - set(config))
+    if unknown:
+        raise ValueError(f"A setting must be one of {sorted(config)}. Received: {unknown}")
+    return {**config, **overrides}
+
+
 def read_records(path):
     """The records of a results file, none if there is no file."""
     path = pathlib.Path(path)
@@ -95,7 +126,7 @@ def score(model, split):
     return scores
 
 
-def run_uci(methods, names, splits, data_dir, out, seed=0, echo=print):
+def run_uci(methods, names, splits, data_dir, out, seed=0, overrides=None, echo=print):
     """Fits and scores every method on every split of every data set, in the order given.
 
     Each cell is written to `out` when it is done; cells that are there with the same
@@ -108,6 +139,7 @@ def run_uci(methods, names, splits, data_dir, out, seed=0, echo=print):
         data_dir: Folder of `<name>.npz`, or its parent.
         out: Results file, JSON.
         seed: Integer; split k uses `seed + k`.
+        overrides: Dict that replaces entries of the method's configuration, by `parse_settings`.
         echo: Function that prints a line.
 
     Returns:
@@ -119,7 +151,8 @@ def run_uci(methods, names, splits, data_dir, out, seed=0, echo=print):
         for name in names:
             loaded[name] = loaded.get(name) or _load(name, data_dir)
             for k in parse_splits(splits, loaded[name].num_splits):
-                cells.append((method_name, name, k, recipe.uci_config(name, seed + k)))
+                config = _override(recipe.uci_config(name, seed + k), overrides or {})
+                cells.append((method_name, name, k, config))
     records = read_records(out)
     todo = [cell for cell in cells if not any(_same(cell, record) for record in records)]
     echo(f"{len(cells)} cells, {len(cells) - len(todo)} of them done before")

@@ -41,6 +41,13 @@ def _add_uci(kinds):
     parser.add_argument("--data-dir", help="folder of the files (or TFP_FNSPACE_DATA)")
     parser.add_argument("--out", required=True, help="results, JSON; a killed run resumes")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="replaces an entry of the configuration (JSON value); may be repeated",
+    )
     parser.set_defaults(run=_run_uci)
 
 
@@ -52,6 +59,7 @@ def _run_uci(options):
         options.data_dir,
         options.out,
         seed=options.seed,
+        overrides=benchmark.parse_settings(options.set),
         echo=lambda line: print(line, flush=True),
     )
     print(benchmark.summary(records))

@@ -32,11 +32,6 @@ def uci_config(dataset, seed):
     }
 
 
-def linearized_uci_config(dataset, seed):
-    """`uci_config` with the paper's linearised ReLU alone."""
-    return {**uci_config(dataset, seed), "moments": ["linearized"]}
-
-
 def uci_fit(config, x, y):
     """Builds and fits the model.
 

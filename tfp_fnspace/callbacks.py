@@ -39,6 +39,24 @@ class ResumeAtCounter(keras.callbacks.Callback):
             self.model._initial_epoch = self.initial_epoch + done
 
 
+def resolve_modes(callbacks, metrics):
+    """Tells callbacks with `mode="auto"` which way their metric is better.
+
+    Keras knows only the metrics that its own `compile` holds, and refuses `val_nll` otherwise.
+
+    Args:
+        callbacks: List of callbacks.
+        metrics: The metrics that evaluation reports.
+    """
+    directions = {metric.name: getattr(metric, "_direction", None) for metric in metrics}
+    directions.update(loss="down", log_likelihood="up")
+    modes = {"down": "min", "up": "max"}
+    for callback in callbacks:
+        direction = directions.get(str(getattr(callback, "monitor", "")).removeprefix("val_"))
+        if getattr(callback, "mode", None) == "auto" and direction in modes:
+            callback.mode = modes[direction]
+
+
 #: Callbacks of Keras that look at batches only when told to.
 _BATCH_OPTIONS = {
     keras.callbacks.BackupAndRestore: lambda c: c.save_freq != "epoch",

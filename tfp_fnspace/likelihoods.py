@@ -31,6 +31,7 @@ class Gaussian(keras.layers.Layer):
             name="scale",
             shape=self._initial_scale.shape,
             initializer=keras.initializers.Constant(self._initial_scale),
+            autocast=False,
         )
         self.built = True
 

@@ -26,8 +26,9 @@ class Standardizer(keras.layers.Layer):
 
     def build(self, input_shape):
         size = (input_shape[-1],)
-        self.mean = self.add_weight(name="mean", shape=size, initializer="zeros")
-        self.stddev = self.add_weight(name="stddev", shape=size, initializer="ones")
+        options = {"shape": size, "autocast": False}
+        self.mean = self.add_weight(name="mean", initializer="zeros", **options)
+        self.stddev = self.add_weight(name="stddev", initializer="ones", **options)
         self.adapted = self.add_weight(name="adapted", initializer="zeros", dtype="int32")
 
     @property

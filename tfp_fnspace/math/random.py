@@ -5,6 +5,9 @@ import tensorflow as tf
 
 _INT32 = 2**31
 
+# TensorFlow's default depends on the device.
+_ALGORITHM = "philox"
+
 
 def base_seed(seed):
     """The two int32 numbers that stand for an integer seed.
@@ -56,7 +59,22 @@ def fold_in(seed, data):
     Returns:
         int32 tensor `[2]`.
     """
-    return tf.random.experimental.stateless_fold_in(seed, tf.cast(data, tf.int32))
+    data = tf.cast(data, tf.int32)
+    return tf.random.experimental.stateless_fold_in(seed, data, alg=_ALGORITHM)
+
+
+def normal(shape, seed, dtype):
+    """Standard normal draws, the same on every device (XLA has another stream of its own).
+
+    Args:
+        shape: Shape, a list or an integer tensor.
+        seed: int32 tensor `[2]`.
+        dtype: Floating dtype.
+
+    Returns:
+        Tensor of that shape.
+    """
+    return tf.random.stateless_normal(shape, seed, dtype=dtype, alg=_ALGORITHM)
 
 
 def permutation(seed, epoch, num_rows):

@@ -14,6 +14,9 @@ from tfp_fnspace.metrics import scores
 class _ScoreMetric(keras.metrics.Metric):
     """Adds up a `Score`; a subclass says which and stores the options it was made with."""
 
+    # What callbacks with `mode="auto"` go by; `None` where neither way is better.
+    _direction = "down"
+
     def __init__(self, score, name, dtype):
         super().__init__(name=name, dtype=dtype)
         self._score = score
@@ -124,6 +127,8 @@ class IntervalCoverage(_IntervalMetric):
     Raises:
       ValueError: if `level` is outside (0, 1).
     """
+
+    _direction = None  # closer to the level is better
 
     def __init__(self, level=0.9, name=None, dtype=None):
         name = name or f"coverage_{100 * level:g}"

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import data
-from tfp_fnspace.callbacks import EpochCounter, ResumeAtCounter
+from tfp_fnspace.callbacks import EpochCounter, ResumeAtCounter, resolve_modes
 from tfp_fnspace.math.random import permutation
 from tfp_fnspace.model.checks import PREDICT_BATCH_SIZE, Checks
 
@@ -149,6 +149,7 @@ class Training(Checks):
             )
         given = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
         given = [callback for callback in given if callback is not None]
+        resolve_modes(given, [*self._default_metrics, *self._user_metrics])
         return [EpochCounter(), *given, ResumeAtCounter(initial_epoch)]
 
     def _fit_arrays(self, inputs, targets, batch_size, shuffle, options):

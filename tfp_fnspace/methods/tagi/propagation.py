@@ -19,7 +19,7 @@ import threading
 
 import tensorflow as tf
 
-from tfp_fnspace.math.random import fold_in
+from tfp_fnspace.math.random import fold_in, normal
 
 _STATE = threading.local()
 
@@ -187,8 +187,7 @@ def draw(seed, num_samples, moments):
     """
     mean, variance = moments
     shape = tf.concat([[num_samples], tf.shape(mean)], axis=0)
-    noise = tf.random.stateless_normal(shape, seed, dtype=mean.dtype)
-    return mean + tf.sqrt(variance) * noise
+    return mean + tf.sqrt(variance) * normal(shape, seed, mean.dtype)
 
 
 def fold(samples):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfp_fnspace.math.random import fold_in
+from tfp_fnspace.math.random import fold_in, normal
 from tfp_fnspace.methods.tagi import propagation
 
 
@@ -38,7 +38,6 @@ def _draw_inputs(model, inputs, num_samples, seed):
     for i, role in enumerate(roles):
         if role is None and variances[i] is not None:
             noise_seed = fold_in(fold_in(seed, -1), i)
-            shape = tf.shape(copies[i])
-            noise = tf.random.stateless_normal(shape, noise_seed, dtype=copies[i].dtype)
+            noise = normal(tf.shape(copies[i]), noise_seed, copies[i].dtype)
             copies[i] += tf.sqrt(variances[i]) * noise
     return copies

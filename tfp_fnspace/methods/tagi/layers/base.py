@@ -168,11 +168,17 @@ class BilinearLayer(TAGILayer):
             self.bias_mean, self.bias_variance = bias
 
     def _add_moments(self, name, shape, variance):
-        normal = keras.initializers.RandomNormal(stddev=variance**0.5)
-        constant = keras.initializers.Constant(variance)
+        initializers = {
+            "mean": keras.initializers.RandomNormal(stddev=variance**0.5),
+            "variance": keras.initializers.Constant(variance),
+        }
         return GaussianMoments(
-            self.add_weight(name=f"{name}_mean", shape=shape, initializer=normal),
-            self.add_weight(name=f"{name}_variance", shape=shape, initializer=constant),
+            *(
+                self.add_weight(
+                    name=f"{name}_{part}", shape=shape, initializer=initializer, autocast=False
+                )
+                for part, initializer in initializers.items()
+            )
         )
 
     @property
@@ -241,8 +247,18 @@ class ElementwiseLayer(TAGILayer):
 
     def call(self, inputs):
         mean, variance = self._unpack(inputs)
-        if variance is None:
-            return self.function(mean)
+        return self.function(mean) if variance is None else self.propagate(mean, variance)
+
+    def propagate(self, mean, variance):
+        """Moments of the activation, or its samples inside a sampled forward pass.
+
+        Args:
+            mean: Tensor (samples, in a sampled forward pass).
+            variance: Tensor of the same shape and dtype.
+
+        Returns:
+            `GaussianMoments`.
+        """
         if propagation.sampling_active():
             sample = self.function(mean)
             return GaussianMoments(sample, tf.zeros_like(sample))

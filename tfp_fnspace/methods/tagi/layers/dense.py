@@ -82,7 +82,7 @@ class Dense(BilinearLayer):
 
     def call(self, inputs):
         outputs = super().call(inputs)
-        return outputs if self.activation is None else self.activation(outputs)
+        return outputs if self.activation is None else self.activation.propagate(*outputs)
 
     def compute_output_shape(self, input_shape):
         return (*mean_shape(input_shape)[:-1], self.units)

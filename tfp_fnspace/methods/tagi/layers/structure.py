@@ -4,6 +4,8 @@ Such a map acts on variances as on means, so that the ordinary derivative of eac
 rule by which innovations travel back.
 """
 
+import math
+
 import keras
 import tensorflow as tf
 
@@ -13,16 +15,23 @@ from tfp_fnspace.typing import GaussianMoments
 
 
 class _ReshapingLayer(TAGILayer):
-    """One input; a Keras layer does the work on means and variances alike."""
+    """One input; means and variances get the shape `(N, *_target(shape without N))`."""
+
+    def _target(self, shape):
+        raise NotImplementedError
+
+    def _reshape(self, tensor):
+        return tf.reshape(tensor, [tf.shape(tensor)[0], *self._target(tensor.shape[1:])])
 
     def call(self, inputs):
         if not is_pair(inputs):
-            return self.keras_layer(inputs)
+            return self._reshape(tf.cast(inputs, self.variable_dtype))
         mean, variance = self._unpack(inputs)
-        return GaussianMoments(self.keras_layer(mean), self.keras_layer(variance))
+        return GaussianMoments(self._reshape(mean), self._reshape(variance))
 
     def compute_output_shape(self, input_shape):
-        return self.keras_layer.compute_output_shape(mean_shape(input_shape))
+        batch, *shape = mean_shape(input_shape)
+        return (batch, *self._target(shape))
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
@@ -37,11 +46,13 @@ class Flatten(_ReshapingLayer):
 
     Returns:
         `GaussianMoments` of tensors `[N, D]` (a tensor for a tensor).
+
+    Raises:
+        ValueError: If an axis other than the first has no known size.
     """
 
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.keras_layer = keras.layers.Flatten(dtype=self.variable_dtype)
+    def _target(self, shape):
+        return (_known_size(self, shape),)
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
@@ -57,15 +68,37 @@ class Reshape(_ReshapingLayer):
 
     Returns:
         `GaussianMoments` of tensors `[N, *target_shape]` (a tensor for a tensor).
+
+    Raises:
+        ValueError: If the sizes do not match, or an axis of the inputs has no known size.
     """
 
     def __init__(self, target_shape, **kwargs):
         super().__init__(**kwargs)
         self.target_shape = tuple(target_shape)
-        self.keras_layer = keras.layers.Reshape(self.target_shape, dtype=self.variable_dtype)
+
+    def _target(self, shape):
+        size = _known_size(self, shape)
+        known = math.prod(d for d in self.target_shape if d != -1)
+        target = tuple(size // known if d == -1 else d for d in self.target_shape)
+        if math.prod(target) != size:
+            raise ValueError(
+                f"`target_shape` must have as many elements as the inputs, {size}. "
+                f"Received: target_shape={self.target_shape}"
+            )
+        return target
 
     def get_config(self):
         return {**super().get_config(), "target_shape": self.target_shape}
+
+
+def _known_size(layer, shape):
+    if any(size is None for size in shape):
+        raise ValueError(
+            f"{type(layer).__name__} needs inputs whose axes, except the first, have known "
+            f"sizes. Received: shape={('N', *shape)}"
+        )
+    return math.prod(shape)
 
 
 class _MergingLayer(TAGILayer):
@@ -146,13 +179,21 @@ class Concatenate(_MergingLayer):
         if axis == 0:
             raise ValueError(f"`axis` must not be the batch axis. Received: axis={axis!r}")
         self.axis = int(axis)
-        self.keras_layer = keras.layers.Concatenate(axis=self.axis, dtype=self.variable_dtype)
 
     def _merge(self, tensors):
-        return self.keras_layer(list(tensors))
+        return tf.concat(tensors, axis=self.axis)
 
     def compute_output_shape(self, input_shape):
-        return self.keras_layer.compute_output_shape([mean_shape(shape) for shape in input_shape])
+        shapes = [list(mean_shape(shape)) for shape in input_shape]
+        sizes = [shape.pop(self.axis) for shape in shapes]
+        if any(shape[1:] != shapes[0][1:] for shape in shapes):
+            raise ValueError(
+                f"Concatenate needs inputs that agree in all axes but {self.axis}. "
+                f"Received: shapes={[mean_shape(shape) for shape in input_shape]}"
+            )
+        joined = list(mean_shape(input_shape[0]))
+        joined[self.axis] = None if None in sizes else sum(sizes)
+        return tuple(joined)
 
     def get_config(self):
         return {**super().get_config(), "axis": self.axis}

@@ -1,0 +1,79 @@
+"""What the generic tests run over: a new class costs one line here and cannot skip a test."""
+
+import keras
+
+import tfp_fnspace as fns
+
+
+@keras.saving.register_keras_serializable(package="batteries")
+class Scale(fns.tagi.BilinearLayer):
+    """A user's linear layer: every input has its own weight."""
+
+    def create_parameters(self, input_shape):
+        self.add_parameters((input_shape[-1],), fan_in=1, fan_out=1)
+
+    def linear_map(self, inputs, kernel):
+        return inputs * kernel
+
+
+@keras.saving.register_keras_serializable(package="batteries")
+class Square(fns.tagi.ElementwiseLayer):
+    """A user's activation with exact moments."""
+
+    def function(self, z):
+        return z**2
+
+    def moments(self, mean, variance):
+        return mean**2 + variance, 2 * variance**2 + 4 * variance * mean**2, 2 * mean
+
+
+def _activation(name, moments="linearized"):
+    return lambda: fns.tagi.Activation(name, moments=moments)
+
+
+#: Name -> constructor of a layer that takes one pair of moments `[N, 6]`.
+TAGI_LAYERS = {
+    "Dense": lambda: fns.tagi.Dense(3),
+    "Dense_relu": lambda: fns.tagi.Dense(3, activation="relu"),
+    "Dense_without_bias": lambda: fns.tagi.Dense(3, use_bias=False, prior="he", gain=0.5),
+    "Dense_exact_tanh": lambda: fns.tagi.Dense(
+        3, activation=fns.tagi.Activation("tanh", moments="exact")
+    ),
+    "linear": _activation("linear"),
+    "relu": _activation("relu"),
+    "leaky_relu": _activation("leaky_relu"),
+    "tanh": _activation("tanh"),
+    "sigmoid": _activation("sigmoid"),
+    "softplus": _activation("softplus"),
+    "exact_relu": _activation("relu", "exact"),
+    "exact_tanh": _activation("tanh", "exact"),
+    "exact_sigmoid": _activation("sigmoid", "exact"),
+    "Flatten": fns.tagi.Flatten,
+    "Reshape": lambda: fns.tagi.Reshape((6,)),
+    "user_bilinear": Scale,
+    "user_elementwise": Square,
+}
+
+#: Name -> constructor of a layer that merges two pairs of moments `[N, 6]`.
+TAGI_MERGING_LAYERS = {
+    "Add": fns.tagi.Add,
+    "Concatenate": fns.tagi.Concatenate,
+}
+
+
+def tagi_model(make_layer=None, *, merging=False, num_inputs=4, num_outputs=2, **options):
+    """A small TAGI model around one layer of the tables above."""
+    inputs = keras.Input((num_inputs,))
+    hidden = fns.tagi.Dense(6, activation="relu")(inputs)
+    if make_layer is not None:
+        hidden = make_layer()([hidden, fns.tagi.Dense(6)(hidden)] if merging else hidden)
+    outputs = fns.tagi.Dense(num_outputs)(hidden)
+    options = {"likelihood": fns.likelihoods.Gaussian(scale=0.3), "seed": 0, **options}
+    return fns.tagi.TAGIModel(inputs, outputs, **options)
+
+
+#: Name -> constructor of a small, unfitted model with 4 inputs and 2 outputs.
+MODELS = {
+    "TAGI": tagi_model,
+    "TAGI_exact": lambda **options: tagi_model(update="exact", **options),
+}

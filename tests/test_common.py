@@ -1,0 +1,378 @@
+"""Every layer and every model through one battery."""
+
+import batteries
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfp_fnspace as fns
+
+LAYERS = batteries.TAGI_LAYERS
+MERGING = batteries.TAGI_MERGING_LAYERS
+ALL_LAYERS = {**LAYERS, **MERGING}
+
+
+def example_data(num_rows=23, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(num_rows, 4)) * [1.0, 10.0, 0.1, 3.0] + [0.0, 5.0, -2.0, 100.0]
+    f = np.stack([x[:, 0] + np.sin(x[:, 1]), 50.0 * x[:, 2]], axis=1)
+    return x, f + 0.1 * rng.normal(size=f.shape)
+
+
+def example_moments(name, dtype="float32", num_rows=5):
+    rng = np.random.default_rng(1)
+
+    def pair():
+        mean, spread = rng.normal(size=(2, num_rows, 6))
+        return fns.GaussianMoments(tf.constant(mean, dtype), tf.constant(spread**2, dtype))
+
+    return [pair(), pair()] if name in MERGING else pair()
+
+
+# Layers
+
+
+@pytest.mark.parametrize("name", ALL_LAYERS)
+def test_layer_config_round_trip(name):
+    layer = ALL_LAYERS[name]()
+    inputs = example_moments(name)
+    layer(inputs)
+    config = keras.saving.serialize_keras_object(layer)
+    copy = keras.saving.deserialize_keras_object(config)
+    assert copy.get_config() == layer.get_config()
+    copy(inputs)
+    copy.set_weights(layer.get_weights())
+    for ours, theirs in zip(layer(inputs), copy(inputs), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("policy", ["float32", "float64", "mixed_float16"])
+@pytest.mark.parametrize("name", ALL_LAYERS)
+def test_layer_dtype_policy(name, policy):
+    layer = ALL_LAYERS[name]()
+    layer = type(layer).from_config({**layer.get_config(), "dtype": policy})
+    expected = "float64" if policy == "float64" else "float32"
+    inputs = example_moments(name, expected)
+    mean, variance = layer(inputs)
+    assert mean.dtype == variance.dtype == expected
+    symbolic = tf.nest.map_structure(
+        lambda t: keras.KerasTensor((None, *t.shape[1:]), dtype=expected), inputs
+    )
+    for tensor, actual in zip(layer(symbolic), (mean, variance), strict=True):
+        assert tensor.dtype == expected
+        assert tensor.shape == (None, *actual.shape[1:])
+
+
+@pytest.mark.parametrize("name", ALL_LAYERS)
+def test_layer_is_the_same_under_xla_and_with_unknown_batch_size(name):
+    layer = ALL_LAYERS[name]()
+    inputs = example_moments(name)
+    expected = layer(inputs)
+    specs = tf.nest.map_structure(lambda t: tf.TensorSpec((None, 6), t.dtype), inputs)
+    for jit_compile in (False, True):
+        function = tf.function(layer, input_signature=[specs], jit_compile=jit_compile)
+        for ours, theirs in zip(function(inputs), expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ALL_LAYERS)
+def test_layer_variances_are_not_negative_and_grow_from_known_inputs(name):
+    layer = ALL_LAYERS[name]()
+    inputs = example_moments(name)
+    _, variance = layer(inputs)
+    known = tf.nest.map_structure(lambda t: t, inputs)
+    known = [pair[0] for pair in known] if name in MERGING else known[0]
+    outputs = layer(known)
+    assert np.all(np.asarray(variance) >= 0.0)
+    if isinstance(outputs, fns.GaussianMoments):
+        assert np.all(np.asarray(outputs.variance) <= np.asarray(variance) + 1e-6)
+    else:
+        assert not layer.parameters
+
+
+@pytest.mark.parametrize("name", ALL_LAYERS)
+def test_layer_sampled_forward_is_reproducible_and_one_function_per_draw(name):
+    layer = ALL_LAYERS[name]()
+    layer(example_moments(name))
+    rows = tf.random.stateless_normal((3, 5, 6), (1, 2))
+    rows = tf.concat([rows, rows[:, :2]], axis=1)  # rows 5 and 6 repeat rows 0 and 1
+    inputs = [rows, rows] if name in MERGING else rows
+    first, again = layer.sample(inputs, seed=(3, 4)), layer.sample(inputs, seed=(3, 4))
+    assert first.shape[:2] == (3, 7)
+    np.testing.assert_array_equal(first, again)
+    np.testing.assert_allclose(first[:, 5:], first[:, :2], rtol=1e-6, atol=1e-7)
+    if layer.parameters:
+        assert np.abs(first - layer.sample(inputs, seed=(3, 5))).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ALL_LAYERS)
+def test_layer_in_a_model_trains_saves_and_loads(name, tmp_path):
+    x, y = example_data()
+    model = batteries.tagi_model(ALL_LAYERS[name], merging=name in MERGING)
+    model.fit(x, y, epochs=2, batch_size=8, verbose=0)
+    before = model.predict(x)
+    assert all(np.all(np.isfinite(value)) for value in before.values())
+    model.save(tmp_path / "model.keras")
+    after = keras.models.load_model(tmp_path / "model.keras").predict(x)
+    for key, value in before.items():
+        np.testing.assert_array_equal(after[key], value)
+
+
+# Models
+
+
+@pytest.fixture(params=batteries.MODELS)
+def make_model(request):
+    return batteries.MODELS[request.param]
+
+
+def test_model_is_a_keras_and_a_function_space_model(make_model):
+    model = make_model()
+    assert isinstance(model, keras.Model)
+    assert isinstance(model, fns.FunctionSpaceModel)
+
+
+def test_predict_gives_four_arrays_whose_variances_add_up(make_model):
+    x, y = example_data()
+    model = make_model()
+    model.fit(x, y, epochs=2, verbose=0)
+    outputs = model.predict(x)
+    assert sorted(outputs) == ["aleatoric_stddev", "epistemic_stddev", "mean", "stddev"]
+    assert all(isinstance(v, np.ndarray) and v.shape == (23, 2) for v in outputs.values())
+    total = outputs["epistemic_stddev"] ** 2 + outputs["aleatoric_stddev"] ** 2
+    np.testing.assert_allclose(outputs["stddev"] ** 2, total, rtol=1e-5)
+
+
+def test_predictions_do_not_depend_on_batches(make_model):
+    x, y = example_data()
+    model = make_model()
+    model.fit(x, y, epochs=2, verbose=0)
+    whole = model.predict(x)
+    for batch_size in (1, 7, 1000):
+        for key, value in model.predict(x, batch_size=batch_size).items():
+            np.testing.assert_allclose(value, whole[key], rtol=1e-5, atol=1e-6)
+    dataset = tf.data.Dataset.from_tensor_slices(x.astype("float32")).batch(5)
+    np.testing.assert_allclose(model.predict(dataset)["mean"], whole["mean"], rtol=1e-5, atol=1e-6)
+
+
+def test_predict_distribution_matches_predict(make_model):
+    x, y = example_data()
+    model = make_model()
+    model.fit(x, y, epochs=2, verbose=0)
+    distribution, outputs = model.predict_distribution(x), model.predict(x)
+    assert distribution.batch_shape == (23,) and distribution.event_shape == (2,)
+    np.testing.assert_allclose(distribution.mean(), outputs["mean"], rtol=1e-6)
+    np.testing.assert_allclose(distribution.stddev(), outputs["stddev"], rtol=1e-5)
+
+
+def test_evaluate_aggregates_over_unequal_batches(make_model):
+    x, y = example_data()
+    model = make_model()
+    model.fit(x, y, epochs=2, verbose=0)
+    scores = model.evaluate(x, y, batch_size=7, return_dict=True, verbose=0)
+    distribution = model.predict_distribution(x)
+    for name, function in {"rmse": fns.metrics.rmse, "nll": fns.metrics.nll}.items():
+        np.testing.assert_allclose(scores[name], function(y, distribution), rtol=1e-5)
+    np.testing.assert_allclose(scores["crps"], fns.metrics.crps(y, distribution), rtol=1e-5)
+    coverage = fns.metrics.interval_coverage(y, distribution, 0.9)
+    np.testing.assert_allclose(scores["coverage_90"], coverage, rtol=1e-6)
+    assert scores["loss"] == scores["nll"]
+
+
+def test_user_metrics_see_distributions_or_their_means(make_model):
+    x, y = example_data()
+    model = make_model()
+    model.compile(metrics=[fns.metrics.IntervalWidth(0.5), "mae"])
+    model.fit(x, y, epochs=1, verbose=0)
+    scores = model.evaluate(x, y, return_dict=True, verbose=0)
+    distribution = model.predict_distribution(x)
+    np.testing.assert_allclose(
+        scores["width_50"], fns.metrics.interval_width(y, distribution, 0.5), rtol=1e-4
+    )
+    expected = np.mean(np.abs(np.asarray(distribution.mean()) - y))
+    np.testing.assert_allclose(scores["mean_absolute_error"], expected, rtol=1e-5)
+
+
+def test_units_change_nothing_but_units(make_model):
+    x, y = example_data()
+    scale, shift = np.array([10.0, 0.01]), np.array([-3.0, 7.0])
+    plain, changed = make_model(), make_model()
+    plain.fit(x, y, epochs=2, verbose=0)
+    changed.fit(4.0 * x - 1.0, y * scale + shift, epochs=2, verbose=0)
+    ours, theirs = changed.predict(4.0 * x - 1.0), plain.predict(x)
+    np.testing.assert_allclose(ours["mean"], theirs["mean"] * scale + shift, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(ours["stddev"], theirs["stddev"] * scale, rtol=1e-3)
+    nll = [
+        m.evaluate(a, b, return_dict=True, verbose=0)["nll"]
+        for m, a, b in ((plain, x, y), (changed, 4.0 * x - 1.0, y * scale + shift))
+    ]
+    np.testing.assert_allclose(nll[1] - nll[0], np.log(scale).sum(), rtol=1e-2)
+
+
+def test_duplicate_and_constant_columns_and_duplicate_rows_work(make_model):
+    x, y = example_data()
+    x = np.stack([x[:, 0], x[:, 0], np.full(23, 7.7), x[:, 3]], axis=1)
+    x, y = np.concatenate([x, x]), np.concatenate([y, y])
+    y[:, 1] = 3.0
+    model = make_model()
+    model.fit(x, y, epochs=2, verbose=0)
+    assert all(np.all(np.isfinite(value)) for value in model.predict(x).values())
+    assert model.input_scalers[0].stddev.numpy()[2] == 1.0
+    assert model.target_scaler.stddev.numpy()[1] == 1.0
+
+
+def test_same_seed_same_run_another_seed_another(make_model):
+    x, y = example_data()
+    runs = []
+    for seed in (5, 5, 6):
+        model = make_model(seed=seed)
+        model.fit(x, y, epochs=3, batch_size=4, verbose=0)
+        runs.append(model.predict(x)["mean"])
+    np.testing.assert_array_equal(runs[0], runs[1])
+    assert np.abs(runs[0] - runs[2]).max() > 1e-3
+
+
+def test_compiled_epochs_equal_the_loop_over_batches(make_model):
+    x, y = example_data()
+
+    class Batches(keras.callbacks.Callback):
+        count = 0
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.count += 1
+
+    compiled, looped, callback = make_model(), make_model(), Batches()
+    history = compiled.fit(x, y, epochs=3, batch_size=10, verbose=0)
+    other = looped.fit(x, y, epochs=3, batch_size=10, verbose=0, callbacks=[callback])
+    assert callback.count == 3 * 3
+    np.testing.assert_allclose(
+        compiled.predict(x)["mean"], looped.predict(x)["mean"], rtol=1e-4, atol=1e-4
+    )
+    for key in ("loss", "log_likelihood", "rmse"):
+        np.testing.assert_allclose(history.history[key], other.history[key], rtol=1e-4)
+    assert compiled.steps_seen.numpy() == looped.steps_seen.numpy() == 9
+    assert compiled.epochs_seen.numpy() == looped.epochs_seen.numpy() == 3
+
+
+def test_epochs_on_end_where_earlier_ones_stopped(make_model):
+    x, y = example_data()
+    once, twice = make_model(), make_model()
+    once.fit(x, y, epochs=4, batch_size=10, verbose=0)
+    twice.fit(x, y, epochs=1, batch_size=10, verbose=0)
+    twice.fit(x, y, epochs=3, batch_size=10, verbose=0)
+    np.testing.assert_array_equal(once.predict(x)["mean"], twice.predict(x)["mean"])
+
+
+def test_dataset_input_equals_arrays_in_the_same_order(make_model):
+    x, y = example_data()
+    arrays, dataset = make_model(), make_model()
+    arrays.fit(x, y, epochs=2, batch_size=10, shuffle=False, verbose=0)
+    batches = tf.data.Dataset.from_tensor_slices((x.astype("float32"), y.astype("float32")))
+    dataset.fit(batches.batch(10), epochs=2, verbose=0)
+    np.testing.assert_allclose(
+        arrays.predict(x)["mean"], dataset.predict(x)["mean"], rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("option", [{"jit_compile": True}, {"run_eagerly": True}])
+def test_compile_options_change_nothing_but_speed(make_model, option):
+    x, y = example_data()
+    batches = tf.data.Dataset.from_tensor_slices((x.astype("float32"), y.astype("float32")))
+    plain, other = make_model(), make_model()
+    other.compile(**option)
+    plain.fit(x, y, epochs=1, batch_size=10, shuffle=False, verbose=0)
+    other.fit(batches.batch(10), epochs=1, verbose=0)
+    np.testing.assert_allclose(
+        plain.predict(x)["mean"], other.predict(x)["mean"], rtol=1e-4, atol=1e-4
+    )
+    scores = [m.evaluate(x, y, return_dict=True, verbose=0)["nll"] for m in (plain, other)]
+    np.testing.assert_allclose(scores[0], scores[1], rtol=1e-4)
+
+
+@pytest.mark.parametrize("policy", ["float64", "mixed_float16"])
+def test_model_under_dtype_policies(make_model, policy):
+    x, y = example_data()
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = make_model()
+        model.fit(x, y, epochs=2, batch_size=8, verbose=0)
+        moments = model(tf.constant(x, tf.float32))
+        outputs = model.predict(x)
+    finally:
+        keras.config.set_dtype_policy(before)
+    expected = "float64" if policy == "float64" else "float32"
+    assert moments.mean.dtype == moments.variance.dtype == expected
+    assert all(value.dtype == expected for value in outputs.values())
+    reference = make_model()
+    reference.fit(x, y, epochs=2, batch_size=8, verbose=0)
+    if policy == "mixed_float16":  # nothing may have passed through half precision
+        np.testing.assert_array_equal(outputs["mean"], reference.predict(x)["mean"])
+
+
+def test_early_stopping_on_validation_nll(make_model):
+    x, y = example_data(60)
+    model = make_model()
+    stop = keras.callbacks.EarlyStopping("val_nll", patience=2, restore_best_weights=True)
+    history = model.fit(
+        x, y, epochs=60, batch_size=5, validation_split=0.3, callbacks=[stop], verbose=0
+    )
+    best = min(history.history["val_nll"])
+    assert len(history.history["val_nll"]) < 60
+    scores = model.evaluate(x[42:], y[42:], return_dict=True, verbose=0)
+    np.testing.assert_allclose(scores["nll"], best, rtol=1e-5)
+
+
+def test_compile_options_survive_saving(make_model, tmp_path):
+    x, y = example_data()
+    model = make_model()
+    model.compile(metrics=[fns.metrics.IntervalCoverage(0.5), "mse"], jit_compile=True)
+    model.fit(x, y, epochs=1, verbose=0)
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    assert loaded.jit_compile is True
+    ours = model.evaluate(x, y, return_dict=True, verbose=0)
+    assert loaded.evaluate(x, y, return_dict=True, verbose=0) == ours
+    assert "coverage_50" in ours and "mean_squared_error" in ours
+
+
+def test_loaded_model_continues_the_same_run(make_model, tmp_path):
+    x, y = example_data()
+    model = make_model()
+    model.fit(x, y, epochs=2, batch_size=5, verbose=0)
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    model.fit(x, y, epochs=2, batch_size=5, verbose=0)
+    loaded.fit(x, y, epochs=2, batch_size=5, verbose=0)
+    np.testing.assert_array_equal(model.predict(x)["mean"], loaded.predict(x)["mean"])
+
+
+def test_function_samples_are_reproducible_and_coherent_across_calls(make_model):
+    x, y = example_data()
+    model = make_model()
+    model.fit(x, y, epochs=2, verbose=0)
+    samples = model.sample_functions(x, 5, seed=(1, 2))
+    assert samples.shape == (5, 23, 2)
+    np.testing.assert_array_equal(samples, model.sample_functions(x, 5, seed=(1, 2)))
+    np.testing.assert_allclose(
+        samples[:, 3:9], model.sample_functions(x[3:9], 5, seed=(1, 2)), rtol=1e-4, atol=1e-5
+    )
+    assert np.abs(samples - model.sample_functions(x, 5, seed=(1, 3))).max() > 1e-3
+
+
+def test_building_one_model_leaves_its_siblings_usable(make_model):
+    make_model()
+
+    class Sibling(fns.FunctionSpaceModel, keras.Model):
+        def __init__(self, width):
+            super().__init__()
+            self.width = width
+
+        def call(self, x):
+            return x * self.width
+
+    assert Sibling(3)(np.ones((2, 1), "float32")).shape == (2, 1)
+    assert Sibling.__bases__ == (fns.FunctionSpaceModel, keras.Model)
+    assert object not in [keras.Model] and fns.FunctionSpaceModel.__mro__[-1] is object
+    assert not any(issubclass(c, keras.Model) for c in fns.FunctionSpaceModel.__mro__)

@@ -1,0 +1,110 @@
+"""Every op of the training and prediction graphs has a GPU kernel, and the graphs compile.
+
+The CUDA build of TensorFlow lists its GPU kernels on machines without a GPU.
+"""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import kernels
+
+import tfp_fnspace as fns
+
+#: Ops that the runtime handles itself, on any device.
+_NO_KERNEL_NEEDED = {"Placeholder", "NoOp", "_Arg", "_Retval"}
+
+
+def make_model(update="capped"):
+    inputs = keras.Input((4,))
+    hidden = fns.tagi.Dense(8, activation="relu")(inputs)
+    exact = fns.tagi.Activation("tanh", moments="exact")
+    branch = fns.tagi.Dense(8, activation=exact)(hidden)
+    merged = fns.tagi.Concatenate()([fns.tagi.Add()([hidden, branch]), branch])
+    softplus = fns.tagi.Dense(8, activation="softplus")(fns.tagi.Flatten()(merged))
+    outputs = fns.tagi.Dense(2)(softplus)
+    model = fns.tagi.TAGIModel(
+        inputs, outputs, likelihood=fns.likelihoods.Gaussian(0.3), update=update, seed=0
+    )
+    model.compile()
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 4)), rng.normal(size=(20, 2))
+    model.adapt(x, y)
+    return model, tf.constant(x, tf.float32), tf.constant(y, tf.float32)
+
+
+def graph_functions():
+    """Name -> (traceable function, arguments) for what runs on a device."""
+    model, x, y = make_model()
+    exact, _, _ = make_model(update="exact")
+    seed = tf.constant([1, 2])
+    return {
+        "train_step": (lambda a, b: model.train_step((a, b)), (x, y)),
+        "train_step_exact": (lambda a, b: exact.train_step((a, b)), (x, y)),
+        "test_step": (lambda a, b: model.test_step((a, b)), (x, y)),
+        "predict_step": (lambda a: model.predict_step((a,)), (x,)),
+        "draw_functions": (lambda a: model.draw_functions(a, 3, seed), (x,)),
+        "input_gradient": (model._jacobian, (x,)),
+    }
+
+
+NAMES = [
+    "train_step",
+    "train_step_exact",
+    "test_step",
+    "predict_step",
+    "draw_functions",
+    "input_gradient",
+]
+
+
+def ops_of(function, arguments):
+    """The names of all ops of a traced function and of the functions it calls."""
+    graph = tf.function(function, autograph=False).get_concrete_function(*arguments).graph
+    definition = graph.as_graph_def()
+    nodes = [node.op for node in definition.node]
+    nodes += [node.op for f in definition.library.function for node in f.node_def]
+    called = {f.signature.name for f in definition.library.function}
+    return set(nodes) - called - _NO_KERNEL_NEEDED
+
+
+def devices_of(op):
+    return {kernel.device_type for kernel in kernels.get_registered_kernels_for_op(op).kernel}
+
+
+@pytest.fixture(scope="module")
+def functions():
+    return graph_functions()
+
+
+@pytest.fixture(scope="module")
+def cuda_build():
+    if not tf.test.is_built_with_cuda():
+        pytest.skip("this build of TensorFlow has no GPU kernels to list")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_op_has_a_gpu_kernel(functions, cuda_build, name):
+    found = ops_of(*functions[name])
+    assert {"MatMul", "Sqrt"} & found, "the graph looks empty"
+    missing = {op: devices_of(op) for op in found if not {"GPU", "DEFAULT"} & devices_of(op)}
+    assert not missing
+
+
+def test_the_check_finds_an_op_without_a_gpu_kernel(cuda_build):
+    found = ops_of(tf.strings.length, (tf.constant(["a"]),))
+    assert not {"GPU", "DEFAULT"} & devices_of("StringLength")
+    assert "StringLength" in found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_graph_compiles_under_xla(functions, name):
+    function, arguments = functions[name]
+    compiled = tf.function(function, autograph=False, jit_compile=True)(*arguments)
+    for value in tf.nest.flatten(compiled):
+        assert np.all(np.isfinite(value))
+    if name in ("predict_step", "input_gradient"):  # XLA draws other random numbers
+        for value, plain in zip(
+            tf.nest.flatten(compiled), tf.nest.flatten(function(*arguments)), strict=True
+        ):
+            np.testing.assert_allclose(value, plain, rtol=1e-4, atol=1e-5)

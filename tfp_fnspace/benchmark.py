@@ -1,7 +1,9 @@
 """Benchmarks on data sets with fixed splits: resumable, a cell at a time."""
 
-import importlib.metadata
+import contextlib
+import importlib
 import json
+import logging
 import os
 import pathlib
 import platform
@@ -9,6 +11,7 @@ import time
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfp_fnspace import datasets, metrics, registry
 
@@ -17,15 +20,11 @@ _PACKAGES = ("tfp_fnspace", "tensorflow", "keras", "tensorflow-probability", "nu
 
 def versions():
     """Versions of Python and of the packages that a number depends on."""
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            from tfp_fnspace import __version__
-
-            found[package] = __version__
-    return found
+    # Of the modules themselves: this package need not be installed, and TensorFlow's distribution
+    # goes by several names.
+    modules = {name: importlib.import_module(name.replace("-", "_")) for name in _PACKAGES}
+    found = {name: module.__version__ for name, module in modules.items()}
+    return {"python": platform.python_version(), **found}
 
 
 def machine():
@@ -57,7 +56,7 @@ def parse_splits(text, num_splits):
     if text == "all":
         return list(range(num_splits))
     try:
-        parts = [[int(end) for end in part.split("-")] for part in text.split(",")]
+        parts = [[int(end) for end in part.split("-", 1)] for part in text.split(",")]
         chosen = sorted({k for part in parts for k in range(part[0], part[-1] + 1)})
     except ValueError:
         chosen = []
@@ -101,9 +100,23 @@ def _override(config, overrides):
 
 
 def read_records(path):
-    """The records of a results file, none if there is no file."""
+    """The records of a results file, none if there is no file.
+
+    Raises:
+        ValueError: If the file is not a JSON list.
+    """
     path = pathlib.Path(path)
-    return json.loads(path.read_text()) if path.exists() else []
+    if not path.exists():
+        return []
+    try:
+        records = json.loads(path.read_text())
+    except ValueError:
+        records = None
+    if not isinstance(records, list):
+        raise ValueError(
+            f"A results file must hold a JSON list of records. Received: path='{path}'"
+        )
+    return records
 
 
 def write_records(path, records):
@@ -152,14 +165,16 @@ def run_uci(methods, names, splits, data_dir, out, seed=0, overrides=None, echo=
             loaded[name] = loaded.get(name) or _load(name, data_dir)
             for k in parse_splits(splits, loaded[name].num_splits):
                 config = _override(recipe.uci_config(name, seed + k), overrides or {})
-                cells.append((method_name, name, k, config))
+                # As JSON gives it back: a tuple would never equal the list of a record.
+                cells.append((method_name, name, k, json.loads(json.dumps(config))))
     records = read_records(out)
     todo = [cell for cell in cells if not any(_same(cell, record) for record in records)]
     echo(f"{len(cells)} cells, {len(cells) - len(todo)} of them done before")
     work = [len(loaded[name].x) for _, name, _, _ in todo]
     begin = time.monotonic()
     for i, (method_name, name, k, config) in enumerate(todo):
-        record = _run_cell(method_name, loaded[name], name, k, config)
+        with _without_retracing_warnings():
+            record = _run_cell(method_name, loaded[name], name, k, config)
         records = [r for r in records if not _same_place((method_name, name, k), r)] + [record]
         write_records(out, records)
         left = (time.monotonic() - begin) * sum(work[i + 1 :]) / sum(work[: i + 1])
@@ -172,9 +187,21 @@ def run_uci(methods, names, splits, data_dir, out, seed=0, overrides=None, echo=
 
 def _load(name, data_dir):
     """A data set from the folder itself or from its `uci` folder."""
-    inside = f"uci/{name}"
-    nested = data_dir is not None and (pathlib.Path(data_dir) / f"{inside}.npz").exists()
+    inside, folder = f"uci/{name}", data_dir or os.environ.get(datasets.DATA_DIR_VARIABLE)
+    nested = bool(folder) and (pathlib.Path(folder) / f"{inside}.npz").exists()
     return datasets.load(inside if nested else name, data_dir)
+
+
+@contextlib.contextmanager
+def _without_retracing_warnings():
+    """TensorFlow takes the new functions of every cell's model for one that is traced anew."""
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _same_place(place, record):

@@ -313,11 +313,11 @@ def _compare(here, there):
         relative = difference / float(np.max(np.abs(here[name])))
         print(f"          {name:<10} max |difference| {difference:.2g}, relative {relative:.1g}")
         if not relative <= _TOLERANCE:
-            print(f"error: the served {name} must agree to {_TOLERANCE:g}. Received: {relative:g}")
-            status = 1
+            status = _error(
+                f"the served {name} must agree to {_TOLERANCE:g}. Received: {relative:g}"
+            )
     if not np.array_equal(there["sample"], there["sample_again"]):
-        print("error: sample(x, seed) must return the same functions for the same seed")
-        status = 1
+        status = _error("sample(x, seed) must return the same functions for the same seed")
     if status == 0:
         print(
             f"          agreement: the served model is the same to {_TOLERANCE:g}, and "
@@ -325,3 +325,8 @@ def _compare(here, there):
             flush=True,
         )
     return status
+
+
+def _error(text):
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    return 1

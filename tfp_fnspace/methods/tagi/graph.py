@@ -42,22 +42,26 @@ def _check_operations(network, uncertain):
     for depth in sorted(network._nodes_by_depth, reverse=True):
         for node in network._nodes_by_depth[depth]:
             operation = node.operation
-            touches = any(id(tensor) in uncertain for tensor in node.input_tensors)
-            _check_operation(operation, touches)
+            touched = any(id(tensor) in uncertain for tensor in node.input_tensors)
             if isinstance(operation, keras.Model):
-                nested = operation.inputs if touches else []
-                _check_operations(operation, {id(tensor) for tensor in nested})
-            if touches or isinstance(operation, TAGILayer | keras.Model):
+                _check_nested(operation, touched)
+            else:
+                _check_operation(operation, touched)
+            if touched or isinstance(operation, TAGILayer | keras.Model):
                 uncertain.update(id(tensor) for tensor in node.outputs)
 
 
-def _check_operation(operation, touches_moments):
-    if isinstance(operation, TAGILayer | keras.Model):
-        if isinstance(operation, keras.Model) and not hasattr(operation, "_nodes_by_depth"):
-            raise ValueError(
-                "A model inside a TAGI network must be functional or sequential. "
-                f"Received: {operation!r}"
-            )
+def _check_nested(model, touched):
+    graph = getattr(model, "_functional", None) or model
+    if hasattr(graph, "_nodes_by_depth"):
+        _check_operations(graph, {id(tensor) for tensor in graph.inputs if touched})
+        return
+    for layer in model.layers:  # a sequential model without `Input` has no graph yet
+        _check_operation(layer, touched)
+
+
+def _check_operation(operation, touched):
+    if isinstance(operation, TAGILayer):
         return
     if getattr(operation, "trainable_weights", None):
         raise ValueError(
@@ -65,7 +69,7 @@ def _check_operation(operation, touches_moments):
             "variances. Use the layers of `tfp_fnspace.tagi`, or freeze the layer with "
             f"`trainable = False` ahead of the first TAGI layer. Received: layer={operation!r}"
         )
-    if touches_moments:
+    if touched:
         raise ValueError(
             "Moments pass through TAGI layers only; an ordinary layer or operation treats a "
             "mean and a variance alike. Use the layers of `tfp_fnspace.tagi`. "

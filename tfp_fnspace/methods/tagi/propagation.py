@@ -158,12 +158,12 @@ def activation(moments, mean, variance):
     Args:
         moments: Function `(mean, variance) -> (mean, variance, slope)`.
         mean: Tensor.
-        variance: Tensor, or `None` for exactly known values.
+        variance: Tensor.
 
     Returns:
         Mean and variance of the activation.
     """
-    if variance is None or not innovations_active():
+    if not innovations_active():
         return moments(mean, variance)[:2]
 
     @tf.custom_gradient

@@ -42,12 +42,12 @@ def observe(model, inputs, targets, valid=None):
         unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
     rows = tf.shape(targets)[0] if valid is None else tf.reduce_sum(tf.cast(valid, tf.int32))
+    scores = _score(model, moments, targets, weight)
     if tf.distribute.get_strategy().num_replicas_in_sync > 1:
         replica = tf.distribute.get_replica_context()
-        sums = replica.all_reduce(tf.distribute.ReduceOp.SUM, sums)
-        rows = replica.all_reduce(tf.distribute.ReduceOp.SUM, rows)
+        sums, rows, scores = replica.all_reduce(tf.distribute.ReduceOp.SUM, (sums, rows, scores))
     _assign(model.update, parameters, sums, rows)
-    return _score(model, moments, targets, weight)
+    return scores
 
 
 def _assign(rule, parameters, sums, rows):

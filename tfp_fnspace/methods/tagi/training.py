@@ -45,7 +45,8 @@ def observe(model, inputs, targets, valid=None):
     scores = _score(model, moments, targets, weight)
     if tf.distribute.get_strategy().num_replicas_in_sync > 1:
         replica = tf.distribute.get_replica_context()
-        sums, rows, scores = replica.all_reduce(tf.distribute.ReduceOp.SUM, (sums, rows, scores))
+        sums, scores = replica.all_reduce(tf.distribute.ReduceOp.SUM, (sums, scores))
+        rows = replica.all_reduce(tf.distribute.ReduceOp.SUM, rows)
     _assign(model.update, parameters, sums, rows)
     return scores
 

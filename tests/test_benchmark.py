@@ -1,0 +1,337 @@
+"""The benchmark of data sets with fixed splits, with a method that is quick and known."""
+
+import json
+import platform
+import sys
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+import tfp_fnspace
+from tfp_fnspace import benchmark, registry
+from tfp_fnspace.cli import main
+from tfp_fnspace.datasets import DATA_DIR_VARIABLE, load
+
+tfd = tfp.distributions
+
+FIELDS = {"method", "dataset", "split", "rmse", "nll", "crps", "coverage_90", "seconds"}
+FIELDS |= {"config", "versions"}
+
+
+class Constant:
+    """Predicts the mean and the standard deviation of the training targets, whatever x is."""
+
+    def __init__(self, y):
+        self.loc, self.scale = float(np.mean(y)), float(np.std(y))
+
+    def predict_distribution(self, x):
+        loc = tf.fill([len(x), 1], self.loc)
+        return tfd.Independent(tfd.Normal(loc, self.scale), 1)
+
+
+@pytest.fixture
+def method(monkeypatch):
+    """A registered method `constant`, which counts its fits and fails at the fit `fails_at`."""
+    module = types.ModuleType("constant_method")
+    module.options, module.fitted, module.fails_at = {"units": (3, 4)}, [], None
+
+    def uci_config(dataset, seed):
+        return {**module.options, "seed": seed}
+
+    def uci_fit(config, x, y):
+        if len(module.fitted) == module.fails_at:
+            raise KeyboardInterrupt
+        module.fitted.append(config["seed"])
+        return Constant(y), {"rows": len(x)}
+
+    module.uci_config, module.uci_fit = uci_config, uci_fit
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(registry.METHODS, "constant", module.__name__)
+    return module
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with two data sets of 20 rows and 3 splits of 4 test rows."""
+    monkeypatch.delenv(DATA_DIR_VARIABLE, raising=False)
+    path = tmp_path / "data" / "uci"
+    path.mkdir(parents=True)
+    for seed, name in enumerate(["first", "second"]):
+        rng = np.random.default_rng(seed)
+        index = np.array([rng.permutation(20)[:4] for _ in range(3)])
+        x, y = rng.normal(size=(20, 2)), rng.normal(5.0, 2.0, size=(20, 1))
+        np.savez(path / f"{name}.npz", x=x, y=y, test_index=index)
+    return path
+
+
+@pytest.fixture
+def run(folder, tmp_path):
+    """Runs `run_uci` on all of it unless told otherwise; the lines are in `run.lines`."""
+
+    def run_uci(methods=("constant",), names=("first", "second"), splits="all", **kwargs):
+        run_uci.lines.clear()
+        arguments = {"data_dir": folder, "out": run_uci.out, "echo": run_uci.lines.append, **kwargs}
+        return benchmark.run_uci(methods, names, splits, **arguments)
+
+    run_uci.lines, run_uci.out = [], tmp_path / "results" / "uci.json"
+    return run_uci
+
+
+def places(records):
+    return [(r["method"], r["dataset"], r["split"]) for r in records]
+
+
+# ------------------------------------------------------------------------------- splits
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("all", [0, 1, 2, 3, 4, 5, 6, 7]),
+        ("3", [3]),
+        ("0-4", [0, 1, 2, 3, 4]),
+        ("0,2,5-7", [0, 2, 5, 6, 7]),
+        ("5-7,6,0", [0, 5, 6, 7]),
+        ("2-2", [2]),
+    ],
+)
+def test_splits_are_read(text, expected):
+    assert benchmark.parse_splits(text, 8) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "none", "8", "0-8", "-1", "3-1", "0,", "1-", "1-2-5", "0.5", "All"]
+)
+def test_wrong_splits_are_refused(text):
+    with pytest.raises(ValueError, match=f"from 0 to 7, such as .*Received: splits='{text}'"):
+        benchmark.parse_splits(text, 8)
+
+
+# ------------------------------------------------------------------------------- records
+
+
+def test_a_record_has_the_documented_fields(method, run):
+    (record,) = run(names=["first"], splits="1", seed=7)
+    assert set(record) >= FIELDS
+    assert places([record]) == [("constant", "first", 1)]
+    assert record["config"] == {"units": [3, 4], "seed": 8}  # of split k: seed + k
+    assert record["chosen"] == {"rows": 16}
+    assert record["seconds"] >= 0.0
+    assert set(record["machine"]) == {"processor", "cores", "system"}
+
+
+def test_scores_are_those_of_the_test_rows(method, run, folder):
+    (record,) = run(names=["second"], splits="2")
+    split = load("second", folder).split(2)
+    mean, stddev = split.y_train.mean(), split.y_train.std()
+    error = (split.y_test - mean) / stddev
+    nll = np.mean(0.5 * error**2 + np.log(stddev) + 0.5 * np.log(2 * np.pi))
+    np.testing.assert_allclose(record["rmse"], stddev * np.sqrt(np.mean(error**2)), rtol=1e-5)
+    np.testing.assert_allclose(record["nll"], nll, rtol=1e-5)
+    assert record["coverage_90"] == np.mean(np.abs(error) < 1.6448536)
+
+
+def test_the_file_holds_the_records(method, run):
+    records = run()
+    assert json.loads(run.out.read_text()) == records
+    assert places(records) == [
+        ("constant", name, k) for name in ("first", "second") for k in (0, 1, 2)
+    ]
+    assert [path.name for path in run.out.parent.iterdir()] == ["uci.json"]
+
+
+def test_versions_are_those_of_the_modules():
+    assert benchmark.versions() == {
+        "python": platform.python_version(),
+        "tfp_fnspace": tfp_fnspace.__version__,
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+        "tensorflow-probability": tfp.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def test_summary_has_mean_and_standard_error_over_splits():
+    places = [("tagi", "boston", 0, 2.0), ("tagi", "boston", 1, 4.0), ("tagi", "yacht", 0, 1.0)]
+    records = [
+        {"method": m, "dataset": d, "split": k, "rmse": rmse, "nll": -rmse, "seconds": 10.0}
+        for m, d, k, rmse in places
+    ]
+    header, boston, yacht = benchmark.summary(records).splitlines()
+    assert header.split() == ["method", "dataset", "splits", "rmse", "nll", "seconds"]
+    assert boston.split() == ["tagi", "boston", "2", "3.0000±1.0000", "-3.0000±1.0000", "10.0"]
+    assert yacht.split() == ["tagi", "yacht", "1", "1.0000±nan", "-1.0000±nan", "10.0"]
+
+
+# ------------------------------------------------------------------------------- resuming
+
+
+def test_cells_are_written_one_by_one_and_a_killed_run_resumes(method, run):
+    method.fails_at = 2
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    done = json.loads(run.out.read_text())
+    assert places(done) == [("constant", "first", 0), ("constant", "first", 1)]
+
+    method.fails_at, method.fitted = None, []
+    records = run()
+    assert method.fitted == [2, 0, 1, 2]  # the seeds of the cells that were missing
+    assert records[:2] == done
+    assert len(records) == 6
+    assert run.lines[0] == "6 cells, 2 of them done before"
+
+
+def test_a_finished_run_fits_nothing(method, run):
+    first = run()
+    method.fitted = []
+    assert run() == first
+    assert method.fitted == []
+    assert run.lines == ["6 cells, 6 of them done before"]
+
+
+def test_a_changed_configuration_runs_again_and_replaces(method, run):
+    run()
+    method.options, method.fitted = {"units": (5, 4)}, []
+    records = run(names=["first"], splits="0,1")
+    assert method.fitted == [0, 1]
+    assert len(records) == 6
+    changed = [r for r in records if r["config"]["units"] == [5, 4]]
+    assert places(changed) == [("constant", "first", 0), ("constant", "first", 1)]
+
+
+def test_another_seed_runs_again(method, run):
+    run(names=["first"], splits="0")
+    (record,) = run(names=["first"], splits="0", seed=1)
+    assert record["config"]["seed"] == 1
+
+
+def test_every_cell_prints_its_scores_and_the_time_left(method, run, monkeypatch):
+    now = iter(range(0, 6000, 60))
+    monkeypatch.setattr(benchmark.time, "monotonic", lambda: next(now))
+    first, second = run(names=["first"], splits="0,1")
+    # The clock is read once before the cells and three times in each: begin, end and afterwards.
+    expected = f"rmse {first['rmse']:.4g}, nll {first['nll']:.4g}, 60.0 s; about 3.0 min left"
+    assert run.lines[1] == f"[1/2] constant first split 0: {expected}"
+    assert run.lines[2].startswith("[2/2] constant first split 1: ")
+    assert run.lines[2].endswith("; about 0.0 min left")
+
+
+def test_a_file_of_something_else_is_refused(method, run):
+    run.out.parent.mkdir()
+    run.out.write_text('{"a": 1}')
+    with pytest.raises(ValueError, match="must hold a JSON list of records. Received: .*uci.json"):
+        run()
+
+
+def test_retracing_warnings_are_off_during_cells_only(method, run, monkeypatch):
+    levels, fit = [], method.uci_fit
+
+    def watched(*arguments):
+        levels.append(tf.get_logger().level)
+        return fit(*arguments)
+
+    method.uci_fit, before = watched, tf.get_logger().level
+    run(names=["first"], splits="0")
+    assert levels == [40]  # logging.ERROR
+    assert tf.get_logger().level == before
+
+
+# ------------------------------------------------------------------------------- settings
+
+
+def test_settings_are_json_or_bare_words():
+    words = ["epochs=5", "noise=cross_validate", 'moments=["exact"]', "a=b=c", "prior=null"]
+    assert benchmark.parse_settings(words) == {
+        "epochs": 5,
+        "noise": "cross_validate",
+        "moments": ["exact"],
+        "a": "b=c",
+        "prior": None,
+    }
+
+
+@pytest.mark.parametrize("word", ["epochs", "=5", ""])
+def test_settings_without_key_or_value_are_refused(word):
+    with pytest.raises(ValueError, match=f"must have the form key=value. Received: '{word}'"):
+        benchmark.parse_settings([word])
+
+
+def test_settings_replace_entries_of_the_configuration_and_run_again(method, run):
+    run(names=["first"], splits="0")
+    (record,) = run(names=["first"], splits="0", overrides={"units": 7})
+    assert record["config"] == {"units": 7, "seed": 0}
+
+
+def test_unknown_settings_are_refused(method, run):
+    message = r"must be one of \['seed', 'units'\]. Received: \['depth'\]"
+    with pytest.raises(ValueError, match=message):
+        run(overrides={"depth": 2})
+
+
+# ------------------------------------------------------------------------------- where data are
+
+
+@pytest.mark.parametrize("parent", [False, True])
+@pytest.mark.parametrize("environment", [False, True])
+def test_the_folder_is_that_of_the_files_or_its_parent(
+    method, run, folder, monkeypatch, parent, environment
+):
+    data_dir = folder.parent if parent else folder
+    if environment:
+        monkeypatch.setenv(DATA_DIR_VARIABLE, str(data_dir))
+        data_dir = None
+    assert places(run(names=["first"], splits="0", data_dir=data_dir)) == [("constant", "first", 0)]
+
+
+# ------------------------------------------------------------------------------- command line
+
+
+def command(folder, out, **changed):
+    options = {"methods": "constant", "datasets": "first", "splits": "0-1", "data-dir": folder}
+    options |= {"out": out} | {name.replace("_", "-"): value for name, value in changed.items()}
+    pairs = [(f"--{name}", str(value)) for name, value in options.items() if value is not None]
+    return ["benchmark", "uci", *(word for pair in pairs for word in pair)]
+
+
+def test_command_prints_cells_summary_and_file(method, folder, tmp_path, capsys):
+    out = tmp_path / "uci.json"
+    assert main(command(folder, out, datasets="first,second", seed=3)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "4 cells, 0 of them done before"
+    assert [line.split()[0] for line in lines[1:5]] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
+    assert [line.split()[:3] for line in lines[6:8]] == [
+        ["constant", "first", "2"],
+        ["constant", "second", "2"],
+    ]
+    assert lines[8] == f"results in {out}"
+    assert [r["config"]["seed"] for r in json.loads(out.read_text())] == [3, 4, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"methods": "constant,magic"}, "A method must be one of ['constant', 'tagi']. Received"),
+        ({"datasets": "first,third"}, "`name` must be one of ['first', 'second'] in "),
+        ({"splits": "0-3"}, "numbers and ranges from 0 to 2, such as 0-4 or 0,2. Received"),
+        ({"data_dir": "/nowhere"}, "must be an existing folder. Received: data_dir='/nowhere'"),
+        ({"data_dir": None}, "A data folder must be given"),
+        ({"set": "units"}, "must have the form key=value. Received: 'units'"),
+        ({"set": "depth=2"}, "must be one of ['seed', 'units']. Received: ['depth']"),
+    ],
+)
+def test_wrong_words_end_with_status_2_and_one_line(
+    method, folder, tmp_path, capsys, changed, message
+):
+    out = tmp_path / "uci.json"
+    assert main(command(folder, out, **changed)) == 2
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert captured.out == ""
+    assert method.fitted == []  # everything is checked before the first fit
+    assert not out.exists()

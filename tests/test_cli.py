@@ -1,0 +1,87 @@
+"""The command line itself; what `benchmark` and `demo` do is in test_benchmark.py, test_demo.py."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfp_fnspace import cli, demo
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def stopped(capsys, *arguments):
+    """Exit status, output and errors of words at which argparse stops."""
+    with pytest.raises(SystemExit) as stop:
+        cli.main(list(arguments))
+    return stop.value.code, *capsys.readouterr()
+
+
+def test_help_lists_the_commands(capsys):
+    status, out, _ = stopped(capsys, "--help")
+    assert status == 0
+    assert out.startswith("usage: python -m tfp_fnspace")
+    assert "demo" in out and "benchmark" in out
+
+
+def test_help_of_uci_lists_the_methods(capsys):
+    status, out, _ = stopped(capsys, "benchmark", "uci", "--help")
+    assert status == 0
+    assert "tagi" in out and "TFP_FNSPACE_DATA" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: command"),
+        (["fly"], "invalid choice: 'fly'"),
+        (["benchmark"], "the following arguments are required: kind"),
+        (["benchmark", "uci"], "the following arguments are required: --datasets, --out"),
+        (["demo", "--colour", "red"], "unrecognized arguments: --colour red"),
+    ],
+)
+def test_wrong_words_show_the_usage_and_end_with_status_2(capsys, arguments, message):
+    status, out, err = stopped(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("usage: python -m tfp_fnspace")
+    assert message in err
+
+
+def test_demo_gets_its_folder_and_gives_its_status(monkeypatch):
+    folders = []
+    monkeypatch.setattr(demo, "run", lambda folder: folders.append(folder) or 1)
+    assert cli.main(["demo"]) == 1
+    assert cli.main(["demo", "--output-dir", "elsewhere"]) == 1
+    assert folders == ["build/demo", "elsewhere"]
+
+
+@pytest.mark.parametrize("error", [ValueError, FileNotFoundError, ImportError])
+def test_expected_errors_are_one_line_and_status_2(monkeypatch, capsys, error):
+    def fail(folder):
+        raise error("Rule. Received: x=1")
+
+    monkeypatch.setattr(demo, "run", fail)
+    assert cli.main(["demo"]) == 2
+    assert capsys.readouterr().err == "error: Rule. Received: x=1\n"
+
+
+def test_defects_keep_their_traceback(monkeypatch):
+    def fail(folder):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(demo, "run", fail)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["demo"])
+
+
+@pytest.mark.slow
+def test_python_dash_m_passes_the_status_on(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tfp_fnspace", "benchmark", "uci", "--datasets", "boston"]
+    command += ["--data-dir", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out.json")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "error: `data_dir` (or TFP_FNSPACE_DATA) must be an existing folder." in done.stderr
+    assert "Traceback" not in done.stderr

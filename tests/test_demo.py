@@ -1,0 +1,88 @@
+"""The demo, as `make demo` runs it."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from tfp_fnspace import demo
+from tfp_fnspace.cli import main
+
+NAMES = ("mean", "stddev", "quantiles", "sample", "sample_again")
+
+
+@pytest.mark.slow
+def test_demo_scores_plots_exports_and_serves(tmp_path, capsys):
+    folder = tmp_path / "new" / "demo"
+    assert main(["demo", "--output-dir", str(folder)]) == 0
+    out, errors = capsys.readouterr()
+
+    assert (folder / "demo.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "served" / "saved_model.pb").is_file()
+
+    number = r"\s+(\d+\.\d+)"
+    row = number * 4 + " %"
+    scores = {
+        name: np.array(re.search(re.escape(name) + row, out).groups(), float)
+        for name in ("TAGI, 1 x 50 ReLU", "linear (BayesianRidge)")
+    }
+    rmse, nll, crps, coverage = scores["TAGI, 1 x 50 ReLU"]
+    linear = scores["linear (BayesianRidge)"]
+    # The two are equal up to the noise of 88 rows; half a standard error is far from a defect.
+    assert rmse < linear[0] * 1.01
+    assert nll < linear[1] + 0.006
+    assert crps < linear[2] * 1.01
+    assert 80.0 < coverage < 98.0
+
+    assert "without tfp_fnspace, keras and tf_keras" in out
+    assert "agreement: the served model is the same to 1e-05" in out
+    assert "error:" not in errors
+    seconds = [float(s) for s in re.findall(r"^\[ *(\d+\.\d) s\]", out, re.MULTILINE)]
+    assert len(seconds) == 7
+    assert seconds == sorted(seconds)
+
+
+@pytest.fixture
+def outputs():
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.normal(100.0, 10.0, size=(5, 3)) for name in NAMES}
+    return {**arrays, "sample_again": arrays["sample"]}
+
+
+def test_equal_outputs_agree(outputs, capsys):
+    assert demo._compare(outputs, outputs) == 0
+    assert "agreement" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["mean", "stddev", "quantiles", "sample"])
+@pytest.mark.parametrize("wrong", [1e-4, np.nan])
+def test_an_output_that_differs_is_named_and_ends_with_status_1(outputs, capsys, name, wrong):
+    there = {key: value.copy() for key, value in outputs.items()}
+    there[name][2, 1] += wrong * np.max(outputs[name])
+    there["sample_again"] = there["sample"]
+    assert demo._compare(outputs, there) == 1
+    out, errors = capsys.readouterr()
+    assert f"error: the served {name} must agree to 1e-05. Received: " in errors
+    assert "agreement" not in out
+
+
+def test_samples_that_differ_from_call_to_call_end_with_status_1(outputs, capsys):
+    there = {**outputs, "sample_again": outputs["sample"] + 1e-7}
+    assert demo._compare(outputs, there) == 1
+    assert "must return the same functions for the same seed" in capsys.readouterr().err
+
+
+def test_a_model_that_cannot_be_served_is_an_error(tmp_path):
+    with pytest.raises(ChildProcessError, match="(?s)failed to serve .*nothing.*does not exist"):
+        demo._serve_elsewhere(tmp_path / "nothing", np.zeros((2, 10), np.float32))
+
+
+@pytest.mark.parametrize("package", ["matplotlib", "sklearn"])
+def test_missing_packages_are_named_with_the_extra(tmp_path, monkeypatch, capsys, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main(["demo", "--output-dir", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert 'pip install "tfp_fnspace[demo]"' in error
+    assert package in error
+    assert not (tmp_path / "out").exists()

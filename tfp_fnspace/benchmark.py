@@ -15,6 +15,9 @@ import tensorflow as tf
 
 from tfp_fnspace import datasets, metrics, registry
 
+#: What a cell costs whatever its size (tracing, compiling), in rows: for the time left.
+_FIXED_WORK = 3000
+
 _PACKAGES = ("tfp_fnspace", "tensorflow", "keras", "tensorflow-probability", "numpy")
 
 
@@ -170,7 +173,7 @@ def run_uci(methods, names, splits, data_dir, out, seed=0, overrides=None, echo=
     records = read_records(out)
     todo = [cell for cell in cells if not any(_same(cell, record) for record in records)]
     echo(f"{len(cells)} cells, {len(cells) - len(todo)} of them done before")
-    work = [len(loaded[name].x) for _, name, _, _ in todo]
+    work = [_FIXED_WORK + len(loaded[name].x) for _, name, _, _ in todo]
     begin = time.monotonic()
     for i, (method_name, name, k, config) in enumerate(todo):
         with _without_retracing_warnings():

@@ -61,7 +61,11 @@ def run(seed):
     snapshots = Snapshots(*data[0])
     before = -model.evaluate(*data[1], return_dict=True, verbose=0)["nll"]
     history = model.fit(
-        *data[0], epochs=EPOCHS, batch_size=1, validation_data=data[1], callbacks=[snapshots],
+        *data[0],
+        epochs=EPOCHS,
+        batch_size=1,
+        validation_data=data[1],
+        callbacks=[snapshots],
         verbose=0,
     )
     validation = [before, *(-np.array(history.history["val_nll"]))]
@@ -96,7 +100,12 @@ def draw(model, snapshots, record, data, scales, path):
         outputs = model.predict(grid / x_scale)
         mean, stddev = (outputs[key][:, 0] * y_scale for key in ("mean", "stddev"))
         ax.fill_between(
-            grid[:, 0], mean - 3 * stddev, mean + 3 * stddev, color="#0072B2", alpha=0.2, lw=0,
+            grid[:, 0],
+            mean - 3 * stddev,
+            mean + 3 * stddev,
+            color="#0072B2",
+            alpha=0.2,
+            lw=0,
             label="mean ± 3 standard deviations",
         )
         ax.plot(grid, mean, color="#0072B2", label="mean")
@@ -131,7 +140,9 @@ def main():
     draw(model, snapshots, record, data, scales, options.figure)
     best = record["best_epoch"]
     values = record["validation_log_likelihood"]
-    print(f"best epoch {best}: {values[best]:.3f}; epoch 1: {values[1]:.3f}; last: {values[-1]:.3f}")
+    print(
+        f"best epoch {best}: {values[best]:.3f}; epoch 1: {values[1]:.3f}; last: {values[-1]:.3f}"
+    )
     print(f"wrote {options.figure} and {options.out}")
 
 

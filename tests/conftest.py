@@ -11,9 +11,9 @@ from scipy import stats
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
-# Without packages under `tests`, the slow references are found by path: `import tagi`.
+# Without packages under `tests`, shared parts are found by path: `import batteries`, `import tagi`.
 # Appended, so that nothing there can shadow a module of the standard library.
-sys.path.append(str(ROOT / "tests" / "reference"))
+sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "reference")]
 
 
 # Shared folders ----------------------------------------------------------------------------------

@@ -464,7 +464,6 @@ def test_the_scope_ends_with_its_block_even_after_an_error():
         assert propagation.innovations_active()
         raise KeyError
     assert not propagation.innovations_active()
-    assert propagation.active_input_variance() is None
 
 
 def test_exactly_known_inputs_have_the_innovations_of_zero_variance():

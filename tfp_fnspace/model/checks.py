@@ -36,7 +36,7 @@ class Checks:
             len(inputs[0]),
             self.num_outputs,
             self.missing_targets_allowed,
-            self.input_tensors[0].dtype,
+            self.variable_dtype,
             name=f"{prefix}y",
         )
         return inputs, targets

@@ -36,11 +36,19 @@ def linearized(function, mean, variance):
 
     Returns:
         Mean, variance (`None` if it was) and slope, each of the shape of `mean`.
+
+    Raises:
+        ValueError: If the function has no gradient.
     """
     with tf.GradientTape() as tape:
         tape.watch(mean)
         value = function(mean)
     slope = tape.gradient(value, mean)
+    if slope is None:
+        raise ValueError(
+            "An activation must be differentiable in TensorFlow. "
+            f"Received: activation={function!r}, which has no gradient"
+        )
     return value, None if variance is None else tf.square(slope) * variance, slope
 
 
@@ -66,23 +74,24 @@ def clipped_moments(mean, variance, low, high=None):
     Returns:
         Mean, variance and slope `P(low < z < high)`, each of the shape of `mean`.
     """
-    tiny = tf.constant(1e-30, mean.dtype)
-    stddev = tf.sqrt(tf.maximum(variance, tiny))
-    alpha = (low - mean) / stddev
+    stddev = tf.sqrt(tf.maximum(variance, tf.constant(1e-30, mean.dtype)))
+    alpha = _standardized(low, mean, stddev)
     density_low, below = _standard_normal(alpha)
+    # `where`, not `maximum`: at a tie both expressions must take the same branch's derivative.
+    centre = tf.where(mean < low, alpha, tf.zeros_like(alpha))
+    centre_value = tf.where(mean < low, tf.constant(low, mean.dtype), mean)
     if high is None:
-        centre = tf.maximum(alpha, 0.0)
         # 1 - P(z < low), from its own tail: no cancellation.
         inside = _standard_normal(-alpha)[1]
         edges, second_edges = density_low, alpha * density_low
         first_above = second_above = tf.zeros_like(mean)
     else:
-        beta = (high - mean) / stddev
+        beta = _standardized(high, mean, stddev)
         density_high, above = _standard_normal(-beta)
-        centre = tf.clip_by_value(tf.zeros_like(mean), alpha, beta)
+        centre = tf.where(mean > high, beta, centre)
+        centre_value = tf.where(mean > high, tf.constant(high, mean.dtype), centre_value)
         inside = tf.where(mean > high, _standard_normal(beta)[1] - below, (1.0 - above) - below)
         edges = density_low - density_high
-        # beta * density is 0 far out, where beta itself may be infinite.
         second_edges = alpha * density_low - beta * density_high
         first_above = (beta - centre) * above
         second_above = tf.square(beta - centre) * above
@@ -96,9 +105,13 @@ def clipped_moments(mean, variance, low, high=None):
         - 2.0 * centre * edges
         + tf.square(centre) * inside
     )
-    centre_value = tf.maximum(mean, low) if high is None else tf.clip_by_value(mean, low, high)
     spread = tf.maximum(second - tf.square(first), 0.0)
     return centre_value + stddev * first, tf.square(stddev) * spread, inside
+
+
+def _standardized(bound, mean, stddev):
+    """(bound - mean)/stddev; no further than where the normal tails are zero in any dtype."""
+    return tf.clip_by_value((bound - mean) / stddev, -1e4, 1e4)
 
 
 def _exact_relu(mean, variance):

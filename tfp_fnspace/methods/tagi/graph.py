@@ -3,6 +3,7 @@
 import keras
 
 from tfp_fnspace.methods.tagi.layers.base import TAGILayer, is_pair
+from tfp_fnspace.typing import GaussianMoments
 
 
 def tagi_layers(network):
@@ -24,8 +25,10 @@ def check_network(network):
     """
     _check_operations(network, uncertain=set())
     outputs = network.outputs
-    last = outputs[0]._keras_history.operation
-    if len(outputs) != 2 or not isinstance(last, TAGILayer | keras.Model):
+    histories = [tensor._keras_history for tensor in outputs]
+    places = [(h.operation, h.node_index, h.tensor_index) for h in histories]
+    operation, node_index, _ = places[0]
+    if places != [(operation, node_index, i) for i in range(2)]:
         raise ValueError(
             "The outputs of a TAGI model must be the moments that one TAGI layer returns. "
             f"Received: outputs={outputs}"
@@ -37,27 +40,50 @@ def check_network(network):
         )
 
 
-def _check_operations(network, uncertain):
-    """Walks the graph; `uncertain` holds the ids of the tensors that carry moments."""
-    for depth in sorted(network._nodes_by_depth, reverse=True):
-        for node in network._nodes_by_depth[depth]:
-            operation = node.operation
-            touched = any(id(tensor) in uncertain for tensor in node.input_tensors)
-            if isinstance(operation, keras.Model):
-                _check_nested(operation, touched)
-            else:
-                _check_operation(operation, touched)
-            if touched or isinstance(operation, TAGILayer | keras.Model):
-                uncertain.update(id(tensor) for tensor in node.outputs)
+def _nodes(network):
+    """The nodes of a functional graph, each after those it depends on."""
+    depths = network._nodes_by_depth
+    return [node for depth in sorted(depths, reverse=True) for node in depths[depth]]
 
 
-def _check_nested(model, touched):
+def _functional(model):
+    """The functional graph of a model, or `None` (a sequential model without `Input`)."""
     graph = getattr(model, "_functional", None) or model
-    if hasattr(graph, "_nodes_by_depth"):
-        _check_operations(graph, {id(tensor) for tensor in graph.inputs if touched})
-        return
-    for layer in model.layers:  # a sequential model without `Input` has no graph yet
-        _check_operation(layer, touched)
+    return graph if hasattr(graph, "_nodes_by_depth") else None
+
+
+def _argument(node):
+    """What a layer was called with: a tensor, or a structure of tensors."""
+    arguments = node.arguments
+    return arguments.args[0] if arguments.args else next(iter(arguments.kwargs.values()))
+
+
+def _check_operations(network, uncertain):
+    """Walks the graph; `uncertain`, ids of the inputs that carry moments, grows by all others."""
+    for node in _nodes(network):
+        touched = any(id(tensor) in uncertain for tensor in node.input_tensors)
+        if isinstance(node.operation, keras.Model):
+            moments = _check_nested(node.operation, node.input_tensors, uncertain)
+        else:
+            _check_operation(node.operation, touched)
+            moments = isinstance(node.operation, TAGILayer) and len(node.outputs) == 2
+        if touched or moments:
+            uncertain.update(id(tensor) for tensor in node.outputs)
+    return uncertain
+
+
+def _check_nested(model, tensors, uncertain):
+    """Checks a model inside the graph; whether its outputs are moments."""
+    graph = _functional(model)
+    if graph is None:
+        touched = any(id(tensor) in uncertain for tensor in tensors)
+        for layer in model.layers:
+            _check_operation(layer, touched)
+        return any(isinstance(layer, TAGILayer) for layer in model.layers)
+    pairs = zip(graph.inputs, tensors, strict=True)
+    inside = {id(inner) for inner, outer in pairs if id(outer) in uncertain}
+    inside = _check_operations(graph, inside)
+    return any(id(tensor) in inside for tensor in graph.outputs)
 
 
 def _check_operation(operation, touched):
@@ -90,11 +116,55 @@ def input_roles(network):
     """
     places = {id(tensor): i for i, tensor in enumerate(network.inputs)}
     roles = [None] * len(places)
-    for nodes in network._nodes_by_depth.values():
-        for node in nodes:
-            if not isinstance(node.operation, TAGILayer):
-                continue
-            for item in node.operation._items(node.arguments.args[0]):
-                if is_pair(item) and id(item[1]) in places and id(item[0]) in places:
-                    roles[places[id(item[1])]] = places[id(item[0])]
+    for node in _nodes(network):
+        for mean, variance in _pairs(node):
+            if id(mean) in places and id(variance) in places:
+                roles[places[id(variance)]] = places[id(mean)]
     return roles
+
+
+def _pairs(node):
+    """The (mean, variance) pairs of tensors that a node takes."""
+    if isinstance(node.operation, TAGILayer):
+        return [item for item in node.operation._items(_argument(node)) if is_pair(item)]
+    graph = _functional(node.operation) if isinstance(node.operation, keras.Model) else None
+    if graph is None:
+        return []
+    inner, outer = input_roles(graph), node.input_tensors
+    return [(outer[role], outer[i]) for i, role in enumerate(inner) if role is not None]
+
+
+def with_uncertain_inputs(network):
+    """The same layers as a network that takes a mean and a variance for each input.
+
+    Args:
+        network: Functional `keras.Model`.
+
+    Returns:
+        Functional `keras.Model` with inputs `[mean_0, variance_0, mean_1, ...]`.
+
+    Raises:
+        ValueError: If an input meets anything but TAGI layers.
+    """
+    inputs, known = [], {}
+    for tensor in network.inputs:
+        pair = [keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype) for _ in range(2)]
+        inputs += pair
+        known[id(tensor)] = GaussianMoments(*pair)
+    for node in _nodes(network):
+        if node.is_input:
+            continue
+        taken = [known[id(tensor)] for tensor in node.input_tensors]
+        if any(map(is_pair, taken)) and not isinstance(node.operation, TAGILayer):
+            raise ValueError(
+                "`input_stddev` needs TAGI layers from the inputs on. "
+                f"Received: layer={node.operation!r}"
+            )
+        arguments, options = node.arguments.fill_in(known)
+        if len(node.outputs) == 2:
+            outputs = keras.tree.flatten(node.operation(*arguments, **options))
+            known.update({id(old): new for old, new in zip(node.outputs, outputs, strict=True)})
+        else:  # No parameters. Keras expects a layer to have as many outputs at every call: copy.
+            copy = type(node.operation).from_config(node.operation.get_config())
+            known[id(node.outputs[0])] = copy(*arguments, **options)
+    return keras.Model(inputs, [known[id(tensor)] for tensor in network.outputs])

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfp_fnspace import data
 from tfp_fnspace.callbacks import wants_batches
 from tfp_fnspace.math.random import as_seed, fold_in, permutation
-from tfp_fnspace.methods.tagi import graph, noise, propagation, sampling, training
+from tfp_fnspace.methods.tagi import graph, noise, sampling, training
 from tfp_fnspace.model import FunctionSpaceModel
 from tfp_fnspace.typing import GaussianMoments
 
@@ -43,9 +43,9 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
             non-negative number or one per feature; `None` for exactly known inputs.
         standardize: Whether to standardise inputs and targets by the data of the first `fit`;
             by default for inputs of rank 2.
-        seed: Non-negative integer: draws the initial means of all layers anew and fixes the
-            order of rows, so that the same seed gives the same run. `None` keeps the layers as
-            they are.
+        seed: Non-negative integer: draws the initial means of the layers that no TAGI model holds
+            yet, and fixes the order of rows, so that the same seed gives the same run. `None`
+            keeps the layers as they are.
         **kwargs: `name`.
 
     Raises:
@@ -94,9 +94,10 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         self.tagi_layers = graph.tagi_layers(network)
         self._epoch_function = None
         self._train_trackers = [keras.metrics.Mean(name) for name in ("train_nll", "train_mse")]
-        if seed is not None:
-            for i, layer in enumerate(self.tagi_layers):
+        for i, layer in enumerate(self.tagi_layers):
+            if seed is not None and layer.fresh:
                 layer.redraw(fold_in(as_seed(self.seed_state.numpy()), i))
+            layer.fresh = False
 
     @staticmethod
     def _checked_noise(noise):
@@ -132,6 +133,8 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
                     f"Received: {values.shape[0]} values"
                 )
         self.input_stddev = values.tolist()
+        # Past Keras's tracking: the layers are those of `network`, which saves them.
+        vars(self)["_noisy_network"] = graph.with_uncertain_inputs(self.network)
 
     # Forward ----------------------------------------------------------------------------------
 
@@ -152,8 +155,11 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         Args:
             inputs: List of tensors, see `call`.
         """
-        with propagation.input_variance_scope(self.input_variance()):
+        variance = self.input_variance()
+        if variance is None:
             return GaussianMoments(*self.network(inputs))
+        pairs = [[x, tf.broadcast_to(variance, tf.shape(x))] for x in inputs]
+        return GaussianMoments(*self._noisy_network([part for pair in pairs for part in pair]))
 
     def input_variance(self):
         """The variance that `input_stddev` gives to plain inputs, or `None`."""
@@ -241,6 +247,11 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
             ValueError: If a loss or an optimizer is given.
         """
         refused = {name: value for name, value in kwargs.items() if value is not None}
+        if self.update == "exact" and self.distribute_strategy.num_replicas_in_sync > 1:
+            raise ValueError(
+                "update='exact' takes rows one by one and cannot run on several replicas. "
+                f"Received: {self.distribute_strategy.num_replicas_in_sync} replicas"
+            )
         if refused:
             raise ValueError(
                 "TAGI's update is closed form: it takes no loss, optimizer or other option. "

@@ -8,9 +8,9 @@ import tensorflow as tf
 from tfp_fnspace.datasets import k_fold
 from tfp_fnspace.metrics import nll
 
-#: Ratio of neighbouring candidates, and where the search stops.
+#: Ratio of neighbouring candidates, and how many of them a direction may try (a factor of 2^20).
 _RATIO = 2.0**-0.5
-_SMALLEST, _LARGEST = 1e-3, 8.0
+_MOST_STEPS = 40
 
 #: Number of scores below the best after which a direction of the search ends.
 _PATIENCE = 2
@@ -37,7 +37,7 @@ def search_scale(score, start):
 
     def walk(direction):
         step, misses = direction, 0
-        while misses < _PATIENCE and _SMALLEST <= start * _RATIO**step <= _LARGEST:
+        while misses < _PATIENCE and abs(step) <= _MOST_STEPS:
             evaluate(step)
             misses = misses + 1 if scores[step] < max(scores.values()) else 0
             step += direction
@@ -73,7 +73,8 @@ def cross_validate(model, inputs, targets, epochs, batch_size, shuffle, num_fold
     """The noise scale with the best held-out log-likelihood over k folds.
 
     Every fold and candidate starts from the model's present parameters and learns for the same
-    number of epochs that `fit` will; the parameters are put back at the end.
+    number of epochs that `fit` will; the parameters are put back at the end. A likelihood with a
+    scale for each output keeps their ratios: one factor is searched.
 
     Args:
         model: `TAGIModel`.
@@ -85,7 +86,8 @@ def cross_validate(model, inputs, targets, epochs, batch_size, shuffle, num_fold
         num_folds: Number of folds; fewer if there are fewer rows.
 
     Returns:
-        The scale in model units, and the table of `(scale, mean held-out log-likelihood)`.
+        The scale in model units, as the likelihood holds it, and the table of `(mean scale, mean
+        held-out log-likelihood)`.
 
     Raises:
         ValueError: If there are fewer than two rows.
@@ -99,10 +101,13 @@ def cross_validate(model, inputs, targets, epochs, batch_size, shuffle, num_fold
     negative_log_likelihood = tf.function(
         lambda x, y: nll(y, model.predictive(x)), autograph=False, reduce_retracing=True
     )
+    observed = ~np.all(np.isnan(targets), axis=1)
     initial = [variable.numpy() for variable in model.parameter_variables]
+    initial_scale = model.likelihood.scale.numpy()
+    start = float(np.mean(initial_scale))
 
     def score(scale):
-        model.likelihood.set_scale(scale)
+        model.likelihood.set_scale(initial_scale * (scale / start))
         total = 0.0
         for train, held_out in folds:
             for variable, value in zip(model.parameter_variables, initial, strict=True):
@@ -110,14 +115,16 @@ def cross_validate(model, inputs, targets, epochs, batch_size, shuffle, num_fold
             for epoch in range(epochs):
                 order = model.epoch_order(len(train), shuffle, epoch)
                 learner(train[order].astype(np.int32))
-            x, y = [tf.constant(a[held_out]) for a in inputs], tf.constant(targets[held_out])
-            total -= len(held_out) * float(negative_log_likelihood(x, y))
-        return total / len(targets)
+            rows = held_out[observed[held_out]]
+            if len(rows):
+                x, y = [tf.constant(a[rows]) for a in inputs], tf.constant(targets[rows])
+                total -= len(rows) * float(negative_log_likelihood(x, y))
+        return total / observed.sum()
 
-    start = float(np.mean(model.likelihood.scale.numpy()))
     try:
-        return search_scale(score, start)
+        scale, table = search_scale(score, start)
     finally:
         for variable, value in zip(model.parameter_variables, initial, strict=True):
             variable.assign(value)
-        model.likelihood.set_scale(start)
+        model.likelihood.set_scale(initial_scale)
+    return initial_scale * (scale / start), table

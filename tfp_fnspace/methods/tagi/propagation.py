@@ -71,20 +71,6 @@ def layer_sampling(layer):
     return fold_in(seed, places.get(id(layer), 0)), num_samples
 
 
-def input_variance_scope(variance):
-    """Context in which a plain tensor that enters a layer has this variance.
-
-    Args:
-        variance: Tensor that broadcasts to the inputs, or `None` for exactly known inputs.
-    """
-    return _mode(input_variance=variance)
-
-
-def active_input_variance():
-    """The variance of the enclosing `input_variance_scope`, or `None`."""
-    return getattr(_STATE, "input_variance", None)
-
-
 def bilinear_moments(linear_map, mean, variance, kernel, bias):
     """Moments of `L(a, w) + b`; differentiable, with true derivatives.
 

@@ -30,7 +30,11 @@ def draw_functions(model, x, num_samples, seed):
 
 
 def _draw_inputs(model, inputs, num_samples, seed):
-    """S copies `[S, N, ...]` of each input, with its noise drawn where it is uncertain."""
+    """S copies `[S, N, ...]` of each input, with its noise drawn where it is uncertain.
+
+    A function sees all its inputs with one draw of standardised noise, so that it stays a
+    function of x, whatever the rows it is evaluated at.
+    """
     roles = model.input_roles
     variances = {i: model.input_variance() for i in range(len(inputs))}
     variances.update({role: inputs[i] for i, role in enumerate(roles) if role is not None})
@@ -38,6 +42,6 @@ def _draw_inputs(model, inputs, num_samples, seed):
     for i, role in enumerate(roles):
         if role is None and variances[i] is not None:
             noise_seed = fold_in(fold_in(seed, -1), i)
-            noise = normal(tf.shape(copies[i]), noise_seed, copies[i].dtype)
+            noise = normal([num_samples, 1, *inputs[i].shape[1:]], noise_seed, inputs[i].dtype)
             copies[i] += tf.sqrt(variances[i]) * noise
     return copies

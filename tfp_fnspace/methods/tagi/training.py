@@ -52,7 +52,7 @@ def observe(model, inputs, targets, valid=None):
 
 
 def _assign(rule, parameters, sums, rows):
-    cap = update.cap_factor(rows)
+    cap = update.cap_factor(rows, parameters[0].mean.dtype)
     for i, (mean, variance) in enumerate(parameters):
         arguments = (mean.value, variance.value, sums[2 * i], sums[2 * i + 1])
         if rule == "exact":

@@ -10,21 +10,25 @@ import tensorflow as tf
 VARIANCE_FLOOR = 1e-5
 
 
-def cap_factor(batch_size):
+def cap_factor(batch_size, dtype):
     """How strongly a step is capped, by the number of rows in the batch.
 
     Args:
         batch_size: Scalar integer tensor or integer.
+        dtype: Dtype of the result.
 
     Returns:
-        Scalar float32 tensor: 0.1 for one row, 2 up to 255 rows, 3 from 256.
+        Scalar tensor: 0.1 for one row, 2 up to 255 rows, 3 from 256.
     """
-    several = tf.where(batch_size < 256, 2.0, 3.0)
-    return tf.where(batch_size == 1, 0.1, several)
+    one, some, many = (tf.constant(value, dtype) for value in (0.1, 2.0, 3.0))
+    return tf.where(batch_size == 1, one, tf.where(batch_size < 256, some, many))
 
 
 def capped(mean, variance, mean_innovation, variance_innovation, cap):
     """Posterior moments with each change limited to `sqrt(S) / cap`.
+
+    A variance that would become 0 or less becomes `VARIANCE_FLOOR`; one that is 0 (a constant)
+    stays 0.
 
     Args:
         mean: Tensor, prior mean.
@@ -36,11 +40,11 @@ def capped(mean, variance, mean_innovation, variance_innovation, cap):
     Returns:
         Posterior mean and variance.
     """
-    limit = tf.sqrt(variance) / tf.cast(cap, variance.dtype)
+    limit = tf.sqrt(variance) / cap
     step = tf.clip_by_value(variance * mean_innovation, -limit, limit)
     change = tf.clip_by_value(tf.square(variance) * variance_innovation, -limit, limit)
     posterior = variance + change
-    floor = tf.constant(VARIANCE_FLOOR, variance.dtype)
+    floor = tf.where(variance > 0.0, tf.constant(VARIANCE_FLOOR, variance.dtype), 0.0)
     return mean + step, tf.where(posterior > 0.0, posterior, floor)
 
 
@@ -53,4 +57,5 @@ def exact(mean, variance, mean_innovation, variance_innovation):
     Args and returns: as `capped`, for one row.
     """
     posterior = variance + tf.square(variance) * variance_innovation
-    return mean + variance * mean_innovation, tf.maximum(posterior, 1e-6 * variance)
+    posterior = tf.where(posterior > 0.0, posterior, 1e-6 * variance)
+    return mean + variance * mean_innovation, posterior

@@ -32,6 +32,8 @@ class TAGILayer(keras.layers.Layer):
     def __init__(self, **kwargs):
         # Keras would otherwise cast moments to half precision before `call`.
         super().__init__(autocast=False, **kwargs)
+        # Whether no model has taken the layer yet; a model with a seed then draws its means.
+        self.fresh = True
 
     @property
     def parameters(self):
@@ -39,7 +41,7 @@ class TAGILayer(keras.layers.Layer):
         return []
 
     def redraw(self, seed):
-        """Draws new initial parameter means from the layer's prior, N(0, prior variance).
+        """Draws the initial means of a layer that has learnt nothing yet, N(0, variance).
 
         Args:
             seed: Integer or int32 tensor `[2]`.
@@ -84,13 +86,8 @@ class TAGILayer(keras.layers.Layer):
     def _unpack(self, inputs):
         """Mean and variance (or `None`) of the inputs, in the dtype of the moments."""
         mean, variance = inputs if is_pair(inputs) else (inputs, None)
-        mean = tf.cast(mean, self.variable_dtype)
-        if variance is None:
-            variance = propagation.active_input_variance()
-            if variance is None or propagation.sampling_active():
-                return mean, None
-            variance = tf.ensure_shape(tf.broadcast_to(variance, tf.shape(mean)), mean.shape)
-        return mean, tf.cast(variance, self.variable_dtype)
+        cast = [t if t is None else tf.cast(t, self.variable_dtype) for t in (mean, variance)]
+        return tuple(cast)
 
 
 class BilinearLayer(TAGILayer):

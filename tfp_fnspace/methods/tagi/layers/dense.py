@@ -1,6 +1,7 @@
 """Fully connected layer with Gaussian weights."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.methods.tagi.layers.activation import get_activation
@@ -64,7 +65,7 @@ class Dense(BilinearLayer):
         super().__init__(
             use_bias=use_bias, prior=prior, gain=gain, bias_variance=bias_variance, **kwargs
         )
-        if isinstance(units, bool) or int(units) != units or units < 1:
+        if isinstance(units, bool) or not isinstance(units, int | np.integer) or units < 1:
             raise ValueError(f"`units` must be a positive integer. Received: units={units!r}")
         self.units = int(units)
         self.activation = get_activation(activation)

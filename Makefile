@@ -82,8 +82,10 @@ docs: ## every relative link in the Markdown files leads somewhere
 	"$$py" docs/check_links.py
 	@echo "==> links are fine"
 
-bench: $(STAMP) ## speed of TAGI; results in benchmarks/results
-	@echo "==> running benchmarks/tagi_speed.py"
+bench: $(STAMP) ## speed of TAGI beside pytagi; results in benchmarks/results
+	@echo "==> installing pytagi (it also needs Debian's libopenmpi3)"
+	@"$(VENV_PYTHON)" -m pip install -q pytagi nvidia-nccl-cu12
+	@echo "==> running benchmarks/tagi_speed.py: leave the machine alone meanwhile"
 	@"$(VENV_PYTHON)" benchmarks/tagi_speed.py
 	@echo "==> benchmark finished: results are in benchmarks/results"
 

@@ -1,7 +1,9 @@
 """The benchmark of data sets with fixed splits, with a method that is quick and known."""
 
 import json
+import pathlib
 import platform
+import subprocess
 import sys
 import types
 
@@ -335,3 +337,12 @@ def test_wrong_words_end_with_status_2_and_one_line(
     assert captured.out == ""
     assert method.fitted == []  # everything is checked before the first fit
     assert not out.exists()
+
+
+# Tables ------------------------------------------------------------------------------------------
+
+
+def test_tables_in_the_docs_are_those_of_the_results():
+    script = pathlib.Path(__file__).resolve().parents[1] / "benchmarks" / "tables.py"
+    done = subprocess.run([sys.executable, str(script), "--check"], check=False)
+    assert done.returncode == 0, "run `python benchmarks/tables.py`"

@@ -1,0 +1,123 @@
+"""Writes the tables of `docs/benchmarks.md` from the files in `benchmarks/results`.
+
+    python benchmarks/tables.py            # rewrites the tables between their markers
+    python benchmarks/tables.py --check    # exit status 1 if a table is stale
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import re
+import statistics
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "benchmarks.md"
+RESULTS = ROOT / "benchmarks" / "results"
+
+#: Table 1 of the TAGI paper: (mean, standard deviation, unit of the last printed digit) of the
+#: RMSE and of the log-likelihood, and the number of folds.
+PAPER = {
+    "boston": ((2.98, 0.86, 0.01), (-2.58, 0.45, 0.01), 20),
+    "energy": ((1.46, 0.22, 0.01), (-1.81, 0.14, 0.01), 20),
+    "power": ((4.12, 0.16, 0.01), (-2.83, 0.04, 0.01), 20),
+    "wine": ((0.63, 0.04, 0.01), (-0.96, 0.06, 0.01), 20),
+    "yacht": ((1.02, 0.42, 0.01), (-1.49, 0.45, 0.01), 20),
+    "naval": ((0.01, 6e-3, 0.01), (2.10, 0.57, 0.01), 20),
+    "protein": ((4.70, 0.02, 0.01), (-2.97, 4e-3, 0.01), 5),
+}
+
+
+def mean_and_error(values):
+    """Mean and standard error of the mean."""
+    return statistics.mean(values), statistics.stdev(values) / math.sqrt(len(values))
+
+
+def as_good(ours, error, paper, folds, larger_is_better):
+    """The rule of the design: as good within 2 standard errors plus half a printed digit."""
+    mean, deviation, digit = paper
+    slack = 2.0 * math.hypot(error, deviation / math.sqrt(folds)) + digit / 2.0
+    return ours >= mean - slack if larger_is_better else ours <= mean + slack
+
+
+def uci_table(name):
+    """Rows for a results file of `benchmark uci`."""
+    records = json.loads((RESULTS / name).read_text())
+    lines = [
+        "| data set | splits | RMSE | paper | log-likelihood | paper | as good | CRPS | 90 % coverage"
+        " | seconds |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for dataset, (rmse, likelihood, folds) in PAPER.items():
+        rows = [record for record in records if record["dataset"] == dataset]
+        if not rows:
+            continue
+        ours = {
+            key: mean_and_error([row[key] for row in rows])
+            for key in ("rmse", "nll", "crps", "coverage_90", "seconds")
+        }
+        digits = 5 if dataset == "naval" else 3
+        verdict = as_good(*ours["rmse"], rmse, folds, False) and as_good(
+            -ours["nll"][0], ours["nll"][1], likelihood, folds, True
+        )
+        lines.append(
+            f"| {dataset} | {len(rows)} "
+            f"| {ours['rmse'][0]:.{digits}f} ± {ours['rmse'][1]:.{digits}f} | {rmse[0]:g} "
+            f"| {-ours['nll'][0]:.3f} ± {ours['nll'][1]:.3f} | {likelihood[0]:g} "
+            f"| {'yes' if verdict else 'no'} | {ours['crps'][0]:.{digits}f} "
+            f"| {100 * ours['coverage_90'][0]:.1f} % | {ours['seconds'][0]:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def speed_table():
+    """Rows for `tagi_speed.json`."""
+    records = json.loads((RESULTS / "tagi_speed.json").read_text())
+    lines = [
+        "| network | ours, samples/s | pytagi, samples/s | ratio | target | first epoch with "
+        "compilation, s |",
+        "|---|---|---|---|---|---|",
+    ]
+    for record in records:
+        rates = dict(record["samples_per_second"])
+        ours = rates.pop("ours")
+        theirs = ", ".join(f"{rate:,.0f} ({name[8:]})" for name, rate in rates.items())
+        lines.append(
+            f"| {record['case']} | {ours:,.0f} | {theirs} | {record['ratio']:.1f} "
+            f"| {record['target_ratio']:g} | {record['first_epoch_seconds']:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+TABLES = {
+    "uci": lambda: uci_table("uci_tagi.json"),
+    "uci-linearized": lambda: uci_table("uci_tagi_linearized.json"),
+    "speed": speed_table,
+}
+
+
+def rendered(text):
+    """The page with all tables made anew."""
+    for name, make in TABLES.items():
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        if not pattern.search(text):
+            raise ValueError(f"{PAGE} must have the marker <!-- {name} -->.")
+        text = pattern.sub(lambda m, table=make(): f"{m[1]}{table}\n{m[2]}", text)
+    return text
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    text = PAGE.read_text()
+    new = rendered(text)
+    if options.check:
+        return int(new != text)
+    PAGE.write_text(new)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,7 @@
 """Writes the tables of `docs/benchmarks.md` from the files in `benchmarks/results`.
 
-    python benchmarks/tables.py            # rewrites the tables between their markers
-    python benchmarks/tables.py --check    # exit status 1 if a table is stale
+python benchmarks/tables.py            # rewrites the tables between their markers
+python benchmarks/tables.py --check    # exit status 1 if a table is stale
 """
 
 import argparse
@@ -45,8 +45,8 @@ def uci_table(name):
     """Rows for a results file of `benchmark uci`."""
     records = json.loads((RESULTS / name).read_text())
     lines = [
-        "| data set | splits | RMSE | paper | log-likelihood | paper | as good | CRPS | 90 % coverage"
-        " | seconds |",
+        "| data set | splits | RMSE | paper | log-likelihood | paper | as good | CRPS "
+        "| 90 % coverage | seconds |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for dataset, (rmse, likelihood, folds) in PAPER.items():
@@ -103,7 +103,8 @@ def rendered(text):
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         if not pattern.search(text):
             raise ValueError(f"{PAGE} must have the marker <!-- {name} -->.")
-        text = pattern.sub(lambda m, table=make(): f"{m[1]}{table}\n{m[2]}", text)
+        opening, closing = pattern.search(text).groups()
+        text = pattern.sub(lambda _, new=f"{opening}{make()}\n{closing}": new, text)
     return text
 
 

@@ -160,6 +160,9 @@ def run_uci(methods, names, splits, data_dir, out, seed=0, overrides=None, echo=
 
     Returns:
         List of records.
+
+    Raises:
+        ValueError: If a name is unknown, or, after all cells ran, if one had bad data.
     """
     cells, loaded = [], {}
     for method_name in methods:
@@ -174,10 +177,15 @@ def run_uci(methods, names, splits, data_dir, out, seed=0, overrides=None, echo=
     todo = [cell for cell in cells if not any(_same(cell, record) for record in records)]
     echo(f"{len(cells)} cells, {len(cells) - len(todo)} of them done before")
     work = [_FIXED_WORK + len(loaded[name].x) for _, name, _, _ in todo]
-    begin = time.monotonic()
+    begin, failed = time.monotonic(), []
     for i, (method_name, name, k, config) in enumerate(todo):
-        with _without_retracing_warnings():
-            record = _run_cell(method_name, loaded[name], name, k, config)
+        try:
+            with _without_retracing_warnings():
+                record = _run_cell(method_name, loaded[name], name, k, config)
+        except ValueError as error:  # bad data in one cell must not cost the others
+            failed.append(f"{method_name} {name} split {k}")
+            echo(f"[{i + 1}/{len(todo)}] {failed[-1]} failed: {error}")
+            continue
         records = [r for r in records if not _same_place((method_name, name, k), r)] + [record]
         write_records(out, records)
         left = (time.monotonic() - begin) * sum(work[i + 1 :]) / sum(work[: i + 1])
@@ -185,6 +193,8 @@ def run_uci(methods, names, splits, data_dir, out, seed=0, overrides=None, echo=
             f"[{i + 1}/{len(todo)}] {method_name} {name} split {k}: rmse {record['rmse']:.4g}, "
             f"nll {record['nll']:.4g}, {record['seconds']:.1f} s; about {left / 60:.1f} min left"
         )
+    if failed:
+        raise ValueError(f"All cells must have data that can be learnt. Received: {failed} failed")
     return records
 
 

@@ -1,5 +1,7 @@
 """Data at the boundary: what comes in is checked once, with one clear error."""
 
+import contextlib
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -15,6 +17,135 @@ def _is_torch_loader(x):
     return any(cls.__name__ == "DataLoader" for cls in type(x).__mro__)
 
 
+_STREAM_RULES = {
+    "inputs": "The inputs of a dataset must be finite",
+    "targets": "The targets of a dataset must not be infinite",
+}
+
+
+class _CheckedPyDataset(keras.utils.PyDataset):
+    """A `PyDataset` whose batches are checked."""
+
+    def __init__(self, dataset, check):
+        super().__init__(
+            workers=dataset.workers,
+            use_multiprocessing=dataset.use_multiprocessing,
+            max_queue_size=dataset.max_queue_size,
+        )
+        self.dataset, self.check = dataset, check
+
+    def __getitem__(self, index):
+        return self.check(self.dataset[index])
+
+    @property
+    def num_batches(self):
+        return self.dataset.num_batches
+
+    def on_epoch_end(self):
+        self.dataset.on_epoch_end()
+
+
+def checked_stream(stream, check):
+    """The same batches, each checked on its way into the model.
+
+    Args:
+        stream: `tf.data.Dataset`, `keras.utils.PyDataset` or generator of batches.
+        check: Function of a batch of arrays that returns it or raises; a `tf.data.Dataset` is
+            checked in its own graph instead, see `clear_stream_errors`.
+    """
+    if isinstance(stream, tf.data.Dataset):
+        return stream.map(_check_in_graph)
+    if isinstance(stream, keras.utils.PyDataset):
+        return _CheckedPyDataset(stream, check)
+    if hasattr(stream, "__next__"):
+        return (check(batch) for batch in stream)
+    return stream
+
+
+def _check_in_graph(*batch):
+    """Asserts that inputs are finite and targets not infinite; `clear_stream_errors` reads it."""
+    parts = {"inputs": tf.nest.flatten(batch[:1]), "targets": tf.nest.flatten(batch[1:2])}
+    bad = {
+        "inputs": lambda t: tf.logical_not(tf.math.is_finite(t)),
+        "targets": tf.math.is_inf,
+    }
+    assertions = [
+        tf.debugging.Assert(tf.logical_not(tf.reduce_any(bad[name](t))), [_STREAM_RULES[name]])
+        for name, tensors in parts.items()
+        for t in tensors
+        if t.dtype.is_floating
+    ]
+    with tf.control_dependencies(assertions):
+        batch = tf.nest.map_structure(tf.identity, batch)
+    return batch if len(batch) > 1 else batch[0]
+
+
+@contextlib.contextmanager
+def clear_stream_errors():
+    """Turns the assertions of `checked_stream` into one clear `ValueError`."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        for rule in _STREAM_RULES.values():
+            if rule in error.message:
+                raise ValueError(f"{rule}. Received: a batch with such values") from None
+        raise
+
+
+def check_structure(inputs, input_tensors):
+    """Tensors of a batch as a list with the ranks and widths of the model's inputs.
+
+    Args:
+        inputs: Tensor, list or tuple of tensors, or dict by input name.
+        input_tensors: The model's symbolic inputs.
+
+    Raises:
+        ValueError: If the number of tensors or a static shape is wrong.
+    """
+    if isinstance(inputs, dict):
+        inputs = [inputs[key] for key in _names(inputs, input_tensors, "x")]
+    tensors = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+    if len(tensors) != len(input_tensors):
+        raise ValueError(f"The model takes {len(input_tensors)} inputs. Received: {len(tensors)}")
+    return [_shaped(x, spec.shape, "x") for x, spec in zip(tensors, input_tensors, strict=True)]
+
+
+def check_columns(targets, num_outputs):
+    """A batch of targets as a tensor `[N, D]`.
+
+    Args:
+        targets: Tensor `[N, D]`, or `[N]` when D is 1.
+        num_outputs: D.
+
+    Raises:
+        ValueError: If the static shape is wrong.
+    """
+    return _shaped(targets, (None, num_outputs), "y")
+
+
+def _shaped(tensor, shape, name):
+    tensor = tf.convert_to_tensor(tensor)
+    if tensor.shape.rank == 1 and tuple(shape) == (None, 1):
+        tensor = tensor[:, tf.newaxis]
+    if not tensor.shape.is_compatible_with(shape):
+        raise ValueError(
+            f"A batch of `{name}` must have shape {('N', *shape[1:])}. "
+            f"Received: {name} of shape {tuple(tensor.shape)}"
+        )
+    return tf.ensure_shape(tensor, shape)
+
+
+def _names(inputs, input_tensors, name):
+    """The names of the model's inputs, if the dict has these keys."""
+    names = [tensor.name for tensor in input_tensors]
+    if set(inputs) != set(names):
+        raise ValueError(
+            f"`{name}` must have the keys of the model's inputs, {names}. "
+            f"Received: keys={sorted(inputs)}"
+        )
+    return names
+
+
 def as_array(values, name):
     """A numeric NumPy array; tensors, data frames and nested lists are welcome.
 
@@ -28,6 +159,8 @@ def as_array(values, name):
     if values is None:
         raise TypeError(f"`{name}` must be an array of numbers. Received: {name}=None")
     array = np.asarray(values)
+    if array.dtype.name == "bfloat16":
+        array = array.astype(np.float32)
     if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or np.iscomplexobj(array):
         raise TypeError(
             f"`{name}` must be an array of real numbers. Received: {name} of dtype {array.dtype}"
@@ -53,14 +186,12 @@ def check_inputs(x, input_tensors, name="x"):
             is NaN or infinite.
     """
     if isinstance(x, dict):
-        names = [tensor.name for tensor in input_tensors]
-        if set(x) != set(names):
-            raise ValueError(
-                f"`{name}` must have the keys of the model's inputs, {names}. "
-                f"Received: keys={sorted(x)}"
-            )
-        x = [x[key] for key in names]
-    items = list(x) if len(input_tensors) > 1 and isinstance(x, list | tuple) else [x]
+        x = [x[key] for key in _names(x, input_tensors, name)]
+    rank = len(input_tensors[0].shape)
+    several = isinstance(x, list | tuple) and (
+        len(input_tensors) > 1 or (len(x) == 1 and np.ndim(x[0]) == rank)
+    )
+    items = list(x) if several else [x]
     if len(items) != len(input_tensors):
         raise ValueError(
             f"`{name}` must be a list of {len(input_tensors)} arrays, one for each input. "
@@ -139,6 +270,17 @@ def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y"):
         )
         raise ValueError(f"`{name}` {rule}. Received: {name} with {int(bad.sum())} such values")
     return array
+
+
+def check_count(name, value):
+    """Refuses what is not a positive integer.
+
+    Raises:
+        ValueError: With the name and the value.
+    """
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < 1:
+        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
 
 
 def split_rows(arrays, fraction):

@@ -1,8 +1,11 @@
 """SavedModels that plain TensorFlow serves."""
 
+import inspect
+
 import keras
 import tensorflow as tf
 
+from tfp_fnspace.data import check_count
 from tfp_fnspace.distributions.quantile import quantile
 
 #: Levels of the quantiles that `serve` returns.
@@ -18,8 +21,8 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
       `aleatoric_stddev`, each `[N, D]`, and `quantiles` `[N, D, 3]` at 5, 50 and 95 %.
     - `sample(x, seed)`: function samples `[S, N, D]`; `seed` is an int32 tensor `[2]`.
 
-    A model with several inputs takes them as separate arguments, before the seed. Everything is
-    in the user's units.
+    A model with several inputs takes them as separate arguments, before the seed, under the names
+    of the inputs if the user gave them, else `x_0`, `x_1` ... Everything is in the user's units.
 
     Args:
         model: Fitted `FunctionSpaceModel`.
@@ -30,13 +33,11 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
     Raises:
         ValueError: If `num_samples` is not a positive integer.
     """
-    if isinstance(num_samples, bool) or int(num_samples) != num_samples or num_samples < 1:
-        raise ValueError(
-            f"`num_samples` must be a positive integer. Received: num_samples={num_samples!r}"
-        )
+    check_count("num_samples", num_samples)
+    names = ["x"] if len(model.input_tensors) == 1 else _input_names(model.input_tensors)
     specs = [
-        tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype, name=tensor.name)
-        for tensor in model.input_tensors
+        tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype, name=name)
+        for name, tensor in zip(names, model.input_tensors, strict=True)
     ]
 
     def serve(*inputs):
@@ -51,7 +52,30 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
 
     archive = keras.export.ExportArchive()
     archive.track(model)
-    archive.add_endpoint("serve", serve, input_signature=specs)
+    archive.add_endpoint("serve", _with_parameters(serve, names), input_signature=specs)
     seed_spec = tf.TensorSpec([2], tf.int32, name="seed")
+    sample = _with_parameters(sample, [*names, "seed"])
     archive.add_endpoint("sample", sample, input_signature=[*specs, seed_spec])
     archive.write_out(str(path), verbose=verbose)
+
+
+def _input_names(tensors):
+    """The names that the user gave the inputs, or `x_0`, `x_1` ..."""
+    names = [tensor.name for tensor in tensors]
+    # Keras counts the names that it makes up, so that they differ from export to export.
+    made_up = any(name.startswith(("keras_tensor", "input_layer")) for name in names)
+    usable = all(name.isidentifier() for name in names) and not made_up
+    return names if usable else [f"x_{i}" for i in range(len(names))]
+
+
+def _with_parameters(function, names):
+    """`function` with named parameters, so that the endpoint can be called by name."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(name, kind) for name in names]
+
+    def endpoint(*arguments, **named):
+        bound = endpoint.__signature__.bind(*arguments, **named)
+        return function(*bound.arguments.values())
+
+    endpoint.__signature__ = inspect.Signature(parameters)
+    return endpoint

@@ -37,13 +37,28 @@ class Gaussian(keras.layers.Layer):
 
     @staticmethod
     def _checked(scale):
-        values = np.asarray(scale, dtype=np.float64)
+        try:
+            values = np.asarray(scale, dtype=np.float64)
+        except (TypeError, ValueError):
+            values = np.full(1, np.nan)
         if values.ndim > 1 or not np.all(np.isfinite(values)) or not np.all(values > 0.0):
             raise ValueError(
                 "`scale` must be a positive finite number, or one per output. "
                 f"Received: scale={scale!r}"
             )
         return values
+
+    def check_outputs(self, num_outputs):
+        """Refuses a number of outputs that does not match the scales.
+
+        Raises:
+            ValueError: If there are several scales, and not one per output.
+        """
+        if self.scale.shape not in ((), (num_outputs,)):
+            raise ValueError(
+                f"`scale` must be one number, or one per output, {num_outputs}. "
+                f"Received: {self.scale.shape[0]} scales"
+            )
 
     def set_scale(self, scale):
         """Sets the noise scale, in model units."""

@@ -5,6 +5,38 @@ import numpy as np
 import tensorflow as tf
 
 
+class RunningMoments:
+    """Mean and sum of squared deviations of columns, batch by batch, in float64.
+
+    Chan's pairwise update merges unequal batches exactly; NaN entries are missing.
+
+    Args:
+        num_columns: Size of the last axis.
+    """
+
+    def __init__(self, num_columns):
+        self.count = np.zeros(num_columns, np.int64)
+        self.mean = np.zeros(num_columns)
+        self.sum_of_squares = np.zeros(num_columns)
+        self.low = np.full(num_columns, np.inf)
+        self.high = np.full(num_columns, -np.inf)
+
+    def update(self, batch):
+        """Adds an array `[N, ..., num_columns]`."""
+        values = np.asarray(batch, np.float64).reshape(-1, len(self.mean))
+        observed = ~np.isnan(values)
+        size = observed.sum(axis=0)
+        batch_mean = np.where(observed, values, 0.0).sum(axis=0) / np.maximum(size, 1)
+        deviation = np.where(observed, values - batch_mean, 0.0)
+        total = np.maximum(self.count + size, 1)
+        shift = batch_mean - self.mean
+        self.sum_of_squares += (deviation**2).sum(axis=0) + shift**2 * self.count * size / total
+        self.mean += shift * size / total
+        self.count += size
+        self.low = np.minimum(self.low, np.where(observed, values, np.inf).min(axis=0))
+        self.high = np.maximum(self.high, np.where(observed, values, -np.inf).max(axis=0))
+
+
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
 class Standardizer(keras.layers.Layer):
     """Affine map to zero mean and unit standard deviation, `(x - mean) / stddev`.
@@ -36,40 +68,24 @@ class Standardizer(keras.layers.Layer):
         """Whether the map is defined: adapted, or nothing to adapt."""
         return not self.enabled or bool(self.adapted.numpy())
 
-    def adapt(self, batches):
-        """Takes the moments of all values; NaN entries are missing, constant columns get 1.
+    def adapt(self, moments):
+        """Takes the mean and the standard deviation; constant columns get scale 1.
 
         Args:
-            batches: Iterable of arrays `[N, ..., D]`; one pass, in float64.
+            moments: `RunningMoments` of the data.
 
         Raises:
             ValueError: If a column has no observed value.
         """
-        count, mean, sum_of_squares = 0, 0.0, 0.0
-        low, high = np.inf, -np.inf
-        for batch in batches:
-            values = np.asarray(batch, np.float64).reshape(-1, self.mean.shape[0])
-            observed = ~np.isnan(values)
-            size = observed.sum(axis=0)
-            # Chan's pairwise update: exact merging of the moments of unequal batches.
-            batch_mean = np.where(observed, values, 0.0).sum(axis=0) / np.maximum(size, 1)
-            deviation = np.where(observed, values - batch_mean, 0.0)
-            total = np.maximum(count + size, 1)
-            shift = batch_mean - mean
-            sum_of_squares += (deviation**2).sum(axis=0) + shift**2 * count * size / total
-            mean = mean + shift * size / total
-            count = count + size
-            low = np.fmin(low, np.nanmin(values, axis=0, initial=np.inf))
-            high = np.fmax(high, np.nanmax(values, axis=0, initial=-np.inf))
-        if np.any(np.equal(count, 0)):
-            empty = np.flatnonzero(np.broadcast_to(np.equal(count, 0), self.mean.shape))
+        empty = np.flatnonzero(moments.count == 0)
+        if len(empty):
             raise ValueError(
                 "Standardisation needs at least one observed value in every column. "
                 f"Received: columns without one={empty.tolist()}"
             )
-        stddev = np.sqrt(sum_of_squares / count)
-        self.mean.assign(mean)
-        self.stddev.assign(np.where(high > low, stddev, 1.0))
+        stddev = np.sqrt(moments.sum_of_squares / moments.count)
+        self.mean.assign(moments.mean)
+        self.stddev.assign(np.where(moments.high > moments.low, stddev, 1.0))
         self.adapted.assign(1)
 
     def call(self, inputs):

@@ -14,6 +14,9 @@ from tfp_fnspace.metrics import scores
 class _ScoreMetric(keras.metrics.Metric):
     """Adds up a `Score`; a subclass says which and stores the options it was made with."""
 
+    #: Models hand the predictive distribution to metrics with this mark, its mean to others.
+    takes_distribution = True
+
     # What callbacks with `mode="auto"` go by; `None` where neither way is better.
     _direction = "down"
 

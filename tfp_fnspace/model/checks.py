@@ -20,9 +20,17 @@ class Checks:
         return self.target_scaler.stddev.value
 
     def _as_columns(self, y):
-        """Targets of a stream as `[N, D]`."""
-        y = tf.cast(y, self.variable_dtype)
-        return y[:, tf.newaxis] if y.shape.rank == 1 else y
+        """Targets of a batch as `[N, D]`."""
+        return tf.cast(data.check_columns(y, self.num_outputs), self.variable_dtype)
+
+    def _check_batch(self, batch):
+        """A batch of a stream, checked as arrays are; weights are refused by `train_step`."""
+        if isinstance(batch, tuple | list) and len(batch) > 1:
+            self._check_data(*batch[:2], prefix="batch ")
+        else:
+            inputs = batch[0] if isinstance(batch, tuple) else batch
+            self._check_values(data.check_inputs(inputs, self.input_tensors, name="batch x"))
+        return batch
 
     def _pack(self, inputs, container=list):
         """The inputs as the model takes them: one array, or a list of several."""
@@ -60,7 +68,7 @@ class Checks:
                 "prior. Received: a model whose standardisation has seen no data"
             )
 
-    def _check_stream_arguments(self, y, validation_split):
+    def _check_stream_arguments(self, x, y, validation_split):
         if y is not None or validation_split:
             raise ValueError(
                 "A dataset yields (x, y) batches itself; `y` and `validation_split` go with "
@@ -69,8 +77,8 @@ class Checks:
 
     def _check_array_arguments(self, batch_size, epochs, steps_per_epoch):
         for name, value in {"batch_size": batch_size, "epochs": epochs}.items():
-            if value is not None and (int(value) != value or value < 1):
-                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+            if value is not None:
+                data.check_count(name, value)
         if steps_per_epoch is not None:
             raise ValueError(
                 "`steps_per_epoch` goes with datasets; an epoch of arrays is all rows. "

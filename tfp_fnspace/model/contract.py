@@ -40,6 +40,12 @@ class FunctionSpaceModel(Training, Prediction):
             seed: Non-negative integer, or `None` for one drawn by NumPy's global generator
                 (which `keras.utils.set_random_seed` sets).
         """
+        if not hasattr(likelihood, "check_outputs"):
+            raise TypeError(
+                "`likelihood` must be one of `tfp_fnspace.likelihoods`. "
+                f"Received: likelihood={likelihood!r}"
+            )
+        likelihood.check_outputs(int(num_outputs))
         self.input_tensors = list(input_tensors)
         self.num_outputs = int(num_outputs)
         self.likelihood = likelihood

@@ -1,17 +1,19 @@
 """Evaluation, prediction and export of models that keep the contract."""
 
+import math
+
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data, metrics
+from tfp_fnspace import data
 from tfp_fnspace.export import export_saved_model
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.model.checks import PREDICT_BATCH_SIZE, Checks
 from tfp_fnspace.typing import GaussianMoments
 
-#: Rows times functions that one chunk of `sample_functions` evaluates.
-_SAMPLE_CHUNK = 2**18
+#: Numbers that the widest tensor of one chunk of `sample_functions` may hold.
+_SAMPLE_CHUNK = 2**22
 
 
 class Prediction(Checks):
@@ -40,15 +42,19 @@ class Prediction(Checks):
         if not kwargs.get("_use_cached_eval_dataset") and not data.is_stream(x):
             inputs, targets = self._check_data(x, y)
             x, y, batch_size = self._pack(inputs), targets, batch_size or PREDICT_BATCH_SIZE
-        return super().evaluate(x, y, batch_size=batch_size, verbose=verbose, **kwargs)
+        elif data.is_stream(x):
+            x = data.checked_stream(x, self._check_batch)
+        with data.clear_stream_errors():
+            scores = super().evaluate(x, y, batch_size=batch_size, verbose=verbose, **kwargs)
+        return tf.nest.map_structure(float, scores)  # tensors in older versions of Keras
 
     def test_step(self, data):
         x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
         y = self._as_columns(y)
         distribution = self.predictive(x)
         for metric in [*self._default_metrics, *self._user_metrics]:
-            own = type(metric).__module__.startswith(metrics.__name__)
-            metric.update_state(y, distribution if own else distribution.mean())
+            whole = getattr(metric, "takes_distribution", False)
+            metric.update_state(y, distribution if whole else distribution.mean())
         results = {m.name: m.result() for m in [*self._default_metrics, *self._user_metrics]}
         return {"loss": results["nll"], **results}
 
@@ -71,9 +77,27 @@ class Prediction(Checks):
             x = self._pack(data.check_inputs(x, self.input_tensors))
             self._check_values(tf.nest.flatten(x))
             batch_size = batch_size or PREDICT_BATCH_SIZE
-        return super().predict(
-            x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks
-        )
+        else:
+            x = data.checked_stream(x, self._check_batch)
+        with data.clear_stream_errors():
+            return super().predict(
+                x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks
+            )
+
+    def predict_on_batch(self, x):
+        """Predictive moments of one batch, as `predict`."""
+        self._check_ready()
+        inputs = data.check_inputs(x, self.input_tensors)
+        self._check_values(inputs)
+        return super().predict_on_batch(self._pack(inputs))
+
+    def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
+        """Scores of one batch, as `evaluate`."""
+        self._refuse_weights(sample_weight=sample_weight)
+        self._ensure_compiled()
+        inputs, targets = self._check_data(x, y)
+        self._check_ready()
+        return super().test_on_batch(self._pack(inputs), targets, return_dict=return_dict)
 
     def predict_step(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
@@ -119,14 +143,12 @@ class Prediction(Checks):
         Raises:
             ValueError: If `num_samples` is not a positive integer, or the data are bad.
         """
-        if isinstance(num_samples, bool) or int(num_samples) != num_samples or num_samples < 1:
-            raise ValueError(
-                f"`num_samples` must be a positive integer. Received: num_samples={num_samples!r}"
-            )
+        data.check_count("num_samples", num_samples)
         self._check_ready()
         inputs = data.check_inputs(x, self.input_tensors)
         self._check_values(inputs)
-        seed, rows = as_seed(seed), max(1, _SAMPLE_CHUNK // int(num_samples))
+        seed = as_seed(seed)
+        rows = max(1, _SAMPLE_CHUNK // (int(num_samples) * self.numbers_per_sample()))
         chunks = [
             self._sample_function(
                 self._pack([tf.constant(a[i : i + rows]) for a in inputs]), int(num_samples), seed
@@ -134,6 +156,10 @@ class Prediction(Checks):
             for i in range(0, len(inputs[0]), rows)
         ]
         return np.concatenate(chunks, axis=1)
+
+    def numbers_per_sample(self):
+        """How many numbers a function sample takes at one point, in the widest tensor."""
+        return max(self.num_outputs, *(math.prod(t.shape[1:]) for t in self.input_tensors))
 
     def export(self, filepath, format="tf_saved_model", verbose=False, num_samples=100):
         """Writes a SavedModel that plain TensorFlow serves; see `tfp_fnspace.export`.

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfp_fnspace import data
 from tfp_fnspace.callbacks import EpochCounter, ResumeAtCounter, resolve_modes
+from tfp_fnspace.layers.scaler import RunningMoments
 from tfp_fnspace.math.random import permutation
 from tfp_fnspace.model.checks import PREDICT_BATCH_SIZE, Checks
 
@@ -21,10 +22,16 @@ class Training(Checks):
             y: Targets, for arrays.
 
         Raises:
-            ValueError: If a dataset's length is infinite or unknown, or the data are bad.
+            ValueError: If a dataset's length is infinite or unknown, the data are bad, or the
+                model has learnt already.
         """
         if not self.standardize:
             return
+        if self.steps_seen.numpy():
+            raise ValueError(
+                "`adapt` would change the units of what the model has learnt: call it before "
+                f"the first `fit`. Received: a model after {self.steps_seen.numpy()} batches"
+            )
         if data.is_stream(x):
             self._adapt_to_stream(x)
         else:
@@ -42,16 +49,20 @@ class Training(Checks):
                 f"Received: x={dataset!r}"
             )
         if isinstance(dataset, keras.utils.PyDataset):
-            dataset = (dataset[i] for i in range(dataset.num_batches))
-        self._adapt_scalers([self._check_data(*batch[:2]) for batch in dataset])
+            batches = (dataset[i] for i in range(dataset.num_batches))
+        else:
+            batches = iter(dataset)
+        self._adapt_scalers(self._check_data(*batch[:2]) for batch in batches)
 
     def _adapt_scalers(self, batches):
-        for i, scaler in enumerate(self.input_scalers):
-            self._adapt_input_scaler(i, scaler, (inputs[i] for inputs, _ in batches))
-        self.target_scaler.adapt(targets for _, targets in batches)
-
-    def _adapt_input_scaler(self, index, scaler, batches):
-        scaler.adapt(batches)
+        """One pass over `(inputs, targets)`, which may not fit in memory."""
+        scalers = [*self.input_scalers, self.target_scaler]
+        moments = [RunningMoments(scaler.mean.shape[0]) for scaler in scalers]
+        for inputs, targets in batches:
+            for running, values in zip(moments, [*inputs, targets], strict=True):
+                running.update(values)
+        for scaler, running in zip(scalers, moments, strict=True):
+            scaler.adapt(running)
 
     def fit(
         self,
@@ -108,7 +119,7 @@ class Training(Checks):
         self._ensure_compiled()
         stream = data.is_stream(x)
         if stream:
-            self._check_stream_arguments(y, validation_split)
+            self._check_stream_arguments(x, y, validation_split)
             if not self.target_scaler.ready:
                 self.adapt(x)
         else:
@@ -134,9 +145,11 @@ class Training(Checks):
             "validation_freq": validation_freq,
         }
         try:
-            if stream:
+            if not stream:
+                return self._fit_arrays(inputs, targets, batch_size or 32, shuffle, options)
+            with data.clear_stream_errors():
+                x = data.checked_stream(x, self._check_batch)
                 return super().fit(x, steps_per_epoch=steps_per_epoch, shuffle=False, **options)
-            return self._fit_arrays(inputs, targets, batch_size or 32, shuffle, options)
         finally:
             # Keras keeps the epoch of a restored run for ever; a later `fit` starts at its own.
             self._initial_epoch = None
@@ -149,8 +162,12 @@ class Training(Checks):
             )
         given = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
         given = [callback for callback in given if callback is not None]
+        self._check_callbacks(given)
         resolve_modes(given, [*self._default_metrics, *self._user_metrics])
         return [EpochCounter(), *given, ResumeAtCounter(initial_epoch)]
+
+    def _check_callbacks(self, callbacks):
+        """Refuses callbacks that the method cannot honour."""
 
     def _fit_arrays(self, inputs, targets, batch_size, shuffle, options):
         """Keras's loop over batches of arrays, in the model's own order of rows."""

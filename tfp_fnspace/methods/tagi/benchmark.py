@@ -38,14 +38,14 @@ def uci_fit(config, x, y):
     Args:
         config: Dict from `uci_config`.
         x: Training inputs `[N, X]`.
-        y: Training targets `[N, 1]`.
+        y: Training targets `[N, D]`.
 
     Returns:
         Fitted model, and a dict of what was chosen by the training rows.
     """
     candidates = {}
     for moments in config["moments"]:
-        model = _build(config, moments, x.shape[1])
+        model = _build(config, moments, x.shape[1], y.shape[1])
         model.fit(x, y, epochs=config["epochs"], batch_size=config["batch_size"], verbose=0)
         held_out = max(score for _, score in model.noise_scores)
         candidates[held_out] = (model, moments)
@@ -59,12 +59,12 @@ def uci_fit(config, x, y):
     return model, chosen
 
 
-def _build(config, moments, num_inputs):
+def _build(config, moments, num_inputs, num_outputs):
     inputs = keras.Input((num_inputs,))
     hidden = Dense(config["units"], activation=Activation("relu", moments=moments))(inputs)
     return TAGIModel(
         inputs,
-        Dense(1)(hidden),
+        Dense(num_outputs)(hidden),
         likelihood=likelihoods.Gaussian(scale=config["initial_noise_scale"]),
         noise=config["noise"],
         update=config["update"],

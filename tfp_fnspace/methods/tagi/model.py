@@ -1,6 +1,7 @@
 """TAGI as a Keras model."""
 
 import functools
+import math
 
 import keras
 import numpy as np
@@ -12,6 +13,10 @@ from tfp_fnspace.math.random import as_seed, fold_in, permutation
 from tfp_fnspace.methods.tagi import graph, noise, sampling, training
 from tfp_fnspace.model import FunctionSpaceModel
 from tfp_fnspace.typing import GaussianMoments
+
+
+def _outputs(layer):
+    return keras.tree.flatten(layer.output)
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
@@ -43,9 +48,9 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
             non-negative number or one per feature; `None` for exactly known inputs.
         standardize: Whether to standardise inputs and targets by the data of the first `fit`;
             by default for inputs of rank 2.
-        seed: Non-negative integer: draws the initial means of the layers that no TAGI model holds
-            yet, and fixes the order of rows, so that the same seed gives the same run. `None`
-            keeps the layers as they are.
+        seed: Non-negative integer: draws the initial means (of layers as `build` left them, not of
+            those that were assigned, loaded or trained) and fixes the order of rows, so that the
+            same seed gives the same run. `None` keeps all layers as they are.
         **kwargs: `name`.
 
     Raises:
@@ -97,7 +102,6 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         for i, layer in enumerate(self.tagi_layers):
             if seed is not None and layer.fresh:
                 layer.redraw(fold_in(as_seed(self.seed_state.numpy()), i))
-            layer.fresh = False
 
     @staticmethod
     def _checked_noise(noise):
@@ -157,9 +161,12 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         """
         variance = self.input_variance()
         if variance is None:
-            return GaussianMoments(*self.network(inputs))
+            return self._cast(self.network(inputs))
         pairs = [[x, tf.broadcast_to(variance, tf.shape(x))] for x in inputs]
-        return GaussianMoments(*self._noisy_network([part for pair in pairs for part in pair]))
+        return self._cast(self._noisy_network([part for pair in pairs for part in pair]))
+
+    def _cast(self, moments):
+        return GaussianMoments(*(tf.cast(part, self.variable_dtype) for part in moments))
 
     def input_variance(self):
         """The variance that `input_stddev` gives to plain inputs, or `None`."""
@@ -169,18 +176,12 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
 
     def scaled(self, inputs):
         """Inputs in model units, a list."""
-        tensors = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+        tensors = data.check_structure(inputs, self.input_tensors)
         scaled = []
         for x, scaler, role in zip(tensors, self.input_scalers, self.input_roles, strict=True):
-            variance = role is not None
-            scaler = self.input_scalers[role] if variance else scaler
-            scaled.append(scaler.scale_variance(x) if variance else scaler(x))
+            # Variances are scaled by the values they belong to.
+            scaled.append(scaler(x) if role is None else self.input_scalers[role].scale_variance(x))
         return scaled
-
-    def _adapt_input_scaler(self, index, scaler, batches):
-        # Variances are scaled by the values they belong to.
-        if self.input_roles[index] is None:
-            super()._adapt_input_scaler(index, scaler, batches)
 
     def _check_values(self, inputs):
         for array, role in zip(inputs, self.input_roles, strict=True):
@@ -198,6 +199,10 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
 
     def predictive(self, x):
         return self.likelihood.predictive(self.function_moments(x), self.target_unit)
+
+    def numbers_per_sample(self):
+        shapes = [tensor.shape[1:] for layer in self.network.layers for tensor in _outputs(layer)]
+        return max(math.prod(size or 1 for size in shape) for shape in shapes)
 
     def draw_functions(self, x, num_samples, seed):
         return sampling.draw_functions(self, x, num_samples, seed)
@@ -321,7 +326,7 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         if self.noise == "cross_validate" and first_fit:
             epochs = options["epochs"] - options["initial_epoch"]
             scale, self.noise_scores = noise.cross_validate(
-                self, inputs, targets, epochs, batch_size, shuffle
+                self, inputs, targets, epochs, batch_size, shuffle, verbose=options["verbose"]
             )
             self.likelihood.set_scale(scale)
         if not self._compiles_epochs(options["callbacks"]):
@@ -338,31 +343,46 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
                 tf.math.divide_no_nan(squared_error, entries),
             )
 
-        # Keras's loop, callbacks and validation, with one "batch" that is the whole epoch.
+        # Keras's loop, callbacks and validation, with one "batch" that is the whole epoch; Keras
+        # may call the model on it to see whether it is built.
+        row = (self._pack([a[:1] for a in inputs], tuple), targets[:1])
         previous, self.train_function = self.train_function, train_epoch
         try:
-            return keras.Model.fit(self, tf.data.Dataset.from_tensors(0), shuffle=False, **options)
+            return keras.Model.fit(
+                self, tf.data.Dataset.from_tensors(row), shuffle=False, **options
+            )
         finally:
             self.train_function = previous
 
-    def fit(self, x=None, *args, **kwargs):
-        if self.noise == "cross_validate" and data.is_stream(x) and not self.steps_seen.numpy():
+    def _check_stream_arguments(self, x, y, validation_split):
+        super()._check_stream_arguments(x, y, validation_split)
+        if self.noise == "cross_validate" and not self.steps_seen.numpy():
             raise ValueError(
                 "noise='cross_validate' needs arrays, which can be split into folds. "
                 f"Received: x={x!r}"
             )
-        return super().fit(x, *args, **kwargs)
 
-    fit.__doc__ = FunctionSpaceModel.fit.__doc__
+    def _check_callbacks(self, callbacks):
+        rates = (keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRateScheduler)
+        for callback in callbacks:
+            if isinstance(callback, rates):
+                raise ValueError(
+                    "TAGI has no learning rate to schedule; `noise=` takes a schedule. "
+                    f"Received: callback={callback!r}"
+                )
 
     def _compiles_epochs(self, callbacks):
         """Whether nothing asks for anything between the batches of an epoch."""
+        own_step = type(self).train_step is TAGIModel.train_step
         one_device = self.distribute_strategy.num_replicas_in_sync == 1
-        return one_device and not self.run_eagerly and not any(map(wants_batches, callbacks))
+        wanted = any(map(wants_batches, callbacks))
+        return own_step and one_device and not self.run_eagerly and not wanted
 
     def epoch_learner(self, inputs, targets, batch_size):
         """A function that learns from rows of these arrays; see `training.EpochLearner`."""
-        if self._epoch_function is None:
+        trained = [layer.name for layer in self.trainable_layers]
+        if self._epoch_function is None or self._epoch_layers != trained:
+            self._epoch_layers = trained
             jit_compile = self._compile_arguments.get("jit_compile", "auto") is not False
             self._epoch_function = tf.function(
                 functools.partial(training.epoch, self), autograph=False, jit_compile=jit_compile

@@ -69,7 +69,7 @@ def _vertex(scores, best):
     return 0.5 * (below - above) / curvature
 
 
-def cross_validate(model, inputs, targets, epochs, batch_size, shuffle, num_folds=5):
+def cross_validate(model, inputs, targets, epochs, batch_size, shuffle, num_folds=5, verbose=0):
     """The noise scale with the best held-out log-likelihood over k folds.
 
     Every fold and candidate starts from the model's present parameters and learns for the same
@@ -84,6 +84,7 @@ def cross_validate(model, inputs, targets, epochs, batch_size, shuffle, num_fold
         batch_size: Rows in a batch.
         shuffle: Whether each epoch permutes the rows.
         num_folds: Number of folds; fewer if there are fewer rows.
+        verbose: As in Keras's `fit`; prints a line a candidate unless 0.
 
     Returns:
         The scale in model units, as the likelihood holds it, and the table of `(mean scale, mean
@@ -119,7 +120,10 @@ def cross_validate(model, inputs, targets, epochs, batch_size, shuffle, num_fold
             if len(rows):
                 x, y = [tf.constant(a[rows]) for a in inputs], tf.constant(targets[rows])
                 total -= len(rows) * float(negative_log_likelihood(x, y))
-        return total / observed.sum()
+        mean = total / observed.sum()
+        if verbose:
+            print(f"noise scale {scale:.4g}: held-out log-likelihood {mean:.4f}", flush=True)
+        return mean
 
     try:
         scale, table = search_scale(score, start)

@@ -28,7 +28,7 @@ def observe(model, inputs, targets, valid=None):
     ):
         tape.watch(variables)
         moments = model.network_moments(inputs)
-    observed = tf.math.is_finite(targets)
+    observed = tf.logical_not(tf.math.is_nan(targets))
     if valid is not None:
         observed = tf.logical_and(observed, valid[:, tf.newaxis])
     # A missing target is replaced before the arithmetic: 0 * NaN would be NaN.
@@ -47,7 +47,8 @@ def observe(model, inputs, targets, valid=None):
         replica = tf.distribute.get_replica_context()
         sums, scores = replica.all_reduce(tf.distribute.ReduceOp.SUM, (sums, scores))
         rows = replica.all_reduce(tf.distribute.ReduceOp.SUM, rows)
-    _assign(model.update, parameters, sums, rows)
+    if parameters:
+        _assign(model.update, parameters, sums, rows)
     return scores
 
 

@@ -1,5 +1,7 @@
 """What every TAGI layer shares: moments in, moments out, and a sampled forward pass."""
 
+import zlib
+
 import keras
 import tensorflow as tf
 
@@ -32,13 +34,21 @@ class TAGILayer(keras.layers.Layer):
     def __init__(self, **kwargs):
         # Keras would otherwise cast moments to half precision before `call`.
         super().__init__(autocast=False, **kwargs)
-        # Whether no model has taken the layer yet; a model with a seed then draws its means.
-        self.fresh = True
+        self._drawn = None
 
     @property
     def parameters(self):
         """The layer's uncertain parameters, a list of `GaussianMoments` of variables."""
         return []
+
+    @property
+    def fresh(self):
+        """Whether the parameters are those that `build` drew: not learnt, loaded or assigned."""
+        return self._drawn is not None and self._drawn == self._fingerprint()
+
+    def _fingerprint(self):
+        values = [part.numpy().tobytes() for pair in self.parameters for part in pair]
+        return zlib.crc32(b"".join(values))
 
     def redraw(self, seed):
         """Draws the initial means of a layer that has learnt nothing yet, N(0, variance).
@@ -163,6 +173,7 @@ class BilinearLayer(TAGILayer):
             bias_shape = (kernel_shape[-1],) if bias_shape is None else bias_shape
             bias = self._add_moments("bias", bias_shape, self.bias_variance_prior)
             self.bias_mean, self.bias_variance = bias
+        self._drawn = self._fingerprint()
 
     def _add_moments(self, name, shape, variance):
         initializers = {

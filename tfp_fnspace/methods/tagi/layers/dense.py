@@ -77,6 +77,8 @@ class Dense(BilinearLayer):
                 f"The last axis of the inputs of Dense must be known. Received: shape={input_shape}"
             )
         self.add_parameters((features, self.units), fan_in=features, fan_out=self.units)
+        if self.activation is not None:
+            self.activation.built = True  # it has no weights, and is never called by itself
 
     def linear_map(self, inputs, kernel):
         return tf.matmul(inputs, kernel)

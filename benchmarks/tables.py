@@ -100,11 +100,10 @@ TABLES = {
 def rendered(text):
     """The page with all tables made anew."""
     for name, make in TABLES.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        pattern = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- end -->)", re.DOTALL)
         if not pattern.search(text):
             raise ValueError(f"{PAGE} must have the marker <!-- {name} -->.")
-        opening, closing = pattern.search(text).groups()
-        text = pattern.sub(lambda _, new=f"{opening}{make()}\n{closing}": new, text)
+        text = pattern.sub(make() + "\n", text, count=1)
     return text
 
 

@@ -45,16 +45,23 @@ class _CheckedPyDataset(keras.utils.PyDataset):
         self.dataset.on_epoch_end()
 
 
-def checked_stream(stream, check):
+def checked_stream(stream, check, check_shapes):
     """The same batches, each checked on its way into the model.
 
     Args:
         stream: `tf.data.Dataset`, `keras.utils.PyDataset` or generator of batches.
-        check: Function of a batch of arrays that returns it or raises; a `tf.data.Dataset` is
-            checked in its own graph instead, see `clear_stream_errors`.
+        check: Function of a batch of arrays that returns it or raises.
+        check_shapes: The same for a `tf.data.Dataset`, of a batch of symbolic tensors; values are
+            checked in the graph of the dataset, see `clear_stream_errors`.
     """
     if isinstance(stream, tf.data.Dataset):
-        return stream.map(_check_in_graph)
+
+        @tf.autograph.experimental.do_not_convert
+        def checked(*batch):
+            check_shapes(batch)
+            return _check_in_graph(batch)
+
+        return stream.map(checked)
     if isinstance(stream, keras.utils.PyDataset):
         return _CheckedPyDataset(stream, check)
     if hasattr(stream, "__next__"):
@@ -62,7 +69,7 @@ def checked_stream(stream, check):
     return stream
 
 
-def _check_in_graph(*batch):
+def _check_in_graph(batch):
     """Asserts that inputs are finite and targets not infinite; `clear_stream_errors` reads it."""
     parts = {"inputs": tf.nest.flatten(batch[:1]), "targets": tf.nest.flatten(batch[1:2])}
     bad = {

@@ -23,6 +23,12 @@ class Checks:
         """Targets of a batch as `[N, D]`."""
         return tf.cast(data.check_columns(y, self.num_outputs), self.variable_dtype)
 
+    def _check_shapes(self, batch):
+        """Static shapes of a batch of a dataset, `(x,)` or `(x, y, ...)`."""
+        data.check_structure(batch[0], self.input_tensors)
+        if len(batch) > 1:
+            data.check_columns(batch[1], self.num_outputs)
+
     def _check_batch(self, batch):
         """A batch of a stream, checked as arrays are; weights are refused by `train_step`."""
         if isinstance(batch, tuple | list) and len(batch) > 1:

@@ -43,7 +43,7 @@ class Prediction(Checks):
             inputs, targets = self._check_data(x, y)
             x, y, batch_size = self._pack(inputs), targets, batch_size or PREDICT_BATCH_SIZE
         elif data.is_stream(x):
-            x = data.checked_stream(x, self._check_batch)
+            x = data.checked_stream(x, self._check_batch, self._check_shapes)
         with data.clear_stream_errors():
             scores = super().evaluate(x, y, batch_size=batch_size, verbose=verbose, **kwargs)
         return tf.nest.map_structure(float, scores)  # tensors in older versions of Keras
@@ -78,7 +78,7 @@ class Prediction(Checks):
             self._check_values(tf.nest.flatten(x))
             batch_size = batch_size or PREDICT_BATCH_SIZE
         else:
-            x = data.checked_stream(x, self._check_batch)
+            x = data.checked_stream(x, self._check_batch, self._check_shapes)
         with data.clear_stream_errors():
             return super().predict(
                 x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks

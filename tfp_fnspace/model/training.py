@@ -148,7 +148,7 @@ class Training(Checks):
             if not stream:
                 return self._fit_arrays(inputs, targets, batch_size or 32, shuffle, options)
             with data.clear_stream_errors():
-                x = data.checked_stream(x, self._check_batch)
+                x = data.checked_stream(x, self._check_batch, self._check_shapes)
                 return super().fit(x, steps_per_epoch=steps_per_epoch, shuffle=False, **options)
         finally:
             # Keras keeps the epoch of a restored run for ever; a later `fit` starts at its own.

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfp_fnspace import data
 from tfp_fnspace.callbacks import wants_batches
 from tfp_fnspace.math.random import as_seed, fold_in, permutation
-from tfp_fnspace.methods.tagi import graph, noise, sampling, training
+from tfp_fnspace.methods.tagi import graph, noise, options, sampling, training
 from tfp_fnspace.model import FunctionSpaceModel
 from tfp_fnspace.typing import GaussianMoments
 
@@ -85,60 +85,26 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
     ):
         # Without `inputs`, Keras leaves the bases of this class and its parents alone.
         super().__init__(autocast=False, **kwargs)
-        if update not in ("capped", "exact"):
-            raise ValueError(f"`update` must be 'capped' or 'exact'. Received: update={update!r}")
-        self.update = update
-        self.noise = self._checked_noise(noise)
+        self.update = options.checked_update(update)
+        self.noise = options.checked_noise(noise)
         self.noise_scores = []
         network = keras.Model(tf.nest.flatten(inputs), tf.nest.flatten(outputs), name="network")
         graph.check_network(network)
         self.network = network
         self.input_roles = graph.input_roles(network)
         self._setup(network.inputs, network.outputs[0].shape[-1], likelihood, standardize, seed)
-        self._set_input_stddev(input_stddev)
+        self.input_stddev = options.checked_input_stddev(
+            input_stddev, self.input_tensors, self.input_roles
+        )
+        if self.input_stddev is not None:
+            # Past Keras's tracking: the layers are those of `network`, which saves them.
+            vars(self)["_noisy_network"] = graph.with_uncertain_inputs(network)
         self.tagi_layers = graph.tagi_layers(network)
         self._epoch_function = None
         self._train_trackers = [keras.metrics.Mean(name) for name in ("train_nll", "train_mse")]
         for i, layer in enumerate(self.tagi_layers):
             if seed is not None and layer.fresh:
                 layer.redraw(fold_in(as_seed(self.seed_state.numpy()), i))
-
-    @staticmethod
-    def _checked_noise(noise):
-        if isinstance(noise, dict):
-            noise = keras.optimizers.schedules.deserialize(noise)
-        schedule = keras.optimizers.schedules.LearningRateSchedule
-        if noise not in (None, "cross_validate") and not isinstance(noise, schedule):
-            raise ValueError(
-                "`noise` must be None, 'cross_validate' or a schedule of "
-                f"keras.optimizers.schedules. Received: noise={noise!r}"
-            )
-        return noise
-
-    def _set_input_stddev(self, input_stddev):
-        self.input_stddev = None
-        if input_stddev is None:
-            return
-        values = np.asarray(input_stddev, np.float64)
-        if values.ndim > 1 or not np.all(np.isfinite(values)) or np.any(values < 0.0):
-            raise ValueError(
-                "`input_stddev` must be a non-negative finite number, or one per feature. "
-                f"Received: input_stddev={input_stddev!r}"
-            )
-        if any(role is not None for role in self.input_roles):
-            raise ValueError(
-                "`input_stddev` and an input for the variances exclude each other. "
-                f"Received: input_stddev={input_stddev!r}"
-            )
-        for tensor in self.input_tensors:
-            if values.ndim and values.shape[0] != tensor.shape[-1]:
-                raise ValueError(
-                    f"`input_stddev` must have one value per feature, {tensor.shape[-1]}. "
-                    f"Received: {values.shape[0]} values"
-                )
-        self.input_stddev = values.tolist()
-        # Past Keras's tracking: the layers are those of `network`, which saves them.
-        vars(self)["_noisy_network"] = graph.with_uncertain_inputs(self.network)
 
     # Forward ----------------------------------------------------------------------------------
 
@@ -321,16 +287,16 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
             "rmse": tf.sqrt(squared_error),
         }
 
-    def _fit_arrays(self, inputs, targets, batch_size, shuffle, options):
+    def _fit_arrays(self, inputs, targets, batch_size, shuffle, fit_options):
         first_fit = int(self.steps_seen.numpy()) == 0
         if self.noise == "cross_validate" and first_fit:
-            epochs = options["epochs"] - options["initial_epoch"]
+            epochs = fit_options["epochs"] - fit_options["initial_epoch"]
             scale, self.noise_scores = noise.cross_validate(
-                self, inputs, targets, epochs, batch_size, shuffle, verbose=options["verbose"]
+                self, inputs, targets, epochs, batch_size, shuffle, verbose=fit_options["verbose"]
             )
             self.likelihood.set_scale(scale)
-        if not self._compiles_epochs(options["callbacks"]):
-            return super()._fit_arrays(inputs, targets, batch_size, shuffle, options)
+        if not self._compiles_epochs(fit_options["callbacks"]):
+            return super()._fit_arrays(inputs, targets, batch_size, shuffle, fit_options)
         learner = self.epoch_learner(inputs, targets, batch_size)
 
         def train_epoch(_):
@@ -349,7 +315,7 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         previous, self.train_function = self.train_function, train_epoch
         try:
             return keras.Model.fit(
-                self, tf.data.Dataset.from_tensors(row), shuffle=False, **options
+                self, tf.data.Dataset.from_tensors(row), shuffle=False, **fit_options
             )
         finally:
             self.train_function = previous

@@ -1,0 +1,66 @@
+"""Checks of the options of a TAGI model."""
+
+import keras
+import numpy as np
+
+
+def checked_update(update):
+    """`"capped"` or `"exact"`.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if update not in ("capped", "exact"):
+        raise ValueError(f"`update` must be 'capped' or 'exact'. Received: update={update!r}")
+    return update
+
+
+def checked_noise(noise):
+    """`None`, `"cross_validate"`, or a schedule (from its config, where a model is loaded).
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if isinstance(noise, dict):
+        noise = keras.optimizers.schedules.deserialize(noise)
+    schedule = keras.optimizers.schedules.LearningRateSchedule
+    if noise not in (None, "cross_validate") and not isinstance(noise, schedule):
+        raise ValueError(
+            "`noise` must be None, 'cross_validate' or a schedule of "
+            f"keras.optimizers.schedules. Received: noise={noise!r}"
+        )
+    return noise
+
+
+def checked_input_stddev(input_stddev, input_tensors, input_roles):
+    """`None`, a number, or a list with one number per feature.
+
+    Args:
+        input_stddev: What the user gave.
+        input_tensors: The symbolic inputs of the network.
+        input_roles: See `graph.input_roles`.
+
+    Raises:
+        ValueError: If a value is negative or not finite, their number does not match the
+            features, or the network has inputs for variances.
+    """
+    if input_stddev is None:
+        return None
+    values = np.asarray(input_stddev, np.float64)
+    if values.ndim > 1 or not np.all(np.isfinite(values)) or np.any(values < 0.0):
+        raise ValueError(
+            "`input_stddev` must be a non-negative finite number, or one per feature. "
+            f"Received: input_stddev={input_stddev!r}"
+        )
+    if any(role is not None for role in input_roles):
+        raise ValueError(
+            "`input_stddev` and an input for the variances exclude each other. "
+            f"Received: input_stddev={input_stddev!r}"
+        )
+    for tensor in input_tensors:
+        if values.ndim and values.shape[0] != tensor.shape[-1]:
+            raise ValueError(
+                f"`input_stddev` must have one value per feature, {tensor.shape[-1]}. "
+                f"Received: {values.shape[0]} values"
+            )
+    return values.tolist()

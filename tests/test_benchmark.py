@@ -40,13 +40,15 @@ def method(monkeypatch):
     """A registered method `constant`, which counts its fits and fails at the fit `fails_at`."""
     module = types.ModuleType("constant_method")
     module.options, module.fitted, module.fails_at = {"units": (3, 4)}, [], None
+    module.error = KeyboardInterrupt
 
     def uci_config(dataset, seed):
         return {**module.options, "seed": seed}
 
     def uci_fit(config, x, y):
         if len(module.fitted) == module.fails_at:
-            raise KeyboardInterrupt
+            module.fails_at = None
+            raise module.error("fails")
         module.fitted.append(config["seed"])
         return Constant(y), {"rows": len(x)}
 
@@ -185,6 +187,27 @@ def test_cells_are_written_one_by_one_and_a_killed_run_resumes(method, run):
     assert records[:2] == done
     assert len(records) == 6
     assert run.lines[0] == "6 cells, 2 of them done before"
+
+
+def test_bad_data_in_one_cell_costs_no_other(method, run):
+    method.fails_at, method.error = 2, ValueError
+    with pytest.raises(ValueError, match=r"Received: \['constant first split 2'\] failed"):
+        run()
+    assert len(json.loads(run.out.read_text())) == 5
+    assert "constant first split 2 failed: fails" in run.lines[3]
+
+
+def test_targets_of_several_columns(tmp_path):
+    """The recipe of TAGI takes any folder of the format."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(24, 3))
+    index = np.arange(6, dtype=np.int32)[np.newaxis]
+    np.savez(tmp_path / "two.npz", x=x, y=x[:, :2] + 1.0, test_index=index)
+    overrides = {"epochs": 2, "units": 4}
+    (record,) = benchmark.run_uci(
+        ["tagi"], ["two"], "0", tmp_path, tmp_path / "out.json", overrides=overrides
+    )
+    assert np.isfinite(record["nll"]) and record["config"]["units"] == 4
 
 
 def test_a_finished_run_fits_nothing(method, run):

@@ -101,8 +101,7 @@ class FunctionSpaceModel(Training, Prediction):
         super().compile(loss=None, **keras_arguments)
 
     def get_compile_config(self):
-        config = {key: value for key, value in self._compile_arguments.items()}
-        config["metrics"] = self._user_metrics
+        config = {**self._compile_arguments, "metrics": self._user_metrics}
         return keras.saving.serialize_keras_object(config)
 
     def compile_from_config(self, config):

@@ -1,4 +1,7 @@
-"""How good a predictive distribution is: functions of `(y, distribution)` and Keras metrics."""
+"""How good a predictive distribution is, and whether the chains that made it have converged.
+
+Functions of `(y, distribution)` and Keras metrics; `rhat`, `ess_bulk` and `ess_tail` of draws.
+"""
 
 from tfp_fnspace.metrics.functions import (
     calibration_error,
@@ -20,6 +23,7 @@ from tfp_fnspace.metrics.keras_metrics import (
     IntervalCoverage,
     IntervalWidth,
 )
+from tfp_fnspace.metrics.mcmc import ess_bulk, ess_tail, rhat
 
 __all__ = [
     "CRPS",
@@ -32,10 +36,13 @@ __all__ = [
     "calibration_error",
     "crps",
     "crps_from_samples",
+    "ess_bulk",
+    "ess_tail",
     "interval_coverage",
     "interval_width",
     "mae",
     "nll",
     "pit",
+    "rhat",
     "rmse",
 ]

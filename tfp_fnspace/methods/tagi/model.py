@@ -93,6 +93,7 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         self.network = network
         self.input_roles = graph.input_roles(network)
         self._setup(network.inputs, network.outputs[0].shape[-1], likelihood, standardize, seed)
+        options.check_likelihood(likelihood)
         self.input_stddev = options.checked_input_stddev(
             input_stddev, self.input_tensors, self.input_roles
         )

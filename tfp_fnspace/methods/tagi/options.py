@@ -32,6 +32,19 @@ def checked_noise(noise):
     return noise
 
 
+def check_likelihood(likelihood):
+    """Refuses an observation model without a closed-form update.
+
+    Raises:
+        ValueError: If it has no `innovation`.
+    """
+    if not hasattr(likelihood, "innovation"):
+        raise ValueError(
+            "`likelihood` must have a closed-form update for TAGI, as likelihoods.Gaussian. "
+            f"Received: likelihood={likelihood!r}"
+        )
+
+
 def checked_input_stddev(input_stddev, input_tensors, input_roles):
     """`None`, a number, or a list with one number per feature.
 

@@ -1,5 +1,7 @@
 """Distributions that TFP lacks, and what TFP lacks about the distributions it has."""
 
+from tfp_fnspace.distributions.positive_stable import PositiveStable
 from tfp_fnspace.distributions.quantile import marginal_cdf, marginals, quantile
+from tfp_fnspace.distributions.stable import Stable
 
-__all__ = ["marginal_cdf", "marginals", "quantile"]
+__all__ = ["PositiveStable", "Stable", "marginal_cdf", "marginals", "quantile"]

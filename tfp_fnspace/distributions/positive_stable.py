@@ -1,0 +1,294 @@
+"""The positive stable law, a TFP distribution."""
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_fnspace.math import kanter
+from tfp_fnspace.math.stable import positive
+
+tfd = tfp.distributions
+tfb = tfp.bijectors
+
+
+def check_known_parameter(name, value, is_valid, rule):
+    """Raises a ValueError if a parameter has a known value and breaks its rule.
+
+    Args:
+        name: Name of the parameter.
+        value: Tensor, or `tf.Variable` (whose value is never known).
+        is_valid: Function from a NumPy array to an array of booleans.
+        rule: The rule in words.
+
+    Raises:
+        ValueError: If `is_valid` is false anywhere.
+    """
+    known = None if _is_deferred(value) else tf.get_static_value(value)
+    if known is not None and not np.all(is_valid(known)):
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={known}")
+
+
+def check_scale(scale):
+    """As `check_known_parameter`, for a scale."""
+    check_known_parameter(
+        "scale", scale, lambda v: np.isfinite(v) & (v > 0.0), "positive and finite"
+    )
+
+
+def uniform_and_exponential(shape, seed):
+    """Independent float64 draws, uniform on (0, 1) and standard exponential.
+
+    Args:
+        shape: Integer tensor.
+        seed: Seed as TFP takes it, also None.
+
+    Returns:
+        Two tensors of that shape.
+    """
+    # Uniform numbers are multiples of eps: half of it keeps them, and 1 - u, away from 0.
+    half = 0.5 * np.finfo(np.float64).eps
+    seeds = tfp.random.split_seed(seed, salt="stable")
+    uniform, other = (half + tf.random.stateless_uniform(shape, s, dtype=tf.float64) for s in seeds)
+    return uniform, -tf.math.log(other)
+
+
+class PositiveStable(tfd.AutoCompositeTensorDistribution):
+    r"""Law of `scale * s` where s > 0 has the Laplace transform `E exp(-l s) = exp(-l^a)`.
+
+    a = `index` in (0, 1). The density has a closed form at a = 1/2 only (Levy's law); else, with
+    Kanter's function A, it is the integral over u in (0, 1) of the density of
+    `s = (A(u)/e)^{(1-a)/a}`, e standard exponential:
+
+        P(s <= x) = int_0^1 exp(-A(u) x^{-a/(1-a)}) du,
+        A(u) = sin(a pi u)^{a/(1-a)} sin((1-a) pi u) / sin(pi u)^{1/(1-a)},
+
+    computed in logarithms by quadrature, to seven digits at least between the 1 and 99 % points,
+    with gradients in x and all parameters. The right tail is `x^{-a} / Gamma(1-a)`, the left one
+    falls faster than exponentially. All is computed in float64 and returned in the dtype of the
+    parameters.
+
+    `Stable(alpha=a, beta=1, loc=0, scale=cos(pi a / 2)^{1/a})` is the same law at `scale=1`.
+
+    A sample for a small index often is larger than the largest float32 (1.2 % of them at 0.05):
+    `sample_log` and `log_prob_of_log` work with logarithms.
+
+    Args:
+        index: a, in (0, 1), floating tensor.
+        scale: Positive tensor that broadcasts with `index`.
+        validate_args: Whether to check parameters whose value is not known beforehand.
+        allow_nan_stats: No statistic of this law is NaN.
+        name: Name of the operations.
+
+    Raises:
+        ValueError: If a parameter has a known value and lies outside its range.
+
+    Example:
+    ```python
+    law = PositiveStable(index=0.5)
+    law.prob(1.0)  # 0.2197 = exp(-1/4) / (2 sqrt(pi))
+    law.sample_log(10, seed=1)  # [10]
+    ```
+
+    References:
+        Kanter (1975), "Stable densities under change of scale and total variation inequalities",
+        Annals of Probability 3(4).
+        Zolotarev (1986), "One-dimensional stable distributions".
+        Nolan (2020), "Univariate stable distributions".
+    """
+
+    def __init__(
+        self, index, scale=1.0, validate_args=False, allow_nan_stats=True, name="PositiveStable"
+    ):
+        parameters = dict(locals())
+        with tf.name_scope(name) as name:
+            dtype = common_dtype(index, scale)
+            self._index = as_parameter(index, dtype)
+            self._scale = as_parameter(scale, dtype)
+            check_known_parameter(
+                "index", self._index, lambda v: (v > 0.0) & (v < 1.0), "in (0, 1)"
+            )
+            check_scale(self._scale)
+            super().__init__(
+                dtype=dtype,
+                reparameterization_type=tfd.FULLY_REPARAMETERIZED,
+                validate_args=validate_args,
+                allow_nan_stats=allow_nan_stats,
+                parameters=parameters,
+                name=name,
+            )
+
+    @classmethod
+    def _parameter_properties(cls, dtype, num_classes=None):
+        return dict(
+            index=tfp.util.ParameterProperties(default_constraining_bijector_fn=tfb.Sigmoid),
+            scale=tfp.util.ParameterProperties(default_constraining_bijector_fn=tfb.Softplus),
+        )
+
+    @property
+    def index(self):
+        """Index of stability a."""
+        return self._index
+
+    @property
+    def scale(self):
+        """Scale."""
+        return self._scale
+
+    def sample_log(self, sample_shape=(), seed=None, name="sample_log"):
+        """Logarithms of samples: finite in float32 for every index.
+
+        Args:
+            sample_shape: Shape, an integer or integers.
+            seed: Seed as TFP takes it.
+            name: Name of the operation.
+
+        Returns:
+            Tensor of shape `sample_shape + batch_shape`.
+        """
+        with self._name_and_control_scope(name):
+            index, log_scale = self._in_float64()
+            shape = tf.reshape(tf.convert_to_tensor(sample_shape, tf.int32), [-1])
+            shape = tf.concat([shape, self.batch_shape_tensor()], axis=0)
+            uniform, exponential = uniform_and_exponential(shape, seed)
+            log_s = kanter.log_scale(uniform, tf.math.log(exponential), index)
+            return tf.cast(log_s + log_scale, self.dtype)
+
+    def log_prob_of_log(self, log_x, name="log_prob_of_log"):
+        """Logarithm of the density of log x, at log x: `log_prob(x) + log x`.
+
+        Args:
+            log_x: Real tensor that broadcasts with the batch shape.
+            name: Name of the operation.
+
+        Returns:
+            Tensor of the broadcast shape, of the distribution's dtype.
+        """
+        with self._name_and_control_scope(name):
+            index, log_scale = self._in_float64()
+            log_x = tf.convert_to_tensor(log_x, dtype_hint=self.dtype)
+            log_s = tf.cast(log_x, tf.float64) - log_scale
+            return tf.cast(positive.log_density_of_log(log_s, index), self.dtype)
+
+    def _in_float64(self):
+        """The index and the logarithm of the scale."""
+        return tf.cast(self.index, tf.float64), tf.math.log(tf.cast(self.scale, tf.float64))
+
+    def _event_shape_tensor(self):
+        return tf.constant([], dtype=tf.int32)
+
+    def _event_shape(self):
+        return tf.TensorShape([])
+
+    def _sample_n(self, n, seed=None):
+        return tf.exp(self.sample_log(n, seed=seed))
+
+    def _log_x(self, x):
+        """Where x <= 0, and log x elsewhere."""
+        x = tf.cast(x, tf.float64)
+        outside = x <= 0.0
+        return outside, tf.math.log(tf.where(outside, tf.ones_like(x), x))
+
+    def _log_prob(self, x):
+        index, log_scale = self._in_float64()
+        outside, log_x = self._log_x(x)
+        inside = positive.log_density_of_log(log_x - log_scale, index) - log_x
+        return tf.cast(tf.where(outside, tf.constant(-np.inf, tf.float64), inside), self.dtype)
+
+    def _log_probabilities(self, x):
+        index, log_scale = self._in_float64()
+        outside, log_x = self._log_x(x)
+        log_below, log_above = positive.log_probabilities_of_log(log_x - log_scale, index)
+        log_below = tf.where(outside, tf.constant(-np.inf, tf.float64), log_below)
+        log_above = tf.where(outside, tf.constant(0.0, tf.float64), log_above)
+        return tf.cast(log_below, self.dtype), tf.cast(log_above, self.dtype)
+
+    def _log_cdf(self, x):
+        return self._log_probabilities(x)[0]
+
+    def _cdf(self, x):
+        return tf.exp(self._log_cdf(x))
+
+    def _log_survival_function(self, x):
+        return self._log_probabilities(x)[1]
+
+    def _survival_function(self, x):
+        return tf.exp(self._log_survival_function(x))
+
+    def _mean(self):
+        """Infinite: the tail is that of x^-a."""
+        return tf.fill(self.batch_shape_tensor(), tf.constant(np.inf, self.dtype))
+
+    def _variance(self):
+        return self._mean()
+
+    def _default_event_space_bijector(self):
+        return tfb.Exp(validate_args=self.validate_args)
+
+    def _sample_control_dependencies(self, x):
+        if not self.validate_args:
+            return []
+        return [tf.debugging.assert_positive(x, message="Samples must be positive.")]
+
+    def _parameter_control_dependencies(self, is_init):
+        if not self.validate_args:
+            return []
+        return assertions(
+            is_init,
+            (self.index, lambda v: (v > 0.0) & (v < 1.0), "`index` must be in (0, 1)."),
+            (self.scale, lambda v: (v > 0.0) & tf.math.is_finite(v), "`scale` must be positive."),
+        )
+
+
+def common_dtype(*values):
+    """The dtype of the values that have one, float32 if none has.
+
+    Args:
+        *values: Numbers, arrays, tensors or variables.
+
+    Returns:
+        Floating `tf.DType`.
+
+    Raises:
+        TypeError: If they differ, or are not floating.
+    """
+    found = {tf.as_dtype(value.dtype) for value in values if hasattr(value, "dtype")}
+    if len(found) > 1 or any(not dtype.is_floating for dtype in found):
+        raise TypeError(
+            "Parameters must have one floating dtype. "
+            f"Received: dtypes={sorted(dtype.name for dtype in found)}"
+        )
+    return found.pop() if found else tf.float32
+
+
+def as_parameter(value, dtype):
+    """A tensor, or the variable itself, so that its later values count.
+
+    Args:
+        value: Number, array, tensor, variable or deferred tensor.
+        dtype: Floating dtype.
+
+    Returns:
+        Tensor or what has a value later.
+    """
+    return value if _is_deferred(value) else tf.convert_to_tensor(value, dtype=dtype)
+
+
+def _is_deferred(value):
+    return isinstance(value, tf.Variable | tfp.util.DeferredTensor)
+
+
+def assertions(is_init, *rules):
+    """Assertions about parameters: tensors once, in the constructor; variables at every use.
+
+    Args:
+        is_init: Whether the constructor asks.
+        *rules: Triples of a parameter, a function to booleans and a message.
+
+    Returns:
+        List of operations.
+    """
+    return [
+        tf.debugging.Assert(tf.reduce_all(is_valid(tf.convert_to_tensor(value))), [message, value])
+        for value, is_valid, message in rules
+        if is_init != _is_deferred(value)
+    ]

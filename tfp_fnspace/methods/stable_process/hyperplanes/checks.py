@@ -1,0 +1,68 @@
+"""Checks of what the partitions are given."""
+
+import numpy as np
+
+#: Squares of larger coordinates come near the end of float64; no data need them.
+_LARGEST = 1e100
+
+
+def checked_points(x, num_inputs=None, name="x"):
+    """Points as a float64 matrix.
+
+    Args:
+        x: Array `[N, I]`, N >= 1, I >= 1.
+        num_inputs: I, or `None` for any.
+        name: What the caller knows the points as.
+
+    Returns:
+        float64 array `[N, I]`.
+
+    Raises:
+        ValueError: If the shape is another, or a value is not a number of reasonable size.
+    """
+    try:
+        points = np.asarray(x, np.float64)
+    except (TypeError, ValueError):
+        kind = type(x).__name__
+        raise ValueError(f"`{name}` must be numeric. Received: {name} of type {kind}") from None
+    if points.ndim != 2 or 0 in points.shape:
+        raise ValueError(
+            f"`{name}` must have shape [N, I], N and I at least 1. "
+            f"Received: {name}.shape={points.shape}"
+        )
+    if num_inputs is not None and points.shape[1] != num_inputs:
+        raise ValueError(
+            f"`{name}` must have {num_inputs} columns. Received: {name}.shape={points.shape}"
+        )
+    wrong = np.count_nonzero(~(np.abs(points) <= _LARGEST))
+    if wrong:
+        raise ValueError(
+            f"`{name}` must be finite, at most {_LARGEST:g} in size. "
+            f"Received: {name} with {wrong} other values"
+        )
+    return points
+
+
+def checked_integer(value, name, least):
+    """An integer of at least `least`.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer or value < least:
+        raise ValueError(
+            f"`{name}` must be an integer of at least {least}. Received: {name}={value!r}"
+        )
+    return int(value)
+
+
+def checked_kind(kind, allowed):
+    """One of the `allowed` strings.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if kind not in allowed:
+        raise ValueError(f"`kind` must be one of {list(allowed)}. Received: kind={kind!r}")
+    return kind

@@ -1,0 +1,184 @@
+"""Which hyperplanes stand for the random one: exact, refined or sampled."""
+
+import numpy as np
+
+from tfp_fnspace.methods.stable_process.hyperplanes.atoms import (
+    KINDS,
+    Partition,
+    canonical,
+    keys,
+    unit,
+)
+from tfp_fnspace.methods.stable_process.hyperplanes.checks import (
+    checked_integer,
+    checked_kind,
+    checked_points,
+)
+from tfp_fnspace.methods.stable_process.hyperplanes.line import exact_1d, split
+from tfp_fnspace.methods.stable_process.hyperplanes.plane import exact_2d
+
+#: Default number of atoms: an entry of the kernel has a Monte Carlo error of at most 0.022.
+NUM_ATOMS = 2_000
+
+#: `kind="auto"` takes the exact partition of two inputs up to this number of cells (200 points).
+MAX_CELLS = 20_000
+
+_EXACT = {1: exact_1d, 2: exact_2d}
+
+
+def exact(x):
+    """The exact partition of the rows of `x`: `exact_1d` or `exact_2d`.
+
+    Args:
+        x: Array `[N, 1]` or `[N, 2]` in any order, repetitions allowed.
+
+    Returns:
+        `Partition` of kind `"exact"`.
+
+    Raises:
+        ValueError: If `x` has more than two columns, or is no finite matrix.
+    """
+    x = checked_points(x)
+    if x.shape[1] not in _EXACT:
+        raise ValueError(
+            "An exact partition must be of one or two inputs; take kind='sampled'. "
+            f"Received: x.shape={x.shape}"
+        )
+    return _EXACT[x.shape[1]](x)
+
+
+def sampled(num_inputs, num_atoms, seed):
+    """Random hyperplanes, equally probable: any number of inputs, Monte Carlo error.
+
+    Args:
+        num_inputs: I >= 1.
+        num_atoms: R >= 1.
+        seed: Non-negative integer.
+
+    Returns:
+        `Partition` of kind `"sampled"`, R atoms with q = 1/R.
+
+    Raises:
+        ValueError: If an argument is not such an integer.
+    """
+    num_inputs = checked_integer(num_inputs, "num_inputs", 1)
+    num_atoms = checked_integer(num_atoms, "num_atoms", 1)
+    rng = np.random.default_rng(checked_integer(seed, "seed", 0))
+    hyperplanes = unit(rng.standard_normal((num_atoms, num_inputs + 1)))
+    return Partition(hyperplanes, np.full(num_atoms, 1.0 / num_atoms), "sampled")
+
+
+def refine(partition, x, num_atoms, seed):
+    """Adds atoms inside the cells of an exact partition, so that it speaks about new points.
+
+    The law at the rows of `x` stays exact. Two inputs: of `num_atoms` random hyperplanes those in
+    a cell share its probability; a cell that none hits keeps its own. One input, no randomness:
+    an interval of probability q is cut into `ceil(q * num_atoms)` equal parts of arctan x.
+
+    Args:
+        partition: `exact(x)`.
+        x: Array `[N, I]`, I = 1 or 2.
+        num_atoms: Positive integer; there are at most so many more atoms than cells.
+        seed: Non-negative integer, not used for one input.
+
+    Returns:
+        `Partition` of kind `"refined"`, the atoms of a cell next to each other.
+
+    Raises:
+        ValueError: If the partition is not exact or not of these points, or an argument is not
+            such an integer.
+    """
+    x = checked_points(x, partition.num_inputs)
+    num_atoms = checked_integer(num_atoms, "num_atoms", 1)
+    seed = checked_integer(seed, "seed", 0)
+    cells = keys(canonical(partition.signs(x)))
+    _check_cells(partition, cells)
+    if partition.num_inputs == 1:
+        return split(x, num_atoms, "refined")
+    draws = sampled(partition.num_inputs, num_atoms, seed)
+    cell = _find(keys(canonical(draws.signs(x))), cells)
+    hyperplanes = draws.hyperplanes[cell >= 0]  # the others are in cells too thin to be listed
+    cell = cell[cell >= 0]
+    missed = np.setdiff1d(np.arange(len(cells)), cell)
+    cell = np.concatenate([cell, missed])
+    hyperplanes = np.concatenate([hyperplanes, partition.hyperplanes[missed]])
+    order = np.argsort(cell, kind="stable")
+    share = partition.probabilities / np.bincount(cell)
+    return Partition(hyperplanes[order], share[cell[order]], "refined")
+
+
+def _check_cells(partition, cells):
+    """An exact partition has one atom for each pattern."""
+    if partition.kind != "exact":
+        raise ValueError(
+            f"`partition` must be exact. Received: partition of kind {partition.kind!r}"
+        )
+    num_patterns = len(np.unique(cells))
+    if num_patterns != len(cells):
+        raise ValueError(
+            "`partition` must be the exact partition of `x`. "
+            f"Received: {len(cells)} atoms with {num_patterns} patterns on x"
+        )
+
+
+def _find(wanted, distinct):
+    """Index in `distinct` of each of the `wanted`, -1 where it is not there."""
+    unique, inverse = np.unique(np.concatenate([distinct, wanted]), return_inverse=True)
+    inverse = inverse.reshape(-1)
+    index = np.full(len(unique), -1)
+    index[inverse[: len(distinct)]] = np.arange(len(distinct))
+    return index[inverse[len(distinct) :]]
+
+
+def partition(x, kind="auto", num_atoms=NUM_ATOMS, seed=0, x_predict=None):
+    """The hyperplanes that a model of data at `x` uses.
+
+    Args:
+        x: Array `[N, I]`, the points of the data.
+        kind: `"exact"`: the exact partition of `x` and `x_predict` (I = 1 or 2; n distinct
+            points in the plane make up to `n(n-1)/2 + 1` atoms). `"refined"`: the same, with
+            more atoms inside the cells for points not among these. `"sampled"`: random
+            hyperplanes. `"auto"`: with `x_predict` the exact partition, if I = 1, or if I = 2 and
+            it has at most `MAX_CELLS` cells; failing that, the refined partition of `x` on the
+            same conditions; failing that, sampled.
+        num_atoms: Positive integer: the number of atoms of `"sampled"`, of additional ones of
+            `"refined"`.
+        seed: Non-negative integer.
+        x_predict: Array `[M, I]`, the points at which the model will predict, or `None`.
+
+    Returns:
+        `Partition`. With the same arguments, the same.
+
+    Raises:
+        ValueError: If an array is no finite matrix, the widths differ, I > 2 for `"exact"` or
+            `"refined"`, or another argument is not as described.
+    """
+    x = checked_points(x)
+    checked_kind(kind, ("auto", *KINDS))
+    num_atoms = checked_integer(num_atoms, "num_atoms", 1)
+    seed = checked_integer(seed, "seed", 0)
+    if x_predict is not None:
+        joint = np.concatenate([x, checked_points(x_predict, x.shape[1], "x_predict")])
+    else:
+        joint = x
+    if kind == "auto":
+        kind, joint = _automatic(x, joint)
+    if kind == "sampled":
+        return sampled(x.shape[1], num_atoms, seed)
+    cells = exact(joint)
+    return cells if kind == "exact" else refine(cells, joint, num_atoms, seed)
+
+
+def _automatic(x, joint):
+    """The kind that `"auto"` stands for, and the points it is for."""
+    if joint is not x and _is_cheap(joint):
+        return "exact", joint
+    return ("refined" if _is_cheap(x) else "sampled"), x
+
+
+def _is_cheap(x):
+    """Whether an exact partition of `x` exists and is small."""
+    if x.shape[1] != 2:
+        return x.shape[1] == 1
+    num_points = len(np.unique(x, axis=0))
+    return num_points * (num_points - 1) // 2 + 1 <= MAX_CELLS

@@ -1,0 +1,105 @@
+r"""Partitions of one input: a hyperplane changes sign at the point -b/w, which is Cauchy.
+
+With phi = arctan x, that point is uniform in phi on a circle of length pi. The points
+x_1 < ... < x_n cut this circle into n intervals,
+
+    q_j = (phi_{j+1} - phi_j) / pi,   j < n,        q_n = 1 - (phi_n - phi_1) / pi,
+
+and the last, in which no sign changes between the points, runs through infinity. (The paper's
+section S.1 has the signs of q_n wrong.)
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tfp_fnspace.methods.stable_process.hyperplanes.atoms import MARGIN, Partition, normalized
+from tfp_fnspace.methods.stable_process.hyperplanes.checks import checked_points
+
+
+class Intervals(NamedTuple):
+    """The intervals between neighbouring points on the circle of phi = arctan x.
+
+    Attributes:
+        starts: float64 array `[L]`, in radians.
+        lengths: float64 array `[L]`, in radians, positive, sum pi.
+    """
+
+    starts: np.ndarray
+    lengths: np.ndarray
+
+
+def exact_1d(x):
+    """The exact partition of points on a line, an atom in the middle (in phi) of each interval.
+
+    Points that differ by less than 2e-14 in arctan x are one point: an interval between them
+    has no hyperplane that float64 tells from its neighbours, and is left out.
+
+    Args:
+        x: Array `[N, 1]` in any order, repetitions allowed.
+
+    Returns:
+        `Partition` of kind `"exact"`, as many atoms as distinct points. Patterns are +1 at the
+        first row of `x`.
+
+    Raises:
+        ValueError: If `x` is no such array.
+    """
+    x = checked_points(x, 1)
+    return split(x, 1, "exact")
+
+
+def split(x, num_atoms, kind):
+    """The exact partition, each interval cut into `ceil(q * num_atoms)` equal parts.
+
+    Args:
+        x: float64 array `[N, 1]`.
+        num_atoms: Number of parts of the whole circle, about.
+        kind: Kind of the partition.
+
+    Returns:
+        `Partition`.
+    """
+    intervals = _resolved(np.unique(x))
+    probabilities = normalized(intervals.lengths / np.pi)
+    parts = np.ceil(probabilities * num_atoms).astype(np.int64)
+    owner = np.repeat(np.arange(len(parts)), parts)
+    position = np.arange(len(owner)) - np.repeat(np.cumsum(parts) - parts, parts)
+    middle = (position + 0.5) / parts[owner]
+    hyperplanes = _changing_at(intervals.starts[owner] + middle * intervals.lengths[owner])
+    first = hyperplanes[:, :1] + hyperplanes[:, 1:] * x[0, 0]
+    return Partition(
+        np.where(first < 0.0, -hyperplanes, hyperplanes), (probabilities / parts)[owner], kind
+    )
+
+
+def _changing_at(phi):
+    """Unit vectors (b, w), proportional to -sin(phi - arctan x), that change sign at tan phi."""
+    return np.stack([-np.sin(phi), np.cos(phi)], axis=-1)
+
+
+def _resolved(points):
+    """The intervals whose middle has the right signs at both ends, by a margin.
+
+    Args:
+        points: float64 array `[n]`, increasing.
+
+    Returns:
+        `Intervals`.
+    """
+    following = np.roll(points, -1)
+    # -1 for the last interval, which ends at the mirror image of the first point.
+    side = np.ones(len(points))
+    side[-1] = -1.0
+    size, next_size = np.hypot(1.0, points), np.hypot(1.0, following)
+    # Not a difference of arctangents, which cancels for neighbours far from zero.
+    sine = np.abs(following - points) / size / next_size
+    cosine = (1.0 + points * following) / size / next_size
+    lengths = np.arctan2(sine, side * cosine)
+    starts = np.arctan(points)
+    bias, weight = _changing_at(starts + 0.5 * lengths).T
+    # A value increases or decreases with the point: signs right at both ends are right everywhere.
+    before = -(bias + weight * points) / size
+    after = side * (bias + weight * following) / next_size
+    kept = np.minimum(before, after) > MARGIN
+    return Intervals(starts[kept], lengths[kept])

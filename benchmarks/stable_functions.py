@@ -1,0 +1,347 @@
+"""The nine test functions of the stable process paper: Gaussian processes for comparison.
+
+Loria & Bhadra (2023), sections 4.1, 4.2, S.3.3 and S.3.4: five functions on a line (40 training
+points, 100 new ones), four in a plane (7 x 7 training points, 9 x 9 new ones), noise 0.5. The
+paper's two examples have their stored training sets, the others seed 0 of `datasets`. Nothing is
+standardised but the targets inside the Gaussian processes.
+
+    python benchmarks/stable_functions.py --baselines --data-dir ../shared/data
+"""
+
+import argparse
+import functools
+import pathlib
+import time
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+import sklearn
+from scipy import special
+from scipy.spatial.distance import cdist
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor, kernels
+from threadpoolctl import threadpool_limits
+
+from tfp_fnspace import datasets
+from tfp_fnspace.benchmark import machine, versions, write_records
+from tfp_fnspace.metrics import ess_bulk, rhat
+
+NOISE = 0.5
+LEVEL = 0.9  # of the intervals
+LINE = ("three_jumps", "one_jump", "two_jumps", "piecewise_smooth", "smooth")
+PLANE = ("quadrants", "diagonal", "curved_edge", "smooth")
+
+#: Name -> function from inputs `[M, X]` to values `[M, 1]`.
+FUNCTIONS = {
+    **{f"line_{name}": datasets.step_1d(function=name).function for name in LINE},
+    **{f"plane_{name}": datasets.step_2d(function=name).function for name in PLANE},
+}
+
+#: Training sets that come with the paper: name -> file below the data folder, names of the inputs.
+STORED = {
+    "line_three_jumps": ("stable/step1d_train.csv", ("x",)),
+    "plane_quadrants": ("stable/step2d_train.csv", ("x1", "x2")),
+}
+
+
+# Problems and errors -----------------------------------------------------------------------------
+
+
+class Problem(NamedTuple):
+    """Training data, new inputs, and the true function there.
+
+    Attributes:
+        x: `[N, X]`.
+        y: `[N]`.
+        x_new: `[M, X]`.
+        f_new: `[M]`.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    x_new: np.ndarray
+    f_new: np.ndarray
+
+
+def problem(name, data_dir, seed=0):
+    """One of `FUNCTIONS` with its designs; `seed` draws the noise where no file has the data."""
+    design, function = name.split("_", 1)
+    make, sizes = {"line": (datasets.step_1d, (40, 100)), "plane": (datasets.step_2d, (7, 9))}[
+        design
+    ]
+    train, new = (make(seed, size, function=function) for size in sizes)
+    x, y = train.x, train.y[:, 0]
+    if name in STORED:
+        path, columns = STORED[name]
+        stored = np.genfromtxt(pathlib.Path(data_dir) / path, delimiter=",", names=True)
+        x, y = np.stack([stored[c] for c in columns], axis=1), stored["y"]
+    return Problem(x, y, new.x, new.f[:, 0])
+
+
+def true_error(prediction, f):
+    """Mean absolute error to the true function."""
+    return float(np.mean(np.abs(prediction - f)))
+
+
+def paper_error(prediction, f, seed=0, repetitions=100):
+    """Mean absolute error to fresh noisy targets; 0.399 for the true function, in expectation."""
+    targets = f + NOISE * np.random.default_rng(seed).standard_normal((repetitions, len(f)))
+    return float(np.mean(np.abs(prediction - targets)))
+
+
+def scores(prediction, f):
+    """Errors of the median and of the mean, and what the intervals for f cover."""
+    covered = (prediction["lower"] <= f) & (f <= prediction["upper"])
+    return {
+        "error": true_error(prediction["median"], f),
+        "error_of_mean": true_error(prediction["mean"], f),
+        "paper_error": paper_error(prediction["median"], f),
+        "coverage_90": float(np.mean(covered)),
+        "width_90": float(np.mean(prediction["upper"] - prediction["lower"])),
+    }
+
+
+# Gaussian processes ------------------------------------------------------------------------------
+
+# All: y minus its mean, divided by its standard deviation, is a Gaussian process with kernel
+# amplitude^2 k(|x - x'| / length) plus noise; one length for all inputs. The results are those
+# of f, without noise: median, mean and the central 90 % interval, `[M]` each, and "chosen".
+
+
+def gp_maximum_likelihood(x, y, x_new, seed, kernel):
+    """Exact Gaussian process, maximum marginal likelihood from 10 starting points.
+
+    Args:
+        x: `[N, X]`.
+        y: `[N]`.
+        x_new: `[M, X]`.
+        seed: Integer.
+        kernel: `"rbf"`, `"matern32"` or `"matern52"`.
+    """
+    bounds = (1e-2, 1e2)
+    shape = {
+        "rbf": kernels.RBF(1.0, bounds),
+        "matern32": kernels.Matern(1.0, bounds, nu=1.5),
+        "matern52": kernels.Matern(1.0, bounds, nu=2.5),
+    }[kernel]
+    covariance = kernels.ConstantKernel(1.0, (1e-3, 1e3)) * shape
+    covariance += kernels.WhiteKernel(0.1, (1e-4, 1e1))
+    model = GaussianProcessRegressor(
+        covariance, n_restarts_optimizer=9, normalize_y=True, random_state=seed
+    )
+    with warnings.catch_warnings():  # a length at its bound is in the record
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(x, y)
+    mean, stddev = model.predict(x_new, return_std=True)
+    noise = np.std(y) * np.sqrt(model.kernel_.k2.noise_level)
+    half = special.ndtri((1.0 + LEVEL) / 2.0) * np.sqrt(np.maximum(stddev**2 - noise**2, 0.0))
+    chosen = {
+        "amplitude": float(np.std(y) * np.sqrt(model.kernel_.k1.k1.constant_value)),
+        "length": float(model.kernel_.k1.k2.length_scale),
+        "noise": float(noise),
+    }
+    return {
+        "median": mean,
+        "mean": mean,
+        "lower": mean - half,
+        "upper": mean + half,
+        "chosen": chosen,
+    }
+
+
+#: Prior of the logarithms of amplitude, length and noise scale (targets standardised): weak, 95 %
+#: of each within a factor of 19 of exp(mean).
+LOG_MEANS = np.array([0.0, 0.0, -1.5])
+LOG_STDDEV = 1.5
+
+
+def gp_sampled(x, y, x_new, seed, num_chains=4, num_draws=2000, num_warmup=500):
+    """Exact Gaussian process, Matern 5/2, hyper-parameters by slice sampling, log-normal priors.
+
+    Args:
+        x: `[N, X]`.
+        y: `[N]`.
+        x_new: `[M, X]`.
+        seed: Integer.
+        num_chains: Chains, started at draws from the prior.
+        num_draws: Draws a chain keeps.
+        num_warmup: Draws a chain leaves out.
+    """
+    scale, centre = np.std(y), np.mean(y)
+    targets, distances, distances_new = (y - centre) / scale, cdist(x, x), cdist(x_new, x)
+    log_density = functools.partial(_log_posterior, distances, targets)
+    chains = []
+    for rng in np.random.default_rng(seed).spawn(num_chains):
+        start = LOG_MEANS + LOG_STDDEV * rng.standard_normal(3)
+        chains.append(slice_sample(log_density, start, num_warmup + num_draws, rng)[num_warmup:])
+    draws = np.stack(chains)  # [chains, draws, 3]
+    moments = [
+        _function_moments(distances, distances_new, targets, theta)
+        for theta in draws.reshape(-1, 3)
+    ]
+    means, variances = np.moveaxis(moments, 1, 0)  # [S, M]
+    ends = ((1.0 - LEVEL) / 2.0, 0.5, (1.0 + LEVEL) / 2.0)
+    lower, median, upper = (_mixture_quantile(means, np.sqrt(variances), q) for q in ends)
+    medians = np.exp(np.median(draws, axis=(0, 1)))
+    return {
+        "median": centre + scale * median,
+        "mean": centre + scale * means.mean(axis=0),
+        "lower": centre + scale * lower,
+        "upper": centre + scale * upper,
+        "chosen": {
+            "amplitude": float(scale * medians[0]),
+            "length": float(medians[1]),
+            "noise": float(scale * medians[2]),
+            "rhat": float(np.max(rhat(draws))),
+            "ess_bulk": float(np.min(ess_bulk(draws))),
+        },
+    }
+
+
+def _matern52(distances, amplitude, length):
+    r = np.sqrt(5.0) * distances / length
+    return amplitude**2 * (1.0 + r + r**2 / 3.0) * np.exp(-r)
+
+
+def _whitened(distances, targets, theta):
+    """Cholesky factor L of the covariance of the targets, and L^-1 of the targets."""
+    amplitude, length, noise = np.exp(theta)
+    covariance = _matern52(distances, amplitude, length)
+    covariance[np.diag_indices_from(covariance)] += noise**2 + 1e-10 * amplitude**2
+    factor = np.linalg.cholesky(covariance)
+    return factor, np.linalg.solve(factor, targets)
+
+
+def _log_posterior(distances, targets, theta):
+    """Log density of (log amplitude, log length, log noise), up to a constant."""
+    try:
+        factor, whitened = _whitened(distances, targets, theta)
+    except np.linalg.LinAlgError:  # far in the tail of the prior
+        return -np.inf
+    log_prior = -0.5 * np.sum(((theta - LOG_MEANS) / LOG_STDDEV) ** 2)
+    return log_prior - 0.5 * whitened @ whitened - np.log(np.diagonal(factor)).sum()
+
+
+def _function_moments(distances, distances_new, targets, theta):
+    """Mean and variance of f at the new points, `[2, M]`."""
+    factor, whitened = _whitened(distances, targets, theta)
+    joint = np.linalg.solve(factor, _matern52(distances_new, *np.exp(theta[:2])).T)  # [N, M]
+    variance = np.exp(2.0 * theta[0]) - (joint**2).sum(axis=0)
+    return np.stack([whitened @ joint, np.maximum(variance, 1e-12)])
+
+
+def slice_sample(log_density, start, num_draws, rng, width=1.0):
+    """One coordinate after the other (Neal 2003, stepping out and shrinkage).
+
+    Returns:
+        Draws `[num_draws, P]`.
+    """
+    theta, current = np.array(start), log_density(start)
+    draws = np.empty((num_draws, len(theta)))
+    for t in range(num_draws):
+        for i in range(len(theta)):
+            along = functools.partial(_replaced, log_density, theta, i)
+            level = current - rng.standard_exponential()
+            left = theta[i] - width * rng.uniform()
+            right = left + width
+            while along(left) > level:
+                left -= width
+            while along(right) > level:
+                right += width
+            theta[i], current = _shrink(along, level, theta[i], left, right, rng)
+        draws[t] = theta
+    return draws
+
+
+def _replaced(log_density, theta, i, value):
+    changed = theta.copy()
+    changed[i] = value
+    return log_density(changed)
+
+
+def _shrink(along, level, centre, left, right, rng):
+    while True:
+        value = rng.uniform(left, right)
+        height = along(value)
+        if height > level:
+            return value, height
+        left, right = (value, right) if value < centre else (left, value)
+
+
+def _mixture_quantile(means, stddevs, level):
+    """Quantile of equally weighted normals, `[S, M]` to `[M]`, by bisection."""
+    ends = means + special.ndtri(level) * stddevs
+    lower, upper = ends.min(axis=0), ends.max(axis=0)
+    for _ in range(50):
+        middle = 0.5 * (lower + upper)
+        below = special.ndtr((middle - means) / stddevs).mean(axis=0) < level
+        lower, upper = np.where(below, middle, lower), np.where(below, upper, middle)
+    return 0.5 * (lower + upper)
+
+
+#: Name -> function of (x, y, x_new, seed).
+BASELINES = {
+    "gp_rbf": functools.partial(gp_maximum_likelihood, kernel="rbf"),
+    "gp_matern32": functools.partial(gp_maximum_likelihood, kernel="matern32"),
+    "gp_matern52": functools.partial(gp_maximum_likelihood, kernel="matern52"),
+    "gp_matern52_sampled": gp_sampled,
+}
+
+
+# Runs --------------------------------------------------------------------------------------------
+
+
+def run_baselines(data_dir, seed=0, echo=print):
+    """Every baseline on every function.
+
+    Returns:
+        List of records.
+    """
+    found = {**versions(), "scikit-learn": sklearn.__version__}
+    records = []
+    for name in FUNCTIONS:
+        data = problem(name, data_dir, seed)
+        floor = paper_error(data.f_new, data.f_new)
+        for method, predict in BASELINES.items():
+            begin = time.perf_counter()
+            prediction = predict(data.x, data.y, data.x_new, seed)
+            seconds = time.perf_counter() - begin
+            record = {
+                "function": name,
+                "method": method,
+                "seed": seed,
+                **{key: round(v, 5) for key, v in scores(prediction, data.f_new).items()},
+                "paper_error_of_true_function": round(floor, 5),
+                "seconds": round(seconds, 3),
+                "chosen": {key: round(v, 5) for key, v in prediction["chosen"].items()},
+                "versions": found,
+                "machine": machine(),
+            }
+            records.append(record)
+            echo(
+                f"{name:22s} {method:20s} error {record['error']:.3f}, paper's measure "
+                f"{record['paper_error']:.3f}, coverage {record['coverage_90']:.2f}, "
+                f"{seconds:.1f} s"
+            )
+    return records
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--baselines", action="store_true", help="run the Gaussian processes")
+    parser.add_argument("--data-dir", default="../shared/data", type=pathlib.Path)
+    parser.add_argument("--out", default="benchmarks/results/stable_functions_baselines.json")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    if not options.baselines:
+        parser.error("nothing to run: give --baselines")
+    # Matrices of 40 rows: several threads only wait for each other.
+    with threadpool_limits(1):
+        records = run_baselines(options.data_dir, options.seed)
+    write_records(options.out, records)
+    print(f"wrote {options.out}")
+
+
+if __name__ == "__main__":
+    main()

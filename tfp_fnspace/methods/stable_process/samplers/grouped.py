@@ -1,0 +1,173 @@
+"""The default sampler: groups refreshed in one compiled sweep, jumps relocated."""
+
+import functools
+
+import tensorflow as tf
+
+from tfp_fnspace.math.random import fold_in
+from tfp_fnspace.methods.stable_process.samplers import functions, gaussian, hyper
+from tfp_fnspace.methods.stable_process.samplers import state as chain
+from tfp_fnspace.methods.stable_process.samplers.problem import Problem
+from tfp_fnspace.methods.stable_process.samplers.relocate import relocate
+from tfp_fnspace.methods.stable_process.samplers.sweep import refresh_groups
+
+
+def one_step(seed, state, problem, settings):
+    """One iteration of every chain; leaves the posterior of scales and hyper-parameters invariant.
+
+    In turn: noise and nu by random walks on the spectrum of the covariance; the scales of each
+    group of atoms, refreshed from the prior; jumps moved between atoms and groups; alpha; Kanter's
+    u given the scales; the weights of Student-t noise.
+
+    Args:
+        seed: int32 tensor `[2]`.
+        state: `ChainState`.
+        problem: `Problem`.
+        settings: `Settings`.
+
+    Returns:
+        `ChainState`, `Info`.
+    """
+    seeds = [fold_in(seed, i) for i in range(7)]
+    masses = tf.exp(chain.log_masses(state.log_scales, problem, state.alpha))
+    totals = chain.group_totals(masses, problem)
+    values, vectors, squares = gaussian.spectrum(totals, state.noise_weights, problem)
+    largest = tf.math.log(tf.reduce_max(totals, axis=-1))
+    log_noise, log_nu, accept_noise, accept_nu = hyper.walk_noise_and_nu(
+        seeds[0], state, values, squares, largest, problem, settings
+    )
+    state = state._replace(log_noise=log_noise, log_nu=log_nu)
+    likelihood = gaussian.log_likelihood_of_spectrum(values, squares, log_noise, log_nu)
+    likelihood -= 0.5 * tf.reduce_sum(tf.math.log(state.noise_weights), axis=-1)
+    precision = gaussian.precision_of_spectrum(
+        values, vectors, state.noise_weights, log_noise, log_nu
+    )
+    state, accept_scales, accept_relocations = _move_scales(
+        seeds[1], precision, totals, state, problem, settings
+    )
+    accept_alpha = tf.zeros_like(accept_noise)
+    if settings.alpha_range is not None:
+        state, accept_alpha = hyper.walk_alpha(seeds[2], state, problem, settings)
+    if settings.noise_df is not None:
+        _, f = functions.draw_weights(seeds[4], state, problem)
+        weights = hyper.draw_noise_weights(seeds[5], state, problem.targets - f, settings.noise_df)
+        state = state._replace(noise_weights=weights)
+    accepted = [accept_noise, accept_nu, accept_alpha]
+    state = state._replace(
+        log_steps=hyper.adapt(state, accepted, settings), iteration=state.iteration + 1
+    )
+    return state, chain.Info(likelihood, accept_scales, accept_relocations, *accepted)
+
+
+def _move_scales(seed, precision, totals, state, problem, settings):
+    """Refreshes the groups of one window and relocates jumps.
+
+    Returns:
+        The state with new u and log s, and the shares of accepted moves, `[B]` each.
+    """
+    chains = state.u.shape[0]
+    windows = problem.windows.shape[0]
+    window = state.iteration % windows
+    atoms, groups = state.u.shape[1] // windows, problem.size.shape[0] // windows
+    count = settings.proposals
+    u = chain.uniform([count, chains, atoms], fold_in(seed, 0))
+    e = chain.uniform([count, chains, atoms], fold_in(seed, 1))
+    log_uniforms = tf.math.log(chain.uniform([count, chains, groups], fold_in(seed, 2)))
+    log_q = tf.reshape(problem.log_probability, [windows, atoms])[window]
+    scales, masses = _compiled_scales(u, e, log_q, state.alpha)
+    members = tf.reshape(problem.group, [windows, atoms])[window] - window * groups
+    proposals = chain.sum_over(masses, members, groups)  # [K, B, groups]
+    moved = _in_shards(
+        functools.partial(_compiled_moves, settings.relocations),
+        2 if chains % 2 == 0 else 1,
+        [
+            *((part, 0) for part in (precision, totals)),
+            *((part, 1) for part in (u, scales, proposals, log_uniforms)),
+            *((part, 0 if part.shape.rank else None) for part in state),
+            *((part, 0) for part in problem[-2:]),
+        ],
+        problem,
+        fold_in(seed, 3),
+    )
+    u, scales, accept_scales, accept_relocations = moved
+    return state._replace(u=u, log_scales=scales), accept_scales, accept_relocations
+
+
+def _in_shards(function, shards, parts, problem, seed):
+    """Runs a function on parts of the chains, side by side on the cores of a CPU.
+
+    Args:
+        function: Takes the parts, the constants of the problem and a seed.
+        shards: Number of parts.
+        parts: List of tensors with the axis of the chains, `None` where there is none.
+        problem: `Problem`, whose last two fields are among the parts.
+        seed: int32 tensor `[2]`.
+
+    Returns:
+        The results of the parts, put together along the first axis.
+    """
+    split = [
+        [part] * shards if axis is None else tf.split(part, shards, axis=axis)
+        for part, axis in parts
+    ]
+    results = [
+        function(*(part[i] for part in split), *problem[:-2], fold_in(seed, i))
+        for i in range(shards)
+    ]
+    return [tf.concat(part, axis=0) for part in zip(*results, strict=True)]
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _compiled_scales(u, e, log_q, alpha):
+    scales = chain.scales_of(u, tf.math.log(-tf.math.log(e)), alpha[:, tf.newaxis])
+    return scales, tf.exp((2.0 / alpha)[:, tf.newaxis] * log_q + scales)
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _compiled_moves(relocations, precision, totals, u, scales, proposals, log_uniforms, *rest):
+    fields = len(chain.ChainState._fields)
+    state = chain.ChainState(*rest[:fields])
+    targets, log_largest_mass, *constants, seed = rest[fields:]
+    problem = Problem(*constants, targets, log_largest_mass)
+    chains, windows = precision.shape[0], problem.windows.shape[0]
+    # Gathered, not sliced: XLA would compile anew for every start of a slice.
+    window = state.iteration % windows
+
+    totals = tf.reshape(totals, [chains, windows, -1])
+    current = tf.gather(totals, window, axis=1)
+    log_nu = state.log_nu[:, tf.newaxis]
+    too_large = tf.math.log(proposals) + log_nu > log_largest_mass[:, tf.newaxis]
+    changes = tf.exp(log_nu) * (proposals - current)
+    changes = tf.where(too_large, tf.constant(float("nan"), changes.dtype), changes)
+    signs = tf.reshape(problem.signs, [-1, windows, proposals.shape[-1]])
+    signs = tf.gather(signs, window, axis=1)
+    precision, weighted, chosen = refresh_groups(
+        precision, tf.linalg.matvec(precision, targets), signs, changes, log_uniforms
+    )
+    sizes = tf.gather(tf.reshape(problem.size, [windows, -1]), window)
+    real = tf.cast(sizes > 0, precision.dtype)
+    accepted = tf.linalg.matvec(tf.cast(chosen > 0, precision.dtype), real) / tf.reduce_sum(real)
+
+    members = tf.gather(tf.reshape(problem.group, [windows, -1]), window)
+    members -= window * proposals.shape[-1]
+    taken = tf.gather(chosen, members, axis=1)
+    here = tf.equal(problem.windows, window)[:, tf.newaxis]
+
+    def put(whole, number, candidates):
+        split = tf.reshape(whole, [chains, windows, -1])
+        new = _select(number, tf.gather(split, window, axis=1), candidates)
+        return tf.reshape(tf.where(here, new[:, tf.newaxis], split), [chains, -1])
+
+    state = state._replace(
+        u=put(state.u, taken, u), log_scales=put(state.log_scales, taken, scales)
+    )
+    totals = put(totals, chosen, proposals)
+    u, scales, relocated = relocate(seed, precision, weighted, state, totals, problem, relocations)
+    return u, scales, accepted, relocated
+
+
+def _select(number, current, proposals):
+    """`current` where `number` is 0, else proposal `number - 1`."""
+    for k in range(proposals.shape[0]):
+        current = tf.where(number == k + 1, proposals[k], current)
+    return current

@@ -1,0 +1,79 @@
+"""Blocks of iterations with draws of the function in between."""
+
+import functools
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfp_fnspace.math.random import fold_in
+from tfp_fnspace.methods.stable_process.samplers import functions, grouped
+from tfp_fnspace.methods.stable_process.samplers.state import FLOAT, ChainState, Info
+
+
+class Draws(NamedTuple):
+    """Draws of K states of B chains.
+
+    Attributes:
+        weights: `[K, B, L]` float32, of the partition's atoms in its order: the function is
+            `f(x) = sum_l weights_l sign(h_l . (1, x))`.
+        noise_scale: `[K, B]`, sigma in model units.
+        alpha: `[K, B]`.
+        nu: `[K, B]`.
+    """
+
+    weights: tf.Tensor
+    noise_scale: tf.Tensor
+    alpha: tf.Tensor
+    nu: tf.Tensor
+
+
+def run(seed, state, problem, settings, count, thin, one_step=grouped.one_step):
+    """`count` draws of every chain, one after every `thin` iterations.
+
+    Args:
+        seed: int32 tensor `[2]`.
+        state: `ChainState`.
+        problem: `Problem`.
+        settings: `Settings`.
+        count: Number of draws, K.
+        thin: Iterations before each draw.
+        one_step: Function `(seed, state, problem, settings) -> (state, info)`.
+
+    Returns:
+        The last `ChainState`, `Draws`, and the mean of `Info` over all iterations.
+    """
+    chains, atoms = state.alpha.shape[0], problem.place.shape[0]
+    zeros = Info(*[tf.zeros([chains], FLOAT)] * len(Info._fields))
+    empty = Draws(
+        tf.zeros([count, chains, atoms], tf.float32), *[tf.zeros([count, chains], FLOAT)] * 3
+    )
+
+    def iterate(i, k, state, sums):
+        step_seed = fold_in(seed, k * (thin + 1) + i)
+        state, info = one_step(step_seed, state, problem, settings)
+        return i + 1, k, state, tf.nest.map_structure(tf.add, sums, info)
+
+    def draw(k, state, sums, draws):
+        loop = (0, k, state, sums)
+        _, _, state, sums = tf.while_loop(
+            lambda i, *_: i < thin, iterate, loop, parallel_iterations=1
+        )
+        weights, _ = functions.draw_weights(fold_in(seed, (k + 1) * (thin + 1) - 1), state, problem)
+        new = Draws(
+            tf.cast(weights, tf.float32),
+            tf.exp(0.5 * state.log_noise),
+            state.alpha,
+            tf.exp(state.log_nu),
+        )
+        put = functools.partial(_put, k)
+        return k + 1, state, sums, tf.nest.map_structure(put, draws, new)
+
+    loop = (0, ChainState(*state), zeros, empty)
+    _, state, sums, draws = tf.while_loop(
+        lambda k, *_: k < count, draw, loop, parallel_iterations=1
+    )
+    return state, draws, tf.nest.map_structure(lambda total: total / (count * thin), sums)
+
+
+def _put(k, values, new):
+    return tf.tensor_scatter_nd_update(values, [[k]], [new])

@@ -1,0 +1,178 @@
+"""State, priors and diagnostics of a chain."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfp_fnspace.math.kanter import log_exponential, log_scale
+from tfp_fnspace.math.random import fold_in, normal
+
+FLOAT = tf.float64
+
+
+class Settings(NamedTuple):
+    """Priors, and how much of each move an iteration makes.
+
+    Attributes:
+        infer_noise: Whether the variance of the noise is sampled.
+        noise_prior: `"variance"`: half-Cauchy(0, 1) on sigma^2, as in the paper; `"scale"`:
+            half-Cauchy(0, 1) on sigma.
+        noise_df: Degrees of freedom of Student-t noise, or `None` for Gaussian noise.
+        alpha_range: Interval of the uniform prior of alpha, or `None` if alpha is fixed.
+        nu_prior: Mean and standard deviation of log nu, or `None` if nu is fixed.
+        proposals: Draws from the prior that each group may take in an iteration.
+        relocations: Moves of whole jumps in an iteration.
+        adapt_for: Iterations in which the steps of the random walks are adapted.
+    """
+
+    infer_noise: bool = True
+    noise_prior: str = "variance"
+    noise_df: float | None = None
+    alpha_range: tuple[float, float] | None = None
+    nu_prior: tuple[float, float] | None = None
+    proposals: int = 2
+    relocations: int = 64
+    adapt_for: int = 1000
+
+
+class ChainState(NamedTuple):
+    """One state of each of B chains; a pure value.
+
+    Attributes:
+        u: `[B, L]`, Kanter's uniform variables of the atoms' scales.
+        log_scales: `[B, L]`, `log s`.
+        log_noise: `[B]`, `log sigma^2` in model units.
+        noise_weights: `[B, N]`, the variances of Student-t noise in units of sigma^2; else 1.
+        alpha: `[B]`, index of the process.
+        log_nu: `[B]`, `log nu`.
+        log_steps: `[B, 3]`, logarithms of the random walks' steps: noise, nu, alpha.
+        iteration: `[]` int32.
+    """
+
+    u: tf.Tensor
+    log_scales: tf.Tensor
+    log_noise: tf.Tensor
+    noise_weights: tf.Tensor
+    alpha: tf.Tensor
+    log_nu: tf.Tensor
+    log_steps: tf.Tensor
+    iteration: tf.Tensor
+
+
+class Info(NamedTuple):
+    """What an iteration tells, `[B]` each.
+
+    Attributes:
+        log_likelihood: `log N(y; 0, Q)` at the new noise and nu, before the scales moved.
+        accept_scales: Share of the groups that took a new scale.
+        accept_relocations: Share of the jumps' moves that were accepted.
+        accept_noise, accept_nu, accept_alpha: Share of the random walks' steps.
+    """
+
+    log_likelihood: tf.Tensor
+    accept_scales: tf.Tensor
+    accept_relocations: tf.Tensor
+    accept_noise: tf.Tensor
+    accept_nu: tf.Tensor
+    accept_alpha: tf.Tensor
+
+
+def uniform(shape, seed):
+    """Uniform draws in the open unit interval, float64."""
+    tiny = 1e-300  # a zero would have an infinite logarithm
+    return tf.random.stateless_uniform(shape, seed, minval=tiny, dtype=FLOAT, alg="philox")
+
+
+def log_exponential_draws(shape, seed):
+    """Logarithms of standard exponential draws, float64."""
+    return tf.math.log(-tf.math.log(uniform(shape, seed)))
+
+
+def index_of(alpha):
+    """alpha/2, the index of the scales; just below 1 at alpha = 2, where s is 1 to rounding."""
+    return tf.minimum(alpha / 2.0, 1.0 - 1e-9)
+
+
+def prior_scales(seed, alpha, shape):
+    """Kanter's u and log s of scales drawn from the prior.
+
+    Args:
+        seed: int32 tensor `[2]`.
+        alpha: Index of the process, tensor that broadcasts with `shape`.
+        shape: Shape of the draws, ending in `[B, L]`.
+
+    Returns:
+        Pair of float64 tensors.
+    """
+    u = uniform(shape, fold_in(seed, 0))
+    log_e = log_exponential_draws(shape, fold_in(seed, 1))
+    return u, scales_of(u, log_e, alpha)
+
+
+def scales_of(u, log_e, alpha):
+    """`log s` for Kanter's variables and the index of the process."""
+    return log_scale(u, log_e, index_of(alpha))
+
+
+def log_density(u, log_scales, alpha):
+    """`log p(log s | u)`, in closed form where the density of s alone is not."""
+    index = index_of(alpha)
+    log_e = log_exponential(u, log_scales, index)
+    return tf.math.log(index / (1.0 - index)) + log_e - tf.exp(log_e)
+
+
+def log_masses(log_scales, problem, alpha):
+    """`log(q^(2/alpha) s)`, the atoms' shares of the covariance, `[..., B, L]`."""
+    return (2.0 / alpha)[:, tf.newaxis] * problem.log_probability + log_scales
+
+
+def group_totals(masses, problem):
+    """Sums over the atoms of each group: `[..., L]` to `[..., G]`."""
+    return sum_over(masses, problem.group, problem.size.shape[0])
+
+
+def sum_over(values, members, count):
+    """Sums of the last axis by `members`: `[..., L]` to `[..., count]`."""
+    rank = len(values.shape)
+    last_first = tf.transpose(values, [rank - 1, *range(rank - 1)])
+    totals = tf.math.unsorted_segment_sum(last_first, members, count)
+    return tf.transpose(totals, [*range(1, rank), 0])
+
+
+def initial_state(seed, problem, alpha, nu, noise_variance):
+    """Scales from the prior, cut off; hyper-parameters as given.
+
+    Args:
+        seed: int32 tensor `[2]`.
+        problem: `Problem`.
+        alpha, nu, noise_variance: Numbers or arrays `[B]`.
+
+    Returns:
+        `ChainState`.
+    """
+    chains, rows = problem.targets.shape
+    atoms = problem.group.shape[0]
+    alpha, nu, noise = (
+        tf.broadcast_to(tf.constant(value, FLOAT), [chains])
+        for value in (alpha, nu, noise_variance)
+    )
+    u, scales = prior_scales(seed, alpha[:, tf.newaxis], [chains, atoms])
+    masses = log_masses(scales, problem, alpha)
+    # A chain need not find its way back from masses that no data of this size call for.
+    limit = problem.log_largest_mass - 16.0 - tf.math.log(nu)
+    scales = scales - tf.nn.relu(masses - limit[:, tf.newaxis])
+    return ChainState(
+        u=u,
+        log_scales=scales,
+        log_noise=tf.math.log(noise),
+        noise_weights=tf.ones([chains, rows], FLOAT),
+        alpha=alpha,
+        log_nu=tf.math.log(nu),
+        log_steps=tf.fill([chains, 3], tf.constant(-0.7, FLOAT)),
+        iteration=tf.constant(0),
+    )
+
+
+def standard_normal(shape, seed):
+    """Standard normal draws, float64."""
+    return normal(shape, seed, FLOAT)

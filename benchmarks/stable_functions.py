@@ -1,10 +1,11 @@
-"""The nine test functions of the stable process paper: Gaussian processes for comparison.
+"""The nine test functions of the stable process paper, with Gaussian processes for comparison.
 
 Loria & Bhadra (2023), sections 4.1, 4.2, S.3.3 and S.3.4: five functions on a line (40 training
 points, 100 new ones), four in a plane (7 x 7 training points, 9 x 9 new ones), noise 0.5. The
 paper's two examples have their stored training sets, the others seed 0 of `datasets`. Nothing is
 standardised but the targets inside the Gaussian processes.
 
+    python benchmarks/stable_functions.py --data-dir ../shared/data
     python benchmarks/stable_functions.py --baselines --data-dir ../shared/data
 """
 
@@ -24,8 +25,9 @@ from sklearn.gaussian_process import GaussianProcessRegressor, kernels
 from threadpoolctl import threadpool_limits
 
 from tfp_fnspace import datasets
-from tfp_fnspace.benchmark import machine, versions, write_records
+from tfp_fnspace.benchmark import machine, read_records, versions, write_records
 from tfp_fnspace.metrics import ess_bulk, rhat
+from tfp_fnspace.stable_process import StableProcessModel
 
 NOISE = 0.5
 LEVEL = 0.9  # of the intervals
@@ -292,15 +294,15 @@ BASELINES = {
 # Runs --------------------------------------------------------------------------------------------
 
 
-def run_baselines(data_dir, seed=0, echo=print):
-    """Every baseline on every function.
+def run_baselines(data_dir, names, seed=0, echo=print):
+    """Every baseline on the functions.
 
     Returns:
         List of records.
     """
     found = {**versions(), "scikit-learn": sklearn.__version__}
     records = []
-    for name in FUNCTIONS:
+    for name in names:
         data = problem(name, data_dir, seed)
         floor = paper_error(data.f_new, data.f_new)
         for method, predict in BASELINES.items():
@@ -314,7 +316,8 @@ def run_baselines(data_dir, seed=0, echo=print):
                 **{key: round(v, 5) for key, v in scores(prediction, data.f_new).items()},
                 "paper_error_of_true_function": round(floor, 5),
                 "seconds": round(seconds, 3),
-                "chosen": {key: round(v, 5) for key, v in prediction["chosen"].items()},
+                "chosen": {key: round(v, 5) for key, v in prediction.pop("chosen").items()},
+                "prediction": {key: np.round(v, 4).tolist() for key, v in prediction.items()},
                 "versions": found,
                 "machine": machine(),
             }
@@ -327,20 +330,87 @@ def run_baselines(data_dir, seed=0, echo=print):
     return records
 
 
+def fit_stable(data, seed, epochs=30):
+    """The stable process, alpha, nu and sigma inferred, on raw inputs and targets.
+
+    Four chains of `100 * epochs` iterations, the first 10 epochs of burn-in, joint exact partition
+    of the training and the new points.
+    """
+    model = StableProcessModel(
+        alpha="infer", nu="infer", nu_prior=(0.0, 1.5), standardize=False, seed=seed
+    )
+    model.fit(data.x, data.y, x_predict=data.x_new, epochs=epochs, verbose=0)
+    return model
+
+
+def run_stable(data_dir, names, seed=0, echo=print):
+    """The stable process on the functions.
+
+    Returns:
+        List of records.
+    """
+    records = []
+    for name in names:
+        data = problem(name, data_dir, seed)
+        begin = time.perf_counter()
+        model = fit_stable(data, seed)
+        seconds = time.perf_counter() - begin
+        levels = [(1.0 - LEVEL) / 2.0, 0.5, (1.0 + LEVEL) / 2.0]
+        lower, median, upper = model.function_quantiles(data.x_new, levels)[:, 0].T
+        prediction = {
+            "median": median,
+            "mean": model.predict(data.x_new)["mean"][:, 0],
+            "lower": lower,
+            "upper": upper,
+        }
+        found = model.diagnostics(np.concatenate([data.x, data.x_new]))
+        worst = {key: float(np.max(value.rhat)) for key, value in found.items()}
+        bad = np.concatenate([data.x, data.x_new])[found["f"].rhat[:, 0] > 1.05]
+        draws = model.posterior_draws()
+        record = {
+            "function": name,
+            "method": "stable_process",
+            "seed": seed,
+            **{key: round(v, 5) for key, v in scores(prediction, data.f_new).items()},
+            "paper_error_of_true_function": round(paper_error(data.f_new, data.f_new), 5),
+            "seconds": round(seconds, 3),
+            "chosen": {key: round(float(np.median(v)), 5) for key, v in draws.items()},
+            "rhat": {key: round(value, 4) for key, value in worst.items()},
+            "points_with_rhat_above_1.05": bad.tolist(),
+            "prediction": {key: np.round(v, 4).tolist() for key, v in prediction.items()},
+            "config": {"chains": 4, "iterations": 3000, "burn_in": 1000, "alpha_prior": [0.2, 2.0]},
+            "versions": versions(),
+            "machine": machine(),
+        }
+        records.append(record)
+        echo(
+            f"{name:22s} error {record['error']:.3f}, paper's measure "
+            f"{record['paper_error']:.3f}, coverage {record['coverage_90']:.2f}, "
+            f"R-hat {worst}, {record['chosen']}, {seconds:.0f} s"
+        )
+    return records
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Runs what the arguments ask for."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--baselines", action="store_true", help="run the Gaussian processes")
-    parser.add_argument("--data-dir", default="../shared/data", type=pathlib.Path)
-    parser.add_argument("--out", default="benchmarks/results/stable_functions_baselines.json")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--data-dir", default="../shared/data")
+    parser.add_argument("--names", default=",".join(FUNCTIONS))
+    parser.add_argument("--seeds", default="0")
+    parser.add_argument("--out", help="results file")
     options = parser.parse_args()
-    if not options.baselines:
-        parser.error("nothing to run: give --baselines")
-    # Matrices of 40 rows: several threads only wait for each other.
-    with threadpool_limits(1):
-        records = run_baselines(options.data_dir, options.seed)
-    write_records(options.out, records)
-    print(f"wrote {options.out}")
+    kind = "baselines" if options.baselines else "stable"
+    out = options.out or f"benchmarks/results/stable_functions_{kind}.json"
+    for seed in map(int, options.seeds.split(",")):
+        for name in options.names.split(","):
+            rest = [r for r in read_records(out) if (r["function"], r["seed"]) != (name, seed)]
+            if options.baselines:
+                with threadpool_limits(1):  # small matrices: a second thread costs more
+                    new = run_baselines(options.data_dir, [name], seed)
+            else:
+                new = run_stable(options.data_dir, [name], seed)
+            write_records(out, rest + new)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 """What the generic tests run over: a new class costs one line here and cannot skip a test."""
 
+import warnings
+
 import keras
 
 import tfp_fnspace as fns
+from tfp_fnspace.methods.stable_process import hyperplanes
 
 
 @keras.saving.register_keras_serializable(package="batteries")
@@ -72,8 +75,33 @@ def tagi_model(make_layer=None, *, merging=False, num_inputs=4, num_outputs=2, *
     return fns.tagi.TAGIModel(inputs, outputs, **options)
 
 
-#: Name -> constructor of a small, unfitted model with 4 inputs and 2 outputs.
+def stable_model(**options):
+    """A small stable process; one partition for all seeds, whose chains are compiled once."""
+    small = {"num_chains": 2, "sweeps_per_epoch": 10, "burn_in": 1, "max_draws": 40}
+    partition = hyperplanes.sampled(4, 24, seed=0)
+    options = {"partition": partition, "seed": 0, **small, **options}
+    return fns.stable_process.StableProcessModel(**options)
+
+
+#: Name -> constructor of a small, unfitted model with 4 inputs and 2 outputs that learns from
+#: batches.
 MODELS = {
     "TAGI": tagi_model,
     "TAGI_exact": lambda **options: tagi_model(update="exact", **options),
 }
+
+#: The same for models that learn from all rows at once and take no batches.
+MODELS_OF_ALL_ROWS = {
+    "stable_process": stable_model,
+}
+
+ALL_MODELS = {**MODELS, **MODELS_OF_ALL_ROWS}
+
+
+def fit(model, x, y, batch_size=None, **options):
+    """`fit` of any model, without `batch_size` where there are no batches, and without noise."""
+    if not isinstance(model, fns.stable_process.StableProcessModel):
+        options["batch_size"] = batch_size
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The chains")
+        return model.fit(x, y, verbose=0, **options)

@@ -127,16 +127,21 @@ def make_model(request):
     return batteries.MODELS[request.param]
 
 
-def test_model_is_a_keras_and_a_function_space_model(make_model):
-    model = make_model()
+@pytest.fixture(params=batteries.ALL_MODELS)
+def make_any_model(request):
+    return batteries.ALL_MODELS[request.param]
+
+
+def test_model_is_a_keras_and_a_function_space_model(make_any_model):
+    model = make_any_model()
     assert isinstance(model, keras.Model)
     assert isinstance(model, fns.FunctionSpaceModel)
 
 
-def test_predict_gives_four_arrays_whose_variances_add_up(make_model):
+def test_predict_gives_four_arrays_whose_variances_add_up(make_any_model):
     x, y = example_data()
-    model = make_model()
-    model.fit(x, y, epochs=2, verbose=0)
+    model = make_any_model()
+    batteries.fit(model, x, y, epochs=2)
     outputs = model.predict(x)
     assert sorted(outputs) == ["aleatoric_stddev", "epistemic_stddev", "mean", "stddev"]
     assert all(isinstance(v, np.ndarray) and v.shape == (23, 2) for v in outputs.values())
@@ -144,10 +149,10 @@ def test_predict_gives_four_arrays_whose_variances_add_up(make_model):
     np.testing.assert_allclose(outputs["stddev"] ** 2, total, rtol=1e-5)
 
 
-def test_predictions_do_not_depend_on_batches(make_model):
+def test_predictions_do_not_depend_on_batches(make_any_model):
     x, y = example_data()
-    model = make_model()
-    model.fit(x, y, epochs=2, verbose=0)
+    model = make_any_model()
+    batteries.fit(model, x, y, epochs=2)
     whole = model.predict(x)
     for batch_size in (1, 7, 1000):
         for key, value in model.predict(x, batch_size=batch_size).items():
@@ -156,20 +161,20 @@ def test_predictions_do_not_depend_on_batches(make_model):
     np.testing.assert_allclose(model.predict(dataset)["mean"], whole["mean"], rtol=1e-5, atol=1e-6)
 
 
-def test_predict_distribution_matches_predict(make_model):
+def test_predict_distribution_matches_predict(make_any_model):
     x, y = example_data()
-    model = make_model()
-    model.fit(x, y, epochs=2, verbose=0)
+    model = make_any_model()
+    batteries.fit(model, x, y, epochs=2)
     distribution, outputs = model.predict_distribution(x), model.predict(x)
     assert distribution.batch_shape == (23,) and distribution.event_shape == (2,)
     np.testing.assert_allclose(distribution.mean(), outputs["mean"], rtol=1e-6)
     np.testing.assert_allclose(distribution.stddev(), outputs["stddev"], rtol=1e-5)
 
 
-def test_evaluate_aggregates_over_unequal_batches(make_model):
+def test_evaluate_aggregates_over_unequal_batches(make_any_model):
     x, y = example_data()
-    model = make_model()
-    model.fit(x, y, epochs=2, verbose=0)
+    model = make_any_model()
+    batteries.fit(model, x, y, epochs=2)
     scores = model.evaluate(x, y, batch_size=7, return_dict=True, verbose=0)
     distribution = model.predict_distribution(x)
     for name, function in {"rmse": fns.metrics.rmse, "nll": fns.metrics.nll}.items():
@@ -180,11 +185,11 @@ def test_evaluate_aggregates_over_unequal_batches(make_model):
     assert scores["loss"] == scores["nll"]
 
 
-def test_user_metrics_see_distributions_or_their_means(make_model):
+def test_user_metrics_see_distributions_or_their_means(make_any_model):
     x, y = example_data()
-    model = make_model()
+    model = make_any_model()
     model.compile(metrics=[fns.metrics.IntervalWidth(0.5), "mae"])
-    model.fit(x, y, epochs=1, verbose=0)
+    batteries.fit(model, x, y, epochs=1)
     scores = model.evaluate(x, y, return_dict=True, verbose=0)
     distribution = model.predict_distribution(x)
     np.testing.assert_allclose(
@@ -194,12 +199,12 @@ def test_user_metrics_see_distributions_or_their_means(make_model):
     np.testing.assert_allclose(scores["mean_absolute_error"], expected, rtol=1e-5)
 
 
-def test_units_change_nothing_but_units(make_model):
+def test_units_change_nothing_but_units(make_any_model):
     x, y = example_data()
     scale, shift = np.array([10.0, 0.01]), np.array([-3.0, 7.0])
-    plain, changed = make_model(), make_model()
-    plain.fit(x, y, epochs=2, verbose=0)
-    changed.fit(4.0 * x - 1.0, y * scale + shift, epochs=2, verbose=0)
+    plain, changed = make_any_model(), make_any_model()
+    batteries.fit(plain, x, y, epochs=2)
+    batteries.fit(changed, 4.0 * x - 1.0, y * scale + shift, epochs=2)
     ours, theirs = changed.predict(4.0 * x - 1.0), plain.predict(x)
     np.testing.assert_allclose(ours["mean"], theirs["mean"] * scale + shift, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(ours["stddev"], theirs["stddev"] * scale, rtol=1e-3)
@@ -210,24 +215,24 @@ def test_units_change_nothing_but_units(make_model):
     np.testing.assert_allclose(nll[1] - nll[0], np.log(scale).sum(), rtol=1e-2)
 
 
-def test_duplicate_and_constant_columns_and_duplicate_rows_work(make_model):
+def test_duplicate_and_constant_columns_and_duplicate_rows_work(make_any_model):
     x, y = example_data()
     x = np.stack([x[:, 0], x[:, 0], np.full(23, 7.7), x[:, 3]], axis=1)
     x, y = np.concatenate([x, x]), np.concatenate([y, y])
     y[:, 1] = 3.0
-    model = make_model()
-    model.fit(x, y, epochs=2, verbose=0)
+    model = make_any_model()
+    batteries.fit(model, x, y, epochs=2)
     assert all(np.all(np.isfinite(value)) for value in model.predict(x).values())
     assert model.input_scalers[0].stddev.numpy()[2] == 1.0
     assert model.target_scaler.stddev.numpy()[1] == 1.0
 
 
-def test_same_seed_same_run_another_seed_another(make_model):
+def test_same_seed_same_run_another_seed_another(make_any_model):
     x, y = example_data()
     runs = []
     for seed in (5, 5, 6):
-        model = make_model(seed=seed)
-        model.fit(x, y, epochs=3, batch_size=4, verbose=0)
+        model = make_any_model(seed=seed)
+        batteries.fit(model, x, y, epochs=3, batch_size=4)
         runs.append(model.predict(x)["mean"])
     np.testing.assert_array_equal(runs[0], runs[1])
     assert np.abs(runs[0] - runs[2]).max() > 1e-3
@@ -255,12 +260,12 @@ def test_compiled_epochs_equal_the_loop_over_batches(make_model):
     assert compiled.epochs_seen.numpy() == looped.epochs_seen.numpy() == 3
 
 
-def test_epochs_on_end_where_earlier_ones_stopped(make_model):
+def test_epochs_on_end_where_earlier_ones_stopped(make_any_model):
     x, y = example_data()
-    once, twice = make_model(), make_model()
-    once.fit(x, y, epochs=4, batch_size=10, verbose=0)
-    twice.fit(x, y, epochs=1, batch_size=10, verbose=0)
-    twice.fit(x, y, epochs=3, batch_size=10, verbose=0)
+    once, twice = make_any_model(), make_any_model()
+    batteries.fit(once, x, y, epochs=4, batch_size=10)
+    batteries.fit(twice, x, y, epochs=1, batch_size=10)
+    batteries.fit(twice, x, y, epochs=3, batch_size=10)
     np.testing.assert_array_equal(once.predict(x)["mean"], twice.predict(x)["mean"])
 
 
@@ -291,13 +296,13 @@ def test_compile_options_change_nothing_but_speed(make_model, option):
 
 
 @pytest.mark.parametrize("policy", ["float64", "mixed_float16"])
-def test_model_under_dtype_policies(make_model, policy):
+def test_model_under_dtype_policies(make_any_model, policy):
     x, y = example_data()
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(policy)
     try:
-        model = make_model()
-        model.fit(x, y, epochs=2, batch_size=8, verbose=0)
+        model = make_any_model()
+        batteries.fit(model, x, y, epochs=2, batch_size=8)
         moments = model(tf.constant(x, tf.float32))
         outputs = model.predict(x)
     finally:
@@ -305,18 +310,18 @@ def test_model_under_dtype_policies(make_model, policy):
     expected = "float64" if policy == "float64" else "float32"
     assert moments.mean.dtype == moments.variance.dtype == expected
     assert all(value.dtype == expected for value in outputs.values())
-    reference = make_model()
-    reference.fit(x, y, epochs=2, batch_size=8, verbose=0)
+    reference = make_any_model()
+    batteries.fit(reference, x, y, epochs=2, batch_size=8)
     if policy == "mixed_float16":  # nothing may have passed through half precision
         np.testing.assert_array_equal(outputs["mean"], reference.predict(x)["mean"])
 
 
-def test_early_stopping_on_validation_nll(make_model):
+def test_early_stopping_on_validation_nll(make_any_model):
     x, y = example_data(60)
-    model = make_model()
+    model = make_any_model()
     stop = keras.callbacks.EarlyStopping("val_nll", patience=2, restore_best_weights=True)
-    history = model.fit(
-        x, y, epochs=60, batch_size=5, validation_split=0.3, callbacks=[stop], verbose=0
+    history = batteries.fit(
+        model, x, y, epochs=60, batch_size=5, validation_split=0.3, callbacks=[stop]
     )
     best = min(history.history["val_nll"])
     assert len(history.history["val_nll"]) < 60
@@ -324,11 +329,11 @@ def test_early_stopping_on_validation_nll(make_model):
     np.testing.assert_allclose(scores["nll"], best, rtol=1e-5)
 
 
-def test_compile_options_survive_saving(make_model, tmp_path):
+def test_compile_options_survive_saving(make_any_model, tmp_path):
     x, y = example_data()
-    model = make_model()
+    model = make_any_model()
     model.compile(metrics=[fns.metrics.IntervalCoverage(0.5), "mse"], jit_compile=True)
-    model.fit(x, y, epochs=1, verbose=0)
+    batteries.fit(model, x, y, epochs=1)
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras")
     assert loaded.jit_compile is True
@@ -337,21 +342,21 @@ def test_compile_options_survive_saving(make_model, tmp_path):
     assert "coverage_50" in ours and "mean_squared_error" in ours
 
 
-def test_loaded_model_continues_the_same_run(make_model, tmp_path):
+def test_loaded_model_continues_the_same_run(make_any_model, tmp_path):
     x, y = example_data()
-    model = make_model()
-    model.fit(x, y, epochs=2, batch_size=5, verbose=0)
+    model = make_any_model()
+    batteries.fit(model, x, y, epochs=2, batch_size=5)
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras")
-    model.fit(x, y, epochs=2, batch_size=5, verbose=0)
-    loaded.fit(x, y, epochs=2, batch_size=5, verbose=0)
+    batteries.fit(model, x, y, epochs=2, batch_size=5)
+    batteries.fit(loaded, x, y, epochs=2, batch_size=5)
     np.testing.assert_array_equal(model.predict(x)["mean"], loaded.predict(x)["mean"])
 
 
-def test_function_samples_are_reproducible_and_coherent_across_calls(make_model):
+def test_function_samples_are_reproducible_and_coherent_across_calls(make_any_model):
     x, y = example_data()
-    model = make_model()
-    model.fit(x, y, epochs=2, verbose=0)
+    model = make_any_model()
+    batteries.fit(model, x, y, epochs=2)
     samples = model.sample_functions(x, 5, seed=(1, 2))
     assert samples.shape == (5, 23, 2)
     np.testing.assert_array_equal(samples, model.sample_functions(x, 5, seed=(1, 2)))
@@ -361,8 +366,8 @@ def test_function_samples_are_reproducible_and_coherent_across_calls(make_model)
     assert np.abs(samples - model.sample_functions(x, 5, seed=(1, 3))).max() > 1e-3
 
 
-def test_building_one_model_leaves_its_siblings_usable(make_model):
-    make_model()
+def test_building_one_model_leaves_its_siblings_usable(make_any_model):
+    make_any_model()
 
     class Sibling(fns.FunctionSpaceModel, keras.Model):
         def __init__(self, width):

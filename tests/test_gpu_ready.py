@@ -3,6 +3,7 @@
 The CUDA build of TensorFlow lists its GPU kernels on machines without a GPU.
 """
 
+import batteries
 import keras
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels
 
 import tfp_fnspace as fns
+from tfp_fnspace.methods.stable_process import samplers
 
 #: Ops that the runtime handles itself, on any device.
 _NO_KERNEL_NEEDED = {"Placeholder", "NoOp", "_Arg", "_Retval"}
@@ -45,7 +47,25 @@ def graph_functions():
         "predict_step": (lambda a: model.predict_step((a,)), (x,)),
         "draw_functions": (lambda a: model.draw_functions(a, 3, seed), (x,)),
         "input_gradient": (model._jacobian, (x,)),
+        **stable_functions(x, y),
     }
+
+
+def stable_functions(x, y):
+    model, seed = batteries.stable_model(), tf.constant([1, 2])
+    batteries.fit(model, x.numpy(), y.numpy(), epochs=1)
+    return {
+        "stable_test_step": (lambda a, b: model.test_step((a, b)), (x, y)),
+        "stable_predict_step": (lambda a: model.predict_step((a,)), (x,)),
+        "stable_draw_functions": (lambda a: model.draw_functions(a, 3, seed), (x,)),
+        "stable_chains": (stable_chains, (seed, model.store.state, model._problem)),
+    }
+
+
+def stable_chains(seed, state, problem):
+    """All that the sampler can do."""
+    settings = samplers.Settings(noise_df=4.0, alpha_range=(0.2, 2.0), nu_prior=(0.0, 1.0))
+    return samplers.run(seed, state, problem, settings, 2, 2)
 
 
 NAMES = [
@@ -55,6 +75,9 @@ NAMES = [
     "predict_step",
     "draw_functions",
     "input_gradient",
+    "stable_test_step",
+    "stable_predict_step",
+    "stable_draw_functions",
 ]
 
 
@@ -83,7 +106,8 @@ def cuda_build():
         pytest.skip("this build of TensorFlow has no GPU kernels to list")
 
 
-@pytest.mark.parametrize("name", NAMES)
+# The chains bring their own XLA clusters and are not compiled as a whole.
+@pytest.mark.parametrize("name", [*NAMES, "stable_chains"])
 def test_every_op_has_a_gpu_kernel(functions, cuda_build, name):
     found = ops_of(*functions[name])
     assert {"MatMul", "Sqrt"} & found, "the graph looks empty"
@@ -103,7 +127,11 @@ def test_graph_compiles_under_xla(functions, name):
     compiled = tf.function(function, autograph=False, jit_compile=True)(*arguments)
     for value in tf.nest.flatten(compiled):
         assert np.all(np.isfinite(value))
-    if name in ("predict_step", "input_gradient"):  # XLA draws other random numbers
+    if name in (
+        "predict_step",
+        "input_gradient",
+        "stable_predict_step",
+    ):  # XLA draws other random numbers
         for value, plain in zip(
             tf.nest.flatten(compiled), tf.nest.flatten(function(*arguments)), strict=True
         ):

@@ -57,6 +57,18 @@ def resolve_modes(callbacks, metrics):
             callback.mode = modes[direction]
 
 
+def refuse_learning_rates(callbacks, rule):
+    """Refuses callbacks that change a learning rate, for models without one.
+
+    Raises:
+        ValueError: With the rule and the callback.
+    """
+    rates = (keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRateScheduler)
+    for callback in callbacks:
+        if isinstance(callback, rates):
+            raise ValueError(f"{rule} Received: callback={callback!r}")
+
+
 #: Callbacks of Keras that look at batches only when told to.
 _BATCH_OPTIONS = {
     keras.callbacks.BackupAndRestore: lambda c: c.save_freq != "epoch",

@@ -36,8 +36,8 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
     check_count("num_samples", num_samples)
     names = ["x"] if len(model.input_tensors) == 1 else _input_names(model.input_tensors)
     specs = [
-        tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype, name=name)
-        for name, tensor in zip(names, model.input_tensors, strict=True)
+        tf.TensorSpec((None, *tensor.shape[1:]), dtype, name=name)
+        for name, tensor, dtype in zip(names, model.input_tensors, model.served_dtypes, strict=True)
     ]
 
     def serve(*inputs):

@@ -73,9 +73,15 @@ class _AdditiveNoise(keras.layers.Layer):
         noise = scale * unit + tf.zeros_like(values)
         return tfd.Independent(self._noisy(values, noise), reinterpreted_batch_ndims=1)
 
-    def noise_variance(self, unit=1.0):
-        """Variance of the noise, `[]` or `[D]`, in squared units of the result."""
-        return self._unit_variance * tf.square(self.scale.value * unit)
+    def noise_variance(self, unit=1.0, scale=None):
+        """Variance of the noise, `[]` or `[D]`, in squared units of the result.
+
+        Args:
+            unit: As for `conditional`.
+            scale: Noise scale in model units in place of the layer's own.
+        """
+        scale = self.scale.value if scale is None else scale
+        return self._unit_variance * tf.square(scale * unit)
 
     def get_config(self):
         return {**super().get_config(), "scale": self._initial_scale.tolist()}

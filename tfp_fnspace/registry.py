@@ -4,6 +4,7 @@ import importlib
 
 #: Name -> module with `uci_config(dataset, seed)` and `uci_fit(config, x, y)`.
 METHODS = {
+    "stable_process": "tfp_fnspace.methods.stable_process.benchmark",
     "tagi": "tfp_fnspace.methods.tagi.benchmark",
 }
 

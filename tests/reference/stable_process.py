@@ -35,9 +35,9 @@ def line_partition(x):
 
 
 def positive_stable(rng, alpha, shape):
-    """Draws of s by Kanter's formula; alpha = 2 is s = 1."""
-    a = alpha / 2.0
-    if a == 1.0:
+    """Draws of s by Kanter's formula, alpha broadcasts with `shape`; alpha = 2 is s = 1."""
+    a = np.asarray(alpha) / 2.0
+    if np.all(a == 1.0):
         return np.ones(shape)
     u, e = rng.uniform(size=shape), rng.standard_exponential(shape)
     log_s = np.log(np.sin(a * np.pi * u)) - np.log(np.sin(np.pi * u)) / a
@@ -49,6 +49,49 @@ def noise_variances(rng, noise_prior, shape):
     """Draws of sigma^2: half-Cauchy(0, 1) on sigma^2 ("variance") or on sigma ("scale")."""
     draws = np.abs(rng.standard_cauchy(shape))
     return {"variance": draws, "scale": draws**2}[noise_prior]
+
+
+def hyper_parameters(rng, alpha, nu, noise_scale, noise_prior, size):
+    """Draws of alpha, nu and sigma^2, `[size]` each.
+
+    Args:
+        rng: NumPy generator.
+        alpha: A number, or the interval of its uniform prior.
+        nu: A number, or mean and standard deviation of log nu, which is normal.
+        noise_scale: sigma, or None: drawn from its prior.
+        noise_prior: See `noise_variances`.
+        size: Number of draws.
+    """
+    alphas = rng.uniform(*alpha, size) if np.ndim(alpha) else np.full(size, float(alpha))
+    nus = np.exp(rng.normal(*nu, size)) if np.ndim(nu) else np.full(size, float(nu))
+    if noise_scale is None:
+        return alphas, nus, noise_variances(rng, noise_prior, size)
+    return alphas, nus, np.full(size, float(noise_scale) ** 2)
+
+
+def simulate(rng, signs, probabilities, alpha, nu, noise_scale, noise_prior, size):
+    """Draws of everything from the prior, without the scales.
+
+    The weights are symmetric stable, `E exp(i t beta_l) = exp(-q_l |t|^alpha (nu/2)^(alpha/2))`,
+    by the formula of Chambers, Mallows & Stuck (1976).
+
+    Args:
+        rng: NumPy generator.
+        signs: `[N, L]`.
+        probabilities: `[L]`.
+        alpha, nu, noise_scale, noise_prior, size: See `hyper_parameters`.
+
+    Returns:
+        Dict: f `[size, N]`, alpha, nu and noise (sigma^2), `[size]` each.
+    """
+    alphas, nus, noise = hyper_parameters(rng, alpha, nu, noise_scale, noise_prior, size)
+    a = alphas[:, np.newaxis]
+    angle = rng.uniform(-np.pi / 2.0, np.pi / 2.0, (size, len(probabilities)))
+    wait = rng.standard_exponential(angle.shape)
+    beta = np.sin(a * angle) / np.cos(angle) ** (1.0 / a)
+    beta *= (np.cos((1.0 - a) * angle) / wait) ** ((1.0 - a) / a)
+    beta *= np.sqrt(nus / 2.0)[:, np.newaxis] * probabilities ** (1.0 / a)
+    return {"f": beta @ np.transpose(signs), "alpha": alphas, "nu": nus, "noise": noise}
 
 
 # Algorithm S.2 -----------------------------------------------------------------------------------
@@ -184,8 +227,8 @@ def importance_posterior(
         y: `[n]`, n small.
         signs: `[n + m, L]`.
         probabilities: `[L]`.
-        alpha: Index in (0, 2].
-        nu: Positive number.
+        alpha: Index in (0, 2], or the interval of its uniform prior.
+        nu: Positive number, or mean and standard deviation of log nu, which is normal.
         noise_scale: sigma, or None: drawn from its prior.
         num_draws: Number of draws.
         seed: Integer.
@@ -194,23 +237,26 @@ def importance_posterior(
 
     Returns:
         Dict name -> (estimate, standard error): mean and second_moment `[n + m]`, cdf
-        `[n + m, K]`, log_noise_scale, log_evidence; and effective_size, of the weights.
+        `[n + m, K]`, log_noise_scale, alpha, log_nu, log_evidence; and effective_size, of the
+        weights.
     """
     rng = np.random.default_rng(seed)
     y, signs = np.asarray(y, np.float64), np.asarray(signs, np.float64)
-    factors = nu * np.asarray(probabilities) ** (2.0 / alpha)
     shift, sums = None, 0.0
     for begin in range(0, num_draws, _CHUNK):
         size = min(_CHUNK, num_draws - begin)
-        variances = factors * positive_stable(rng, alpha, (size, len(factors)))
-        if noise_scale is None:
-            noise = noise_variances(rng, noise_prior, size)
-        else:
-            noise = np.full(size, float(noise_scale) ** 2)
+        alphas, nus, noise = hyper_parameters(rng, alpha, nu, noise_scale, noise_prior, size)
+        column = alphas[:, np.newaxis]
+        variances = positive_stable(rng, column, (size, len(probabilities)))
+        variances *= nus[:, np.newaxis] * np.asarray(probabilities) ** (2.0 / column)
         log_weights, mean, variance = _conditional(y, signs, variances, noise)
         shift = np.max(log_weights) if shift is None else shift
         weights = np.exp(log_weights - shift)
-        values = _statistics(mean, variance, noise, np.asarray(levels, np.float64))  # [size, G]
+        with np.errstate(divide="ignore"):
+            log_scale = np.maximum(0.5 * np.log(noise), -700.0)
+        hyper = np.stack([np.ones(size), log_scale, alphas, np.log(nus)], axis=1)
+        values = _statistics(mean, variance, np.asarray(levels, np.float64))
+        values = np.concatenate([hyper, values], axis=1)  # [size, G]
         squares = weights**2
         sums = sums + np.stack([weights @ values, squares @ values, squares @ values**2])
     return _summary(sums, shift, num_draws, len(signs), len(levels))
@@ -234,12 +280,10 @@ def _conditional(y, signs, variances, noise):
     return np.where(bad, -np.inf, log_weights), gain @ y, variance
 
 
-def _statistics(mean, variance, noise, levels):
+def _statistics(mean, variance, levels):
     standard = (levels - mean[..., np.newaxis]) / np.sqrt(variance)[..., np.newaxis]
     cdf = special.ndtr(standard).reshape(len(mean), -1)
-    with np.errstate(divide="ignore"):
-        log_scale = np.maximum(0.5 * np.log(noise), -700.0)[:, np.newaxis]
-    return np.concatenate([np.ones_like(log_scale), log_scale, mean, mean**2 + variance, cdf], 1)
+    return np.concatenate([mean, mean**2 + variance, cdf], 1)
 
 
 def _summary(sums, shift, num_draws, num_points, num_levels):
@@ -249,7 +293,7 @@ def _summary(sums, shift, num_draws, num_points, num_levels):
     estimate = weighted / total
     error = squared_squares - 2.0 * estimate * squared + estimate**2 * total_squares
     error = np.sqrt(np.maximum(error, 0.0)) / total
-    ends = 2 + num_points * np.arange(3)
+    ends = 4 + num_points * np.arange(3)
     parts = {
         name: (estimate[begin:end], error[begin:end])
         for name, begin, end in zip(("mean", "second_moment"), ends, ends[1:], strict=False)
@@ -260,6 +304,8 @@ def _summary(sums, shift, num_draws, num_points, num_levels):
         **parts,
         "cdf": (estimate[ends[2] :].reshape(shape), error[ends[2] :].reshape(shape)),
         "log_noise_scale": (estimate[1], error[1]),
+        "alpha": (estimate[2], error[2]),
+        "log_nu": (estimate[3], error[3]),
         "log_evidence": (math.log(total / num_draws) + shift, relative),
         "effective_size": total**2 / total_squares,
     }

@@ -15,6 +15,16 @@ class Checks:
     missing_targets_allowed = False
 
     @property
+    def predict_batch_size(self):
+        """Rows in a batch of `predict` and `evaluate` if the user does not say."""
+        return PREDICT_BATCH_SIZE
+
+    @property
+    def served_dtypes(self):
+        """Dtypes of the inputs of an exported model."""
+        return [tensor.dtype for tensor in self.input_tensors]
+
+    @property
     def target_unit(self):
         """One model unit of the targets in the user's units, tensor `[D]`."""
         return self.target_scaler.stddev.value
@@ -41,6 +51,10 @@ class Checks:
     def _pack(self, inputs, container=list):
         """The inputs as the model takes them: one array, or a list of several."""
         return inputs[0] if len(inputs) == 1 else container(inputs)
+
+    def _feed(self, inputs, targets, batch_size):
+        """Checked arrays as Keras takes them: `x`, `y` and `batch_size`."""
+        return self._pack(inputs), targets, batch_size
 
     def _check_data(self, x, y, prefix=""):
         inputs = data.check_inputs(x, self.input_tensors, name=f"{prefix}x")

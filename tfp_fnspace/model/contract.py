@@ -29,6 +29,9 @@ class FunctionSpaceModel(Training, Prediction):
     it predicts and is evaluated on is in the user's.
     """
 
+    #: Dtype in which inputs are standardised, the model's own if `None`.
+    input_scaler_dtype = None
+
     def _setup(self, input_tensors, num_outputs, likelihood, standardize, seed):
         """Creates scalers, counters and metrics.
 
@@ -40,26 +43,24 @@ class FunctionSpaceModel(Training, Prediction):
             seed: Non-negative integer, or `None` for one drawn by NumPy's global generator
                 (which `keras.utils.set_random_seed` sets).
         """
+        if standardize is None:
+            standardize = len(input_tensors[0].shape) == 2
+        self._setup_options(likelihood, standardize, seed)
+        self._setup_sizes(input_tensors, num_outputs)
+
+    def _setup_options(self, likelihood, standardize, seed):
+        """The part of `_setup` that needs no sizes, for a model that learns them from the data.
+
+        Such a model calls `_setup_sizes` when it knows them; until then it is not fitted.
+        """
         if not hasattr(likelihood, "check_outputs"):
             raise TypeError(
                 "`likelihood` must be one of `tfp_fnspace.likelihoods`. "
                 f"Received: likelihood={likelihood!r}"
             )
-        likelihood.check_outputs(int(num_outputs))
-        self.input_tensors = list(input_tensors)
-        self.num_outputs = int(num_outputs)
         self.likelihood = likelihood
-        if standardize is None:
-            standardize = len(self.input_tensors[0].shape) == 2
         self.standardize = bool(standardize)
-        dtype = self.variable_dtype
-        self.input_scalers = [
-            Standardizer(enabled=self.standardize, dtype=dtype) for _ in self.input_tensors
-        ]
-        self.target_scaler = Standardizer(enabled=self.standardize, dtype=dtype)
-        for scaler, tensor in zip(self.input_scalers, self.input_tensors, strict=True):
-            scaler.build(tensor.shape)
-        self.target_scaler.build((None, self.num_outputs))
+        self.input_tensors, self.num_outputs = None, None
         self._setup_counters(seed)
         self._default_metrics = [
             metrics.RMSE(),
@@ -69,10 +70,30 @@ class FunctionSpaceModel(Training, Prediction):
         ]
         self._user_metrics = []
         self._compile_arguments = {}
+
+    def _setup_sizes(self, input_tensors, num_outputs):
+        """Creates the scalers, see `_setup`."""
+        self.likelihood.check_outputs(int(num_outputs))
+        self.input_tensors = list(input_tensors)
+        self.num_outputs = int(num_outputs)
+        dtype = self.variable_dtype
+        self.input_scalers = [
+            Standardizer(enabled=self.standardize, dtype=self.input_scaler_dtype or dtype)
+            for _ in self.input_tensors
+        ]
+        self.target_scaler = Standardizer(enabled=self.standardize, dtype=dtype)
+        for scaler, tensor in zip(self.input_scalers, self.input_tensors, strict=True):
+            scaler.build(tensor.shape)
+        self.target_scaler.build((None, self.num_outputs))
+        self._reset_functions()
+        self.built = True  # Keras calls `build_from_config` on what is not
+
+    def _reset_functions(self):
+        """Traces what predicts anew: it holds the variables that it was traced with."""
+        self.test_function, self.predict_function = None, None
         self._sample_function = tf.function(
             self.draw_functions, autograph=False, reduce_retracing=True
         )
-        self.built = True
 
     def _setup_counters(self, seed):
         """The random state is in weights, so that a restored model continues the same run."""

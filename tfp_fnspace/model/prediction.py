@@ -9,11 +9,11 @@ import tensorflow as tf
 from tfp_fnspace import data
 from tfp_fnspace.export import export_saved_model
 from tfp_fnspace.math.random import as_seed
-from tfp_fnspace.model.checks import PREDICT_BATCH_SIZE, Checks
+from tfp_fnspace.model.checks import Checks
 from tfp_fnspace.typing import GaussianMoments
 
 #: Numbers that the widest tensor of one chunk of `sample_functions` may hold.
-_SAMPLE_CHUNK = 2**22
+SAMPLE_CHUNK = 2**22
 
 
 class Prediction(Checks):
@@ -41,7 +41,7 @@ class Prediction(Checks):
         self._check_ready()
         if not kwargs.get("_use_cached_eval_dataset") and not data.is_stream(x):
             inputs, targets = self._check_data(x, y)
-            x, y, batch_size = self._pack(inputs), targets, batch_size or PREDICT_BATCH_SIZE
+            x, y, batch_size = self._feed(inputs, targets, batch_size or self.predict_batch_size)
         elif data.is_stream(x):
             x = data.checked_stream(x, self._check_batch, self._check_shapes)
         with data.clear_stream_errors():
@@ -57,6 +57,11 @@ class Prediction(Checks):
             metric.update_state(y, distribution if whole else distribution.mean())
         results = {m.name: m.result() for m in [*self._default_metrics, *self._user_metrics]}
         return {"loss": results["nll"], **results}
+
+    def get_metrics_result(self):
+        # Keras puts its own loss, which nothing updates, where a model reports no other metrics.
+        results = super().get_metrics_result()
+        return {**results, "loss": results["nll"]}
 
     def predict(self, x, batch_size=None, verbose=0, steps=None, callbacks=None):
         """Predictive moments.
@@ -74,9 +79,9 @@ class Prediction(Checks):
         """
         self._check_ready()
         if not data.is_stream(x):
-            x = self._pack(data.check_inputs(x, self.input_tensors))
-            self._check_values(tf.nest.flatten(x))
-            batch_size = batch_size or PREDICT_BATCH_SIZE
+            inputs = data.check_inputs(x, self.input_tensors)
+            self._check_values(inputs)
+            x, _, batch_size = self._feed(inputs, None, batch_size or self.predict_batch_size)
         else:
             x = data.checked_stream(x, self._check_batch, self._check_shapes)
         with data.clear_stream_errors():
@@ -148,7 +153,7 @@ class Prediction(Checks):
         inputs = data.check_inputs(x, self.input_tensors)
         self._check_values(inputs)
         seed = as_seed(seed)
-        rows = max(1, _SAMPLE_CHUNK // (int(num_samples) * self.numbers_per_sample()))
+        rows = max(1, SAMPLE_CHUNK // self.numbers_per_row(int(num_samples)))
         chunks = [
             self._sample_function(
                 self._pack([tf.constant(a[i : i + rows]) for a in inputs]), int(num_samples), seed
@@ -156,6 +161,10 @@ class Prediction(Checks):
             for i in range(0, len(inputs[0]), rows)
         ]
         return np.concatenate(chunks, axis=1)
+
+    def numbers_per_row(self, num_samples):
+        """How many numbers `num_samples` function samples take at one point."""
+        return num_samples * self.numbers_per_sample()
 
     def numbers_per_sample(self):
         """How many numbers a function sample takes at one point, in the widest tensor."""

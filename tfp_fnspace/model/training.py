@@ -8,7 +8,7 @@ from tfp_fnspace import data
 from tfp_fnspace.callbacks import EpochCounter, ResumeAtCounter, resolve_modes
 from tfp_fnspace.layers.scaler import RunningMoments
 from tfp_fnspace.math.random import permutation
-from tfp_fnspace.model.checks import PREDICT_BATCH_SIZE, Checks
+from tfp_fnspace.model.checks import Checks
 
 
 class Training(Checks):
@@ -133,7 +133,7 @@ class Training(Checks):
                 self._adapt_scalers([(inputs, targets)])
         if isinstance(validation_data, tuple | list):
             validation_data = self._check_validation_data(validation_data)
-            validation_batch_size = validation_batch_size or PREDICT_BATCH_SIZE
+            validation_batch_size = validation_batch_size or self.predict_batch_size
         options = {
             "epochs": epochs,
             "verbose": verbose,
@@ -184,6 +184,27 @@ class Training(Checks):
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
         return super().fit(dataset, shuffle=False, **options)
+
+    def _fit_epochs(self, train_epoch, inputs, targets, options):
+        """Keras's loop, callbacks and validation, with one "batch" that is the whole epoch.
+
+        Args:
+            train_epoch: Function that runs an epoch and returns its logs.
+            inputs: List of arrays.
+            targets: Array.
+            options: Dict of options of `keras.Model.fit`.
+        """
+        # Keras may call the model on a row to see whether it is built.
+        row = (self._pack([a[:1] for a in inputs], tuple), targets[:1])
+        previous, self.train_function = self.train_function, lambda _: train_epoch()
+        try:
+            return super().fit(tf.data.Dataset.from_tensors(row), shuffle=False, **options)
+        finally:
+            self.train_function = previous
+
+    def fold_seed(self):
+        """A seed for NumPy that follows from the model's, a non-negative integer."""
+        return int(np.abs(self.seed_state.numpy().astype(np.int64)).sum())
 
     def epoch_order(self, num_rows, shuffle=True):
         """The order in which the current epoch visits in-memory rows, `[num_rows]`."""

@@ -1,1 +1,17 @@
-"""Posterior inference for the alpha-stable limit of wide networks (Loria and Bhadra)."""
+"""Posterior inference for the alpha-stable limit of wide networks.
+
+References:
+    Loria & Bhadra (2023), "Posterior Inference on (Shallow) Infinitely Wide Bayesian Neural
+    Networks under Weights with Unbounded Variance".
+"""
+
+from tfp_fnspace.methods.stable_process.diagnostics import Convergence
+from tfp_fnspace.methods.stable_process.hyperplanes import Partition, partition
+from tfp_fnspace.methods.stable_process.model import StableProcessModel
+
+__all__ = [
+    "Convergence",
+    "Partition",
+    "StableProcessModel",
+    "partition",
+]

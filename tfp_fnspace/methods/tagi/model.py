@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import data
-from tfp_fnspace.callbacks import wants_batches
+from tfp_fnspace.callbacks import refuse_learning_rates, wants_batches
 from tfp_fnspace.math.random import as_seed, fold_in, permutation
 from tfp_fnspace.methods.tagi import graph, noise, options, sampling, training
 from tfp_fnspace.model import FunctionSpaceModel
@@ -243,10 +243,6 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         layers = self.trainable_layers
         return [part for layer in layers for pair in layer.parameters for part in pair]
 
-    def fold_seed(self):
-        """The seed of the folds of cross-validation, an integer."""
-        return int(np.abs(self.seed_state.numpy().astype(np.int64)).sum())
-
     def epoch_order(self, num_rows, shuffle=True, epoch=None):
         if epoch is None:
             return super().epoch_order(num_rows, shuffle)
@@ -300,7 +296,7 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
             return super()._fit_arrays(inputs, targets, batch_size, shuffle, fit_options)
         learner = self.epoch_learner(inputs, targets, batch_size)
 
-        def train_epoch(_):
+        def train_epoch():
             log_likelihood, squared_error, rows, entries = learner(
                 self.epoch_order(len(targets), shuffle)
             )
@@ -310,16 +306,7 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
                 tf.math.divide_no_nan(squared_error, entries),
             )
 
-        # Keras's loop, callbacks and validation, with one "batch" that is the whole epoch; Keras
-        # may call the model on it to see whether it is built.
-        row = (self._pack([a[:1] for a in inputs], tuple), targets[:1])
-        previous, self.train_function = self.train_function, train_epoch
-        try:
-            return keras.Model.fit(
-                self, tf.data.Dataset.from_tensors(row), shuffle=False, **fit_options
-            )
-        finally:
-            self.train_function = previous
+        return self._fit_epochs(train_epoch, inputs, targets, fit_options)
 
     def _check_stream_arguments(self, x, y, validation_split):
         super()._check_stream_arguments(x, y, validation_split)
@@ -330,13 +317,9 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
             )
 
     def _check_callbacks(self, callbacks):
-        rates = (keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRateScheduler)
-        for callback in callbacks:
-            if isinstance(callback, rates):
-                raise ValueError(
-                    "TAGI has no learning rate to schedule; `noise=` takes a schedule. "
-                    f"Received: callback={callback!r}"
-                )
+        refuse_learning_rates(
+            callbacks, "TAGI has no learning rate to schedule; `noise=` takes a schedule."
+        )
 
     def _compiles_epochs(self, callbacks):
         """Whether nothing asks for anything between the batches of an epoch."""

@@ -78,7 +78,7 @@ def _move_scales(seed, precision, totals, state, problem, settings):
     members = tf.reshape(problem.group, [windows, atoms])[window] - window * groups
     proposals = chain.sum_over(masses, members, groups)  # [K, B, groups]
     moved = _in_shards(
-        functools.partial(_compiled_moves, settings.relocations),
+        functools.partial(_compiled_moves, _relocations(settings, problem)),
         2 if chains % 2 == 0 else 1,
         [
             *((part, 0) for part in (precision, totals)),
@@ -91,6 +91,13 @@ def _move_scales(seed, precision, totals, state, problem, settings):
     )
     u, scales, accept_scales, accept_relocations = moved
     return state._replace(u=u, log_scales=scales), accept_scales, accept_relocations
+
+
+def _relocations(settings, problem):
+    """Moves of jumps in an iteration; each costs O(N^2)."""
+    if settings.relocations is not None:
+        return settings.relocations
+    return max(8, min(64, 64 * 64 // problem.signs.shape[0]))
 
 
 def _in_shards(function, shards, parts, problem, seed):

@@ -16,16 +16,16 @@ _STEPS = 6
 _TARGET_ACCEPTANCE = 0.4
 
 
-def log_noise_prior(log_noise, settings):
+def log_noise_prior(log_noise, noise_prior):
     """Log density of `log sigma^2`, up to a constant."""
-    if settings.noise_prior == "scale":  # half-Cauchy on sigma
+    if noise_prior == "scale":  # half-Cauchy on sigma
         return 0.5 * log_noise - tf.math.softplus(log_noise)
     return log_noise - tf.math.softplus(2.0 * log_noise)  # half-Cauchy on sigma^2
 
 
-def log_nu_prior(log_nu, settings):
+def log_nu_prior(log_nu, nu_prior):
     """Log density of `log nu`, up to a constant."""
-    mean, stddev = settings.nu_prior
+    mean, stddev = nu_prior
     return -0.5 * tf.square((log_nu - mean) / stddev)
 
 
@@ -35,7 +35,8 @@ def walk_noise_and_nu(seed, state, values, squares, log_largest_total, problem, 
     Args:
         seed: int32 tensor `[2]`.
         state: `ChainState`.
-        values, squares: Of `gaussian.spectrum`.
+        values: Eigenvalues `[B, N]` of `gaussian.spectrum`.
+        squares: Squared coordinates `[B, N]` of the targets, of `gaussian.spectrum`.
         log_largest_total: `[B]`, of the groups' totals.
         problem: `Problem`.
         settings: `Settings`.
@@ -50,14 +51,29 @@ def walk_noise_and_nu(seed, state, values, squares, log_largest_total, problem, 
     noise *= tf.cast(moves, noise.dtype)[:, tf.newaxis]
     log_uniforms = tf.math.log(chain.uniform([_STEPS, 2, chains], fold_in(seed, 1)))
 
+    return _compiled_walk(
+        settings.noise_prior,
+        settings.nu_prior,
+        values,
+        squares,
+        state.log_noise,
+        state.log_nu,
+        problem.log_largest_mass - log_largest_total,
+        noise,
+        log_uniforms,
+    )
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _compiled_walk(
+    noise_prior, nu_prior, values, squares, log_noise, log_nu, largest_nu, noise, log_uniforms
+):
     def log_target(log_noise, log_nu):
         target = gaussian.log_likelihood_of_spectrum(values, squares, log_noise, log_nu)
-        target += log_noise_prior(log_noise, settings)
-        if settings.nu_prior is not None:
-            target += log_nu_prior(log_nu, settings)
-        return target
+        target += log_noise_prior(log_noise, noise_prior)
+        return target if nu_prior is None else target + log_nu_prior(log_nu, nu_prior)
 
-    where = [state.log_noise, state.log_nu]
+    where = [log_noise, log_nu]
     current = log_target(*where)
     accepted = [tf.zeros_like(current), tf.zeros_like(current)]
     for i in range(_STEPS):
@@ -65,11 +81,10 @@ def walk_noise_and_nu(seed, state, values, squares, log_largest_total, problem, 
             proposal = list(where)
             proposal[part] = where[part] + noise[i, part]
             target = log_target(*proposal)
-            accept = target - current > log_uniforms[i, part]
-            accept &= proposal[1] + log_largest_total <= problem.log_largest_mass
+            accept = (target - current > log_uniforms[i, part]) & (proposal[1] <= largest_nu)
             where[part] = tf.where(accept, proposal[part], where[part])
             current = tf.where(accept, target, current)
-            accepted[part] += tf.cast(accept, current.dtype) / _STEPS
+            accepted[part] += tf.cast(accept & (noise[i, part] != 0.0), current.dtype) / _STEPS
     return *where, *accepted
 
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 #: Groups whose updates share one product with the precision matrix.
 BLOCK = 16
 
-#: Groups refreshed in an iteration, about; the others wait for the next ones.
-_WINDOW = 256
+#: Groups refreshed in an iteration, about: a quarter of them, within these bounds.
+_WINDOW_RANGE = (256, 2048)
 
 #: Nearest groups, by the number of points that change sides, that a jump may move to.
 _NEIGHBOURS = 6
@@ -126,7 +126,8 @@ def make_problem(signs, probabilities, targets):
 
 def _slots(num_groups):
     """Number and width of the windows, and a slot for each group, at random."""
-    num_windows = max(1, round(num_groups / _WINDOW))
+    window = np.clip(num_groups / 4, *_WINDOW_RANGE)
+    num_windows = max(1, round(num_groups / window))
     width = -(-num_groups // (num_windows * BLOCK)) * BLOCK
     order = np.random.default_rng(0).permutation(num_groups)
     slot = np.empty(num_groups, np.int64)

@@ -15,11 +15,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfp_fnspace.math.kanter import (
-    inverse_kanter,
-    log_exponential,
-    log_kanter_slope,
-)
 from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 from tfp_fnspace.methods.stable_process.samplers.problem import BLOCK
@@ -30,8 +25,8 @@ _POWER = 0.75
 #: Shares of the moves: inside a group, between groups; the rest rescale.
 _INSIDE, _BETWEEN = 0.45, 0.4
 
-#: Exchanges of masses leave alone atoms whose u is smaller: B is flat there.
-_SMALLEST_U = 1e-3
+#: Where u would round to 0 or 1.
+_LARGEST_LOGIT = 35.0
 
 
 class _Jumps(NamedTuple):
@@ -189,22 +184,27 @@ def _propose(jumps, group, draws, noise, state, problem):
     new_k = tf.where(by_mass, mass_l, mass_l - share_l + share_k)
     new_k = tf.where(same, mass_k + tf.where(rescale, noise[0], zero), new_k)
 
-    # Each scale takes its e along; u follows.
-    u_l, u_k = _take(jumps.u, atom), _take(jumps.u, target)
+    # Far out in the tail s is (1 - u)^(-1/index) times a function of e: u follows its scale so
+    # that e stays about what it was.
     index = chain.index_of(state.alpha)
-    power = (1.0 - index) / index
-    log_e_l = log_exponential(u_l, mass_l - share_l, index)
-    log_e_k = log_exponential(u_k, mass_k - share_k, index)
-    to_k = tf.where(same, log_e_k + tf.where(refresh, noise[1], zero), log_e_l)
-    log_b = tf.stack([new_l - share_l + power * log_e_k, new_k - share_k + power * to_k])
-    new_u_l, new_u_k = tf.unstack(inverse_kanter(log_b, tf.stack([index, index])))
-    possible = _regular(new_u_k) & _regular(u_k) & (same | (_regular(new_u_l) & _regular(u_l)))
+    logit_l, logit_k = (_logit(_take(jumps.u, place)) for place in (atom, target))
+    before_l, before_k = mass_l - share_l, mass_k - share_k
+    after_l, after_k = new_l - share_l, new_k - share_k
+    to_k = tf.where(same, logit_k + tf.where(refresh, noise[1], zero), logit_l)
+    new_logit_l = logit_k + index * (after_l - before_k)
+    new_logit_k = to_k + index * (after_k - tf.where(same, before_k, before_l))
 
-    # In (log s, log e) the prior's density is e exp(-e) over the slope of log B at u.
-    slopes = log_kanter_slope(tf.stack([u_l, u_k, new_u_l, new_u_k]), index)
-    prior = slopes[1] - slopes[3] + to_k - tf.exp(to_k) - log_e_k + tf.exp(log_e_k)
-    other_prior = slopes[0] - slopes[2] + log_e_k - tf.exp(log_e_k) - log_e_l + tf.exp(log_e_l)
-    prior += tf.where(same, zero, other_prior)
+    def density(logit, log_scale):  # of (logit u, log s)
+        u = tf.sigmoid(logit)
+        jacobian = -tf.math.softplus(logit) - tf.math.softplus(-logit)
+        return chain.log_density(u, log_scale, state.alpha) + jacobian
+
+    logits = tf.stack([new_logit_k, logit_k, new_logit_l, logit_l])
+    densities = density(logits, tf.stack([after_k, before_k, after_l, before_l]))
+    prior = densities[0] - densities[1]
+    prior += tf.where(same, zero, densities[2] - densities[3])
+    new_u_l, new_u_k = tf.sigmoid(new_logit_l), tf.sigmoid(new_logit_k)
+    possible = (tf.abs(new_logit_k) < _LARGEST_LOGIT) & (tf.abs(new_logit_l) < _LARGEST_LOGIT)
     return _Exchange(
         atom, target, group, other, new_l, new_k, new_u_l, new_u_k, same, prior, possible
     )
@@ -230,9 +230,8 @@ def _take(values, index):
     return tf.gather(values, index, batch_dims=1)
 
 
-def _regular(u):
-    """Where the way from (log s, e) to u is well conditioned, and so the way back."""
-    return (u > _SMALLEST_U) & (u < 1.0)
+def _logit(u):
+    return tf.math.log(u) - tf.math.log1p(-u)
 
 
 def _pick_group(weights, norm, v):

@@ -21,7 +21,8 @@ class Settings(NamedTuple):
         alpha_range: Interval of the uniform prior of alpha, or `None` if alpha is fixed.
         nu_prior: Mean and standard deviation of log nu, or `None` if nu is fixed.
         proposals: Draws from the prior that each group may take in an iteration.
-        relocations: Moves of whole jumps in an iteration.
+        relocations: Moves of whole jumps in an iteration; `None` for 64 up to 64 points, and
+            fewer in proportion beyond.
         adapt_for: Iterations in which the steps of the random walks are adapted.
     """
 
@@ -31,7 +32,7 @@ class Settings(NamedTuple):
     alpha_range: tuple[float, float] | None = None
     nu_prior: tuple[float, float] | None = None
     proposals: int = 2
-    relocations: int = 64
+    relocations: int | None = None
     adapt_for: int = 1000
 
 
@@ -145,7 +146,9 @@ def initial_state(seed, problem, alpha, nu, noise_variance):
     Args:
         seed: int32 tensor `[2]`.
         problem: `Problem`.
-        alpha, nu, noise_variance: Numbers or arrays `[B]`.
+        alpha: Index of the process, a number or an array `[B]`.
+        nu: Scale of the process, likewise.
+        noise_variance: `sigma^2`, likewise.
 
     Returns:
         `ChainState`.

@@ -1,0 +1,133 @@
+"""Starting, running and moving the chains of a model."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace.methods.stable_process import samplers
+from tfp_fnspace.methods.stable_process.hyperplanes import partition as choose_partition
+from tfp_fnspace.methods.stable_process.hyperplanes.choose import NUM_ATOMS
+from tfp_fnspace.methods.stable_process.samplers import SAMPLERS
+from tfp_fnspace.methods.stable_process.samplers import state as chain
+
+
+@functools.lru_cache(maxsize=64)
+def compiled_run(sampler, settings, count, thin):
+    """`samplers.run` as a graph, traced once for each set of shapes.
+
+    Args:
+        sampler: A key of `samplers.SAMPLERS`.
+        settings: `samplers.Settings`.
+        count: Number of draws.
+        thin: Iterations before each.
+
+    Returns:
+        Function `(seed, state, problem) -> (state, Draws, Info)`.
+    """
+    run = functools.partial(
+        samplers.run, settings=settings, count=count, thin=thin, one_step=SAMPLERS[sampler]
+    )
+    return tf.function(run, autograph=False)
+
+
+def make_partition(model, x, x_predict, seed):
+    """The partition for data in model units; `x_predict` `[M, I]` may have no rows."""
+    if not isinstance(model.partition, str):
+        return model.partition
+    return choose_partition(
+        x,
+        kind=model.partition,
+        num_atoms=model.num_atoms or NUM_ATOMS,
+        seed=seed,
+        x_predict=x_predict if len(x_predict) else None,
+    )
+
+
+def make_problem(partition, x, y, chains):
+    """The sampler's problem: each column of `y` `[N, D]` for `chains` chains in turn."""
+    targets = np.repeat(y.T, chains, axis=0)
+    return samplers.make_problem(partition.signs(x), partition.probabilities, targets)
+
+
+def starting_values(model, outputs):
+    """alpha, nu and the noise variance at which the chains start, `[B]` each.
+
+    Chains of inferred ones start apart, so that R-hat sees whether they meet.
+    """
+    share = np.tile(np.arange(1, model.num_chains + 1) / (model.num_chains + 1.0), outputs)
+    alpha, nu = np.full(share.shape, model.alpha if model.alpha != "infer" else 0.0), model.nu
+    if model.alpha == "infer":
+        low, high = model.alpha_prior
+        alpha = low + (high - low) * share
+    if nu == "infer":
+        mean, stddev = model.nu_prior
+        nu = np.exp(mean + stddev * tf.math.ndtri(share).numpy())
+    variance = np.repeat(noise_scales(model, outputs) ** 2, model.num_chains)
+    return alpha, np.broadcast_to(nu, share.shape), variance
+
+
+def noise_scales(model, outputs):
+    """The likelihood's scale of each output, `[D]`."""
+    return np.broadcast_to(np.asarray(model.likelihood.scale, np.float64), outputs)
+
+
+def warm_state(seed, store, problem, partition, x):
+    """A state on new data that keeps noise, alpha, nu, the steps and the masses of the old one.
+
+    The mass of an old atom goes to an atom of the new problem with the same pattern on the new
+    points, the largest first; atoms that get none keep their draw from the prior.
+
+    Args:
+        seed: int32 tensor `[2]`.
+        store: `ChainStore` of the old data.
+        problem: `samplers.Problem` of the new data.
+        partition: Its `Partition`.
+        x: The new points in model units.
+
+    Returns:
+        `ChainState`.
+    """
+    old = store.state
+    start = samplers.initial_state(
+        seed, problem, old.alpha.numpy(), tf.exp(old.log_nu).numpy(), tf.exp(old.log_noise).numpy()
+    )
+    old_problem = make_problem(
+        store.partition, store.x.numpy(), store.y.numpy(), store.sizes["chains"]
+    )
+    masses = chain.log_masses(old.log_scales, old_problem, old.alpha)
+    masses = tf.gather(masses, old_problem.place, axis=1).numpy()
+    old_group, new_group = _common_groups(store.partition.signs(x), partition.signs(x))
+    slots = problem.place.numpy()
+    log_q = problem.log_probability.numpy()[slots]
+    scales = start.log_scales.numpy()
+    for b, alpha in enumerate(old.alpha.numpy()):
+        givers, takers = _pairs(masses[b], old_group, new_group)
+        scales[b, slots[takers]] = masses[b, givers] - 2.0 / alpha * log_q[takers]
+    return start._replace(log_scales=tf.constant(scales), log_steps=old.log_steps)
+
+
+def _common_groups(first, second):
+    """Numbers of the patterns of two sets of columns, tau and -tau being one."""
+    columns = np.concatenate([first * first[:1], second * second[:1]], axis=1)
+    packed = np.ascontiguousarray(np.packbits(columns > 0, axis=0).T)
+    keys = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()
+    _, index = np.unique(keys, return_inverse=True)
+    index = index.ravel()
+    return index[: first.shape[1]], index[first.shape[1] :]
+
+
+def _pairs(masses, old_group, new_group):
+    """Old and new atoms of the same group, the k-th largest old one with the k-th new one."""
+    givers = np.lexsort([-masses, old_group])
+    takers = np.argsort(new_group, kind="stable")
+    giver_key = _ranked(old_group[givers])
+    taker_key = _ranked(new_group[takers])
+    _, i, j = np.intersect1d(giver_key, taker_key, assume_unique=True, return_indices=True)
+    return givers[i], takers[j]
+
+
+def _ranked(groups):
+    """A number for each (group, place in the group) of sorted group numbers."""
+    first = np.searchsorted(groups, groups)
+    return groups.astype(np.int64) * (1 << 32) + np.arange(len(groups)) - first

@@ -1,0 +1,101 @@
+"""Functions and predictive laws from stored draws of the atoms' weights, in the graph."""
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_fnspace.math.random import as_seed
+from tfp_fnspace.typing import GaussianMoments
+
+tfd = tfp.distributions
+
+#: The logarithm of no weight; minus infinity would make NaN of infinity minus infinity.
+_LOG_NOTHING = -1e9
+
+
+def atom_signs(model, x):
+    """The side of each hyperplane on which each point lies, `[N, L]` of -1 and +1.
+
+    In float64, as the chains saw it: cells of an exact partition can be thinner than float32.
+    """
+    x = model.input_scalers[0](tf.cast(x, tf.float64))
+    planes = model.store.hyperplanes.value
+    side = tf.matmul(x, planes[:, 1:], transpose_b=True) + planes[:, 0]
+    return tf.where(side >= 0.0, 1.0, -1.0)
+
+
+def values_of(model, x, weights):
+    """Functions `f(x) = sum_l w_l sign(h_l . (1, x))` in model units.
+
+    Args:
+        model: `StableProcessModel`.
+        x: Tensor `[N, I]`, user's units.
+        weights: `[D, S, L]`.
+
+    Returns:
+        `[N, S, D]` in the model's dtype.
+    """
+    outputs, draws, atoms = weights.shape
+    flat = tf.reshape(weights, [outputs * draws, atoms])
+    values = tf.matmul(atom_signs(model, x), flat, transpose_b=True)
+    values = tf.reshape(values, [-1, outputs, draws])
+    return tf.cast(tf.transpose(values, [0, 2, 1]), model.variable_dtype)
+
+
+def function_values(model, x):
+    """Values of f for every place of a draw, `[N, S, D]` in model units, and weights `[S]`."""
+    weights, _, stored = model.store.flat_draws()
+    shares = tf.cast(stored, model.variable_dtype)
+    return values_of(model, x, weights), shares / tf.reduce_sum(shares)
+
+
+def moments(model, x):
+    """Mean and variance of f over the draws, `[N, D]` in model units."""
+    values, shares = function_values(model, x)
+    shares = shares[:, tf.newaxis]
+    mean = tf.reduce_sum(shares * values, axis=1)
+    deviations = tf.square(values - mean[:, tf.newaxis, :])
+    return GaussianMoments(mean, tf.reduce_sum(shares * deviations, axis=1))
+
+
+def predictive(model, values):
+    """The mixture over draws of the law of an observation, user's units.
+
+    Args:
+        model: `StableProcessModel`.
+        values: f of every place for a draw, `[N, S, D]` in the user's units.
+
+    Returns:
+        `tfd.MixtureSameFamily`, batch `[N]`, event `[D]`.
+    """
+    _, noise_scale, stored = model.store.flat_draws()
+    dtype = values.dtype
+    scale = tf.cast(tf.transpose(noise_scale), dtype)
+    logits = tf.where(stored, tf.zeros([], dtype), tf.constant(_LOG_NOTHING, dtype))
+    return tfd.MixtureSameFamily(
+        tfd.Categorical(logits=logits),
+        model.likelihood.conditional(values, tf.cast(model.target_unit, dtype), scale=scale),
+    )
+
+
+def noise_variance(model):
+    """Mean variance of the noise over draws, `[D]` in the user's units squared."""
+    _, noise_scale, stored = model.store.flat_draws()
+    shares = tf.cast(stored, noise_scale.dtype)
+    mean = tf.reduce_sum(shares * tf.square(noise_scale), axis=1) / tf.reduce_sum(shares)
+    scale = tf.cast(tf.sqrt(mean), model.variable_dtype)
+    return model.likelihood.noise_variance(model.target_unit, scale=scale)
+
+
+def draw_functions(model, x, num_samples, seed):
+    """Stored draws in a random order of the seed, from the start again when they are used up.
+
+    Returns:
+        `[num_samples, N, D]` in the user's units.
+    """
+    weights, _, stored = model.store.flat_draws()
+    keys = tf.random.stateless_uniform(stored.shape, as_seed(seed), alg="philox")
+    order = tf.argsort(tf.where(stored, keys, 2.0))
+    count = tf.reduce_sum(tf.cast(stored, tf.int32))
+    chosen = tf.gather(order, tf.range(num_samples) % count)
+    values = values_of(model, x, tf.gather(weights, chosen, axis=1))
+    return model.target_scaler.inverse(tf.transpose(values, [1, 0, 2]))

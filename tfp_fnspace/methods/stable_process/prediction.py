@@ -1,0 +1,168 @@
+"""Prediction of `StableProcessModel` from the stored draws."""
+
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace import data
+from tfp_fnspace.distributions.quantile import quantile
+from tfp_fnspace.methods.stable_process import draws
+from tfp_fnspace.typing import GaussianMoments
+
+#: Numbers that the widest tensor of a batch of predictions may hold.
+_BATCH_NUMBERS = 2**22
+
+
+def _checked_levels(levels):
+    values = np.atleast_1d(np.asarray(levels, np.float64))
+    if values.ndim != 1 or not np.all((values > 0.0) & (values < 1.0)):
+        raise ValueError(f"`levels` must lie strictly in (0, 1). Received: levels={levels!r}")
+    return values.tolist()
+
+
+class StablePrediction:
+    """Moments, laws, quantiles and function draws; a plain class, as the contract's mixin."""
+
+    def call(self, inputs):
+        """Moments of f over the draws in model units, for inputs in the user's units.
+
+        Args:
+            inputs: Tensor `[N, I]`.
+
+        Returns:
+            `GaussianMoments` of tensors `[N, D]`.
+        """
+        (x,) = data.check_structure(inputs, self.input_tensors)
+        return draws.moments(self, x)
+
+    def function_moments(self, x):
+        mean, variance = self(x)
+        return GaussianMoments(
+            self.target_scaler.inverse(mean), variance * tf.square(self.target_unit)
+        )
+
+    def function_values(self, x):
+        """Values of f for every place of a draw, in the graph, `[N, S, D]` in the user's units."""
+        (x,) = data.check_structure(x, self.input_tensors)
+        values, _ = draws.function_values(self, x)
+        return self.target_scaler.inverse(values)
+
+    def predictive(self, x):
+        return draws.predictive(self, self.function_values(x))
+
+    def predictive_moments(self, x):
+        mean, variance = self.function_moments(x)
+        noise = tf.broadcast_to(draws.noise_variance(self), tf.shape(mean))
+        return {
+            "mean": mean,
+            "stddev": tf.sqrt(variance + noise),
+            "epistemic_stddev": tf.sqrt(variance),
+            "aleatoric_stddev": tf.sqrt(noise),
+        }
+
+    def draw_functions(self, x, num_samples, seed):
+        (x,) = data.check_structure(x, self.input_tensors)
+        return draws.draw_functions(self, x, num_samples, seed)
+
+    def numbers_per_row(self, num_samples):
+        return max(self.store.sizes["atoms"], num_samples * self.num_outputs)
+
+    @property
+    def served_dtypes(self):
+        return ["float32"]
+
+    @property
+    def predict_batch_size(self):
+        """Rows in a batch, so many that the signs of the atoms take some 20 MB."""
+        largest = super().predict_batch_size
+        if self.store is None:
+            return largest
+        sizes = self.store.sizes
+        widest = max(sizes["atoms"], sizes["outputs"] * sizes["chains"] * sizes["capacity"])
+        return int(np.clip(_BATCH_NUMBERS // widest, 1, largest))
+
+    def _reset_functions(self):
+        super()._reset_functions()
+        options = {"autograph": False, "reduce_retracing": True}
+        # Past Keras's tracking, which would export them.
+        vars(self)["_value_function"] = tf.function(self.function_values, **options)
+        vars(self)["_quantile_function"] = tf.function(
+            lambda x, levels: quantile(self.predictive(x), list(levels)), **options
+        )
+
+    def _in_chunks(self, function, x):
+        """A function of a tensor of some rows, on all rows; memory does not grow with them."""
+        self._check_ready()
+        (array,) = data.check_inputs(x, self.input_tensors)
+        rows = self.predict_batch_size
+        parts = [function(tf.constant(array[i : i + rows])) for i in range(0, len(array), rows)]
+        return np.concatenate(parts)
+
+    def stored_values(self, x):
+        """Values of f of the stored draws at some points.
+
+        Args:
+            x: Array `[N, I]` in the user's units.
+
+        Returns:
+            NumPy array `[N, S, D]` in the user's units, S = `num_chains` times the number of
+            draws stored of each chain; the draws of a chain are in order, beside each other.
+        """
+        self._check_ready()
+        stored = self.store.flat_draws()[2].numpy()
+        return self._in_chunks(lambda part: self._value_function(part).numpy()[:, stored], x)
+
+    def posterior_draws(self):
+        """Stored draws of the hyper-parameters, by chain; those that are fixed repeat.
+
+        Returns:
+            Dict of NumPy arrays `[chains, K, D]`: `noise_scale` in the user's units, `alpha`, and
+            `nu` in model units.
+        """
+        self._check_ready()
+        found = {
+            name: np.moveaxis(self.store.stored(name), 0, -1)
+            for name in ("noise_scale", "alpha", "nu")
+        }
+        found["noise_scale"] = found["noise_scale"] * self.target_unit.numpy()
+        return found
+
+    def predict_distribution(self, x, batch_size=None):
+        """The predictive distribution of the observations, a mixture over the draws.
+
+        Args:
+            x: As for `predict`, arrays only.
+            batch_size: Not needed, as for `predict`.
+
+        Returns:
+            `tfd.MixtureSameFamily` in the user's units, batch `[N]`, event `[D]`.
+        """
+        values = self._in_chunks(lambda part: self._value_function(part).numpy(), x)
+        return draws.predictive(self, tf.constant(values))
+
+    def predict_quantiles(self, x, levels=(0.05, 0.5, 0.95)):
+        """Quantiles of the observations; the paper's point estimate is the median.
+
+        Args:
+            x: As for `predict`, arrays only.
+            levels: Levels in (0, 1), Q of them.
+
+        Returns:
+            NumPy array `[N, D, Q]` in the user's units.
+
+        Raises:
+            ValueError: If a level is out of range, or the data are bad.
+        """
+        levels = tuple(_checked_levels(levels))
+        return self._in_chunks(lambda part: self._quantile_function(part, levels).numpy(), x)
+
+    def function_quantiles(self, x, levels=(0.05, 0.5, 0.95)):
+        """Quantiles of f over the draws; arguments and result as of `predict_quantiles`."""
+        levels = _checked_levels(levels)
+        self._check_ready()
+        stored = self.store.flat_draws()[2].numpy()
+
+        def quantiles(part):
+            values = self._value_function(part).numpy()[:, stored]
+            return np.moveaxis(np.quantile(values, levels, axis=1), 0, -1)
+
+        return self._in_chunks(quantiles, x)

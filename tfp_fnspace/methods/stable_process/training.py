@@ -1,0 +1,265 @@
+"""Training of `StableProcessModel`: an epoch is a block of iterations of all chains."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace import data
+from tfp_fnspace.callbacks import refuse_learning_rates
+from tfp_fnspace.math.random import as_seed, fold_in
+from tfp_fnspace.methods.stable_process import chains, diagnostics, options, samplers
+from tfp_fnspace.methods.stable_process.store import ChainStore, sizes_of
+
+_ALL_ROWS_AT_ONCE = "MCMC conditions on all rows at once: "
+
+
+class StableTraining:
+    """`adapt` and `fit`; a plain class, as the contract's mixin."""
+
+    def _tensor(self, width):
+        # float64: a partition's cells can be thinner than float32 resolves.
+        return keras.KerasTensor((None, width), dtype="float64", name="x")
+
+    def _learn_sizes(self, x, y):
+        """Takes the numbers of inputs and outputs from the first data."""
+        if self.input_tensors is None:
+            inputs, targets = self._check_first_data(x, y)
+            self._setup_sizes([self._tensor(inputs.shape[1])], targets.shape[1])
+
+    def _check_first_data(self, x, y):
+        """Checked arrays `[N, I]` and `[N, D]` of any width that the options allow."""
+        array = data.as_array(x, "x")
+        width = array.shape[-1] if array.ndim > 1 else 1
+        (inputs,) = data.check_inputs(x, [self._tensor(self.num_inputs or width)])
+        columns = np.shape(y)[1] if np.ndim(y) == 2 else 1
+        dtype = self.variable_dtype
+        targets = data.check_targets(y, len(inputs), columns, False, dtype)
+        if not columns:
+            raise ValueError(
+                f"`y` must have at least one column. Received: y of shape {targets.shape}"
+            )
+        return inputs, targets
+
+    def _check_ready(self):
+        if self.store is None or not self.store.counter("stored"):
+            raise ValueError("The model is not fitted: call `fit`. Received: a model without draws")
+
+    def _feed(self, inputs, targets, batch_size):
+        # Keras would round arrays to float32; datasets it leaves alone.
+        parts = (inputs[0],) if targets is None else (inputs[0], targets)
+        return tf.data.Dataset.from_tensor_slices(parts).batch(batch_size), None, None
+
+    def _check_validation_data(self, validation_data):
+        inputs, targets = super()._check_validation_data(validation_data)
+        return self._feed([inputs], targets, self.predict_batch_size)[0]
+
+    def adapt(self, x, y=None):
+        """Sets the standardisation from arrays; `fit` does so by itself the first time."""
+        self._refuse_stream(x)
+        self._learn_sizes(x, y)
+        super().adapt(x, y)
+
+    def _refuse_stream(self, x):
+        if data.is_stream(x):
+            raise ValueError(
+                f"{_ALL_ROWS_AT_ONCE}`x` must be an array, not a dataset. "
+                f"Received: x of type {type(x).__name__}"
+            )
+
+    def _check_callbacks(self, callbacks):
+        refuse_learning_rates(callbacks, "The stable process has no learning rate to schedule.")
+
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        epochs=30,
+        verbose="auto",
+        callbacks=None,
+        validation_split=0.0,
+        validation_data=None,
+        shuffle=None,
+        class_weight=None,
+        sample_weight=None,
+        initial_epoch=0,
+        steps_per_epoch=None,
+        validation_freq=1,
+        x_predict=None,
+    ):
+        """Runs the chains; arguments and result as in `keras.Model.fit` where they have a sense.
+
+        On the data of the last `fit`, the chains go on where they are, without a new burn-in. On
+        other data they start warm: noise, alpha, nu, steps and the scales of atoms with the same
+        pattern are kept, and a burn-in begins.
+
+        Args:
+            x: Array `[N, I]`, or `[N]` for one input.
+            y: Targets `[N, D]`, or `[N]`.
+            batch_size: Refused, as are `shuffle` and `steps_per_epoch`: an epoch is a block of
+                iterations on all rows.
+            epochs: Number of epochs, burn-in included.
+            verbose: As in Keras.
+            callbacks: List of callbacks; `BackupAndRestore` resumes to the same draws.
+            validation_split: Fraction of the last rows to validate on.
+            validation_data: `(x, y)`. The scores are those of the draws so far; CRPS costs the
+                square of their number.
+            shuffle: Refused.
+            class_weight: Refused.
+            sample_weight: Refused.
+            initial_epoch: Number of the first epoch.
+            steps_per_epoch: Refused.
+            validation_freq: Epochs between validations.
+            x_predict: Array `[M, I]` of points at which the law of the process is to be exact,
+                jointly with `x`, see `partition`. `None` leaves the points of a `fit` on the
+                same data as they are.
+
+        Returns:
+            `keras.callbacks.History`. An epoch has the mean `log_likelihood` of a row (in model
+            units, given the scales) and `loss`, its negative; the mean `noise_scale`, `alpha` and
+            `nu` of its draws (model units); `acceptance`, the share of the groups of atoms that
+            took a new scale.
+
+        Raises:
+            TypeError: If the data are not numbers.
+            ValueError: If the data are bad, or an argument cannot be honoured.
+        """
+        self._refuse_stream(x)
+        self._refuse_weights(class_weight=class_weight, sample_weight=sample_weight)
+        refused = {
+            "batch_size": batch_size,
+            "shuffle": shuffle,
+            "steps_per_epoch": steps_per_epoch,
+        }
+        for name, value in refused.items():
+            if value is not None:
+                raise ValueError(
+                    f"{_ALL_ROWS_AT_ONCE}`{name}` must not be given. Received: {name}={value!r}"
+                )
+        self._learn_sizes(x, y)
+        self._x_predict = self._checked_x_predict(x_predict)
+        history = super().fit(
+            x,
+            y,
+            epochs=epochs,
+            verbose=verbose,
+            callbacks=callbacks,
+            validation_split=validation_split,
+            validation_data=validation_data,
+            initial_epoch=initial_epoch,
+            validation_freq=validation_freq,
+        )
+        self._warn()
+        return history
+
+    def _checked_x_predict(self, x_predict):
+        if x_predict is None:
+            return None
+        if not isinstance(self.partition, str):
+            raise ValueError(
+                "`x_predict` goes with a partition that the model makes itself. "
+                f"Received: x_predict with partition={self.partition!r}"
+            )
+        return data.check_inputs(x_predict, self.input_tensors, name="x_predict")[0]
+
+    def _warn(self):
+        epochs = self.store.counter("epochs")
+        if epochs <= self.burn_in:
+            diagnostics.warn_of_burn_in(epochs, self.burn_in)
+        else:
+            diagnostics.warn_of_bad_chains(self.diagnostics())
+
+    def train_on_batch(self, *args, **kwargs):
+        """Refused: there are no batches."""
+        raise ValueError(
+            f"{_ALL_ROWS_AT_ONCE}call `fit` with all of them. Received: a call of train_on_batch"
+        )
+
+    def _fit_arrays(self, inputs, targets, batch_size, shuffle, fit_options):
+        self._prepare(inputs[0], targets)
+        self._forget_problem()  # a checkpoint may be restored before the first epoch
+        return self._fit_epochs(self._train_epoch, inputs, targets, fit_options)
+
+    def _scaled(self, inputs, targets):
+        """Arrays in model units, float64."""
+        x = self.input_scalers[0](inputs).numpy()
+        scaler = self.target_scaler
+        y = (targets - scaler.mean.numpy().astype(np.float64)) / scaler.stddev.numpy()
+        return x, y
+
+    def _prepare(self, inputs, targets):
+        """Makes a store for these data, unless there is one."""
+        x, y = self._scaled(inputs, targets)
+        x_predict = self._x_predict
+        if x_predict is not None:
+            x_predict = self.input_scalers[0](x_predict).numpy()
+        if self.store is not None and self.store.has_data(x, y, x_predict):
+            return
+        x_predict = x[:0] if x_predict is None else x_predict
+        partition = chains.make_partition(self, x, x_predict, self.fold_seed())
+        problem = chains.make_problem(partition, x, y, self.num_chains)
+        seed = self._seed(0)
+        if self.store is None:
+            state = samplers.initial_state(seed, problem, *chains.starting_values(self, y.shape[1]))
+        else:
+            state = chains.warm_state(seed, self.store, problem, partition, x)
+        self._create_store(
+            sizes_of(partition, x, y, x_predict, state, self.num_chains, self.max_draws)
+        )
+        self.store.hyperplanes.assign(partition.hyperplanes)
+        self.store.probabilities.assign(partition.probabilities)
+        for name, value in {"x": x, "y": y, "x_predict": x_predict}.items():
+            getattr(self.store, name).assign(value)
+        self.store.set_state(state)
+        self.store.clear()
+
+    def _create_store(self, sizes):
+        if self.store is not None:
+            self._tracker.untrack(self.store)
+        self.store = ChainStore(sizes, name="chains")
+        self._reset_functions()
+
+    def _seed(self, purpose):
+        """A seed for a purpose after this many iterations."""
+        seed = fold_in(as_seed(self.seed_state.numpy()), purpose)
+        return fold_in(seed, self.steps_seen.numpy())
+
+    def _forget_problem(self):
+        # Past Keras's tracking: constants, not to be saved.
+        vars(self)["_problem"] = None
+
+    def _train_epoch(self):
+        """One block of iterations of all chains."""
+        store = self.store
+        if self._problem is None:
+            vars(self)["_problem"] = chains.make_problem(
+                store.partition, store.x.numpy(), store.y.numpy(), self.num_chains
+            )
+        run = chains.compiled_run(
+            self.sampler_name,
+            options.settings_of(self),
+            self.sweeps_per_epoch // self.thin,
+            self.thin,
+        )
+        state, new, info = run(self._seed(1), store.state, self._problem)
+        if store.counter("epochs") <= self.burn_in:
+            store.clear()
+        store.set_state(state)
+        store.add(new)
+        store.count_epoch()
+        self.steps_seen.assign_add(self.sweeps_per_epoch)
+        log_likelihood = float(np.sum(info.log_likelihood)) / self.num_chains
+        log_likelihood /= store.sizes["rows"]
+        return {
+            "loss": -log_likelihood,
+            "log_likelihood": log_likelihood,
+            "noise_scale": float(np.mean(new.noise_scale)),
+            "alpha": float(np.mean(new.alpha)),
+            "nu": float(np.mean(new.nu)),
+            "acceptance": float(np.mean(info.accept_scales)),
+        }
+
+    @property
+    def sampler_name(self):
+        """The sampler that `sampler` stands for."""
+        return "grouped" if self.sampler == "auto" else self.sampler

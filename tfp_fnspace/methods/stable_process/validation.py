@@ -1,0 +1,130 @@
+"""Choosing alpha and nu by cross-validation (section 3 of the paper)."""
+
+import itertools
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace import data
+from tfp_fnspace.datasets import k_fold
+from tfp_fnspace.layers.scaler import RunningMoments, Standardizer
+from tfp_fnspace.math.random import as_seed, fold_in
+from tfp_fnspace.methods.stable_process import chains, options, samplers
+
+
+def checked_grid(alphas, nus):
+    """All pairs (alpha, nu) of two lists of numbers.
+
+    Raises:
+        ValueError: If a list is empty or a number out of range.
+    """
+    alphas, nus = np.atleast_1d(alphas).tolist(), np.atleast_1d(nus).tolist()
+    if not alphas or not nus or "infer" in alphas or "infer" in nus:
+        raise ValueError(
+            "`alphas` and `nus` must be lists of numbers, one at least. "
+            f"Received: alphas={alphas!r}, nus={nus!r}"
+        )
+    return list(itertools.product(map(options.checked_alpha, alphas), map(options.checked_nu, nus)))
+
+
+def check_budget(folds, num_rows, epochs, burn_in):
+    """Checks the numbers of folds and epochs."""
+    data.check_count("folds", folds)
+    if not 2 <= folds <= num_rows:
+        raise ValueError(
+            f"`folds` must be from 2 to the number of rows, {num_rows}. Received: folds={folds!r}"
+        )
+    data.check_count("epochs", epochs)
+    if not 0 <= burn_in < epochs:
+        raise ValueError(
+            "`burn_in` must leave at least one epoch. "
+            f"Received: burn_in={burn_in!r} with epochs={epochs!r}"
+        )
+
+
+def cross_validate(model, x, y, grid, folds, epochs, burn_in, verbose):
+    """See `StableProcessModel.cross_validate`.
+
+    Args:
+        model: `StableProcessModel`, not fitted.
+        x: Array `[N, I]`, user's units.
+        y: Array `[N, D]`, user's units.
+        grid: List of pairs (alpha, nu).
+        folds: Number of folds.
+        epochs: Number of epochs.
+        burn_in: Number of epochs of burn-in.
+        verbose: Whether to print.
+
+    Returns:
+        Sorted list of dicts.
+    """
+    x, _ = _standardised(x, model.standardize)
+    y, unit = _standardised(y, model.standardize)
+    errors, losses = [], []
+    for i, (train, held_out) in enumerate(k_fold(len(y), folds, seed=model.fold_seed())):
+        seed = fold_in(fold_in(as_seed(model.seed_state.numpy()), 2), i)
+        values, noise = _sample_fold(
+            model, seed, x[train], y[train], x[held_out], grid, epochs, burn_in
+        )
+        medians = np.median(values, axis=0)  # [G, M, D]
+        errors.append(np.abs(medians - y[held_out]))
+        losses.append(_losses(model.likelihood, values, noise, y[held_out]))
+        if verbose:
+            print(f"fold {i + 1} of {folds}: error {np.min(errors[-1].mean(axis=(1, 2))):.4g}")
+    errors, losses = (np.concatenate(parts, axis=1).mean(axis=1) for parts in (errors, losses))
+    losses += np.sum(np.log(unit))
+    # errors [G, D] in model units, losses [G]
+    order = np.argsort(errors.mean(axis=1), kind="stable")
+    return [
+        {
+            "alpha": grid[g][0],
+            "nu": grid[g][1],
+            "mae": float(np.mean(errors[g] * unit)),
+            "nll": float(losses[g]),
+        }
+        for g in order
+    ]
+
+
+def _standardised(values, enabled):
+    """Columns in model units, float64, and one unit of each."""
+    scaler = Standardizer(enabled=enabled, dtype="float64")
+    scaler.build(values.shape)
+    if enabled:
+        moments = RunningMoments(values.shape[1])
+        moments.update(values)
+        scaler.adapt(moments)
+    return scaler(values).numpy(), scaler.stddev.numpy()
+
+
+def _sample_fold(model, seed, x, y, x_new, grid, epochs, burn_in):
+    """Draws of f at the held-out rows `[S, G, M, D]` and of the noise `[S, G, D]`."""
+    partition = chains.make_partition(model, x, x_new, model.fold_seed())
+    copies, outputs = model.num_chains, y.shape[1]
+    problem = chains.make_problem(partition, x, y, len(grid) * copies)
+    alpha, nu = np.tile(np.repeat(np.array(grid), copies, axis=0), (outputs, 1)).T
+    scale = np.repeat(chains.noise_scales(model, outputs), len(grid) * copies)
+    state = samplers.initial_state(fold_in(seed, 0), problem, alpha, nu, scale**2)
+    settings = options.settings_of(model, burn_in)._replace(alpha_range=None, nu_prior=None)
+    count = model.sweeps_per_epoch // model.thin
+    run = chains.compiled_run(model.sampler_name, settings, count, model.thin)
+    signs = tf.constant(partition.signs(x_new), tf.float32)
+    shape = (count, outputs, len(grid), copies)
+    values, noise = [], []
+    for epoch in range(epochs):
+        state, draws, _ = run(fold_in(seed, epoch + 1), state, problem)
+        if epoch < burn_in:
+            continue
+        at_rows = tf.tensordot(draws.weights, signs, [[2], [1]]).numpy()  # [K, B, M]
+        values.append(at_rows.reshape(*shape, len(x_new)).transpose(0, 3, 2, 4, 1))
+        noise.append(draws.noise_scale.numpy().reshape(shape).transpose(0, 3, 2, 1))
+    values, noise = np.concatenate(values), np.concatenate(noise)
+    return values.reshape(-1, *values.shape[2:]), noise.reshape(-1, *noise.shape[2:])
+
+
+def _losses(likelihood, values, noise, y):
+    """Negative log predictive density of each row, `[G, M]`; outputs are independent."""
+    law = likelihood.conditional(values, scale=noise[:, :, np.newaxis, :]).distribution
+    log_density = tf.reduce_logsumexp(law.log_prob(tf.cast(y, values.dtype)), axis=0)
+    return -np.sum(log_density.numpy() - math.log(len(values)), axis=-1)

@@ -90,10 +90,87 @@ def speed_table():
     return "\n".join(lines)
 
 
+def stable_functions_table():
+    """Errors on the nine functions, training seed 0."""
+    records = [
+        record
+        for kind in ("baselines", "stable")
+        for record in json.loads((RESULTS / f"stable_functions_{kind}.json").read_text())
+        if record["seed"] == 0
+    ]
+    methods = list(dict.fromkeys(record["method"] for record in records))
+    lines = [
+        "| function | " + " | ".join(method.replace("_", " ") for method in methods) + " "
+        "| largest R-hat of f |",
+        "|---" * (len(methods) + 2) + "|",
+    ]
+    for name in dict.fromkeys(record["function"] for record in records):
+        rows = {r["method"]: r for r in records if r["function"] == name}
+        cells = [f"{rows[m]['error']:.3f} / {rows[m]['paper_error']:.3f}" for m in methods]
+        rhat = rows["stable_process"]["rhat"]["f"]
+        lines.append(f"| {name.replace('_', ' ')} | " + " | ".join(cells) + f" | {rhat:.3f} |")
+    return "\n".join(lines)
+
+
+def stable_speed_table():
+    """Effective samples a second beside Algorithm S.2."""
+    records = json.loads((RESULTS / "stable_speed.json").read_text())
+    lines = [
+        "| example | program | ms/iteration of a chain | f, worst point | f, median | sigma "
+        "| largest R-hat of f |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for record in records:
+        for key, name in (("ours", "grouped"), ("algorithm_s2", "Algorithm S.2, NumPy")):
+            row = record[key]
+            lines.append(
+                f"| {record['case']} | {name} | {row['milliseconds_per_iteration']:.2f} "
+                f"| {row['f_min']:.2f} | {row['f_median']:.1f} | {row['sigma']:.1f} "
+                f"| {row['rhat_f_max']:.3f} |"
+            )
+        lines.append(
+            f"| {record['case']} | ratio (target) | | {record['ratio_f_min']:.0f} "
+            f"({record['target_ratios'][0]:.0f}) | | {record['ratio_sigma']:.0f} "
+            f"({record['target_ratios'][1]:.0f}) | |"
+        )
+    return "\n".join(lines)
+
+
+def stable_uci_table():
+    """The stable process with sampled atoms beside an exact Gaussian process."""
+    lines = [
+        "| data set | method | splits | RMSE | log-likelihood | 90 % coverage | seconds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    records = [
+        record
+        for name in ("uci_stable.json", "uci_gp.json")
+        for record in json.loads((RESULTS / name).read_text())
+    ]
+    for dataset in dict.fromkeys(record["dataset"] for record in records):
+        for method in dict.fromkeys(record["method"] for record in records):
+            rows = [r for r in records if (r["dataset"], r["method"]) == (dataset, method)]
+            if len(rows) < 2:
+                continue
+            (rmse, se), (nll, nll_se) = (
+                mean_and_error([row[key] for row in rows]) for key in ("rmse", "nll")
+            )
+            coverage = statistics.mean(row["coverage_90"] for row in rows)
+            seconds = statistics.mean(row["seconds"] for row in rows)
+            lines.append(
+                f"| {dataset} | {method.replace('_', ' ')} | {len(rows)} | {rmse:.3f} ± {se:.3f} "
+                f"| {-nll:.3f} ± {nll_se:.3f} | {100 * coverage:.1f} % | {seconds:.0f} |"
+            )
+    return "\n".join(lines)
+
+
 TABLES = {
     "uci": lambda: uci_table("uci_tagi.json"),
     "uci-linearized": lambda: uci_table("uci_tagi_linearized.json"),
     "speed": speed_table,
+    "stable-functions": stable_functions_table,
+    "stable-speed": stable_speed_table,
+    "stable-uci": stable_uci_table,
 }
 
 

@@ -187,3 +187,8 @@ def test_speed():
     for function in FUNCTIONS.values():
         function(draws)
     assert time.process_time() - begin < 10.0
+
+
+def test_one_entry_with_very_many_draws():
+    draws = np.random.default_rng(0).normal(size=(4, 100_000, 1))
+    assert 3.5e5 < metrics.ess_bulk(draws)[0] < 4.5e5

@@ -214,6 +214,25 @@ def precision_of(state, problem):
     return tf.linalg.cholesky_solve(factor, identity), totals
 
 
+def test_choices_of_neighbours_and_atoms_are_corrected_for():
+    x = np.random.default_rng(3).uniform(-1.0, 1.0, (7, 2))
+    partition = hyperplanes.partition(x, "refined", num_atoms=200)
+    signs = partition.signs(x)
+    problem = samplers.make_problem(signs, partition.probabilities, np.zeros((1, 7)))
+    degree, q = problem.degree.numpy(), np.exp(problem.log_probability.numpy())
+    neighbours, start = problem.neighbours.numpy(), problem.start.numpy()
+    total = problem.group_probability.numpy()
+    pairs = [(g, h) for g in range(len(degree)) for h in neighbours[g, : degree[g]]]
+    g, h = next((g, h) for g, h in pairs if degree[g] != degree[h])
+    there = q[start[h]] / total[h] / degree[g]
+    back = q[start[g]] / total[g] / degree[h]
+    atom, target, group, other = (tf.constant([i]) for i in (start[g], start[h], g, h))
+    unused = [None] * (len(relocate._Exchange._fields) - 4)
+    exchange = relocate._Exchange(atom, target, group, other, *unused)
+    ratio = relocate._choice_ratio(exchange, problem).numpy()
+    np.testing.assert_allclose(ratio, np.log(back / there), rtol=1e-10)
+
+
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_relocation_keeps_account_of_precision_and_totals(name):
     state, problem = from_the_joint_law(name, 64, (1.0, 1.9))

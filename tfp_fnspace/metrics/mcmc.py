@@ -107,7 +107,8 @@ def _for_each_entry(statistic, draws):
         return np.zeros(shape)
     rows = np.moveaxis(draws.reshape((*draws.shape[:2], -1)), -1, 0)
     # Each part at a time: it stays in the cache.
-    parts = np.array_split(rows, max(1, rows.size // _NUMBERS_AT_A_TIME))
+    count = min(len(rows), max(1, rows.size // _NUMBERS_AT_A_TIME))
+    parts = np.array_split(rows, count)
     values = np.concatenate([_where_finite(statistic, part) for part in parts])
     return values.reshape(shape)[()]
 

@@ -16,8 +16,8 @@ def one_step(seed, state, problem, settings):
     """One iteration of every chain; leaves the posterior of scales and hyper-parameters invariant.
 
     In turn: noise and nu by random walks on the spectrum of the covariance; the scales of each
-    group of atoms, refreshed from the prior; jumps moved between atoms and groups; alpha; Kanter's
-    u given the scales; the weights of Student-t noise.
+    group of atoms, refreshed from the prior; jumps moved between atoms and groups; alpha; the
+    weights of Student-t noise.
 
     Args:
         seed: int32 tensor `[2]`.
@@ -28,7 +28,7 @@ def one_step(seed, state, problem, settings):
     Returns:
         `ChainState`, `Info`.
     """
-    seeds = [fold_in(seed, i) for i in range(7)]
+    seeds = [fold_in(seed, i) for i in range(5)]
     masses = tf.exp(chain.log_masses(state.log_scales, problem, state.alpha))
     totals = chain.group_totals(masses, problem)
     values, vectors, squares = gaussian.spectrum(totals, state.noise_weights, problem)
@@ -49,8 +49,8 @@ def one_step(seed, state, problem, settings):
     if settings.alpha_range is not None:
         state, accept_alpha = hyper.walk_alpha(seeds[2], state, problem, settings)
     if settings.noise_df is not None:
-        _, f = functions.draw_weights(seeds[4], state, problem)
-        weights = hyper.draw_noise_weights(seeds[5], state, problem.targets - f, settings.noise_df)
+        _, f = functions.draw_weights(seeds[3], state, problem)
+        weights = hyper.draw_noise_weights(seeds[4], state, problem.targets - f, settings.noise_df)
         state = state._replace(noise_weights=weights)
     accepted = [accept_noise, accept_nu, accept_alpha]
     state = state._replace(

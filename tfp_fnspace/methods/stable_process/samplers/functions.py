@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 
-from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.methods.stable_process.samplers import gaussian
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 
@@ -27,9 +26,10 @@ def draw_weights(seed, state, problem):
     totals = chain.group_totals(masses, problem)
     factor = gaussian.cholesky_of_covariance(totals, state, problem)
     variance = tf.exp(state.log_nu)[:, tf.newaxis] * masses
-    prior = tf.sqrt(variance) * chain.standard_normal(masses.shape, fold_in(seed, 0))
+    first, second = chain.split(seed, 2)
+    prior = tf.sqrt(variance) * chain.standard_normal(masses.shape, first)
     noise = tf.sqrt(tf.exp(state.log_noise)[:, tf.newaxis] * state.noise_weights)
-    noise *= chain.standard_normal(noise.shape, fold_in(seed, 1))
+    noise *= chain.standard_normal(noise.shape, second)
     prior_values = tf.matmul(chain.group_totals(prior, problem), problem.signs, transpose_b=True)
     residual = (problem.targets - prior_values - noise)[:, :, tf.newaxis]
     solved = tf.linalg.cholesky_solve(factor, residual)[:, :, 0]

@@ -4,12 +4,14 @@ import functools
 
 import tensorflow as tf
 
-from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.methods.stable_process.samplers import functions, gaussian, hyper
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 from tfp_fnspace.methods.stable_process.samplers.problem import Problem
 from tfp_fnspace.methods.stable_process.samplers.relocate import relocate
 from tfp_fnspace.methods.stable_process.samplers.sweep import refresh_groups
+
+#: Products of a sweep of one chain from which on chains are taken apart.
+_WORK_OF_A_SHARD = 200_000
 
 
 def one_step(seed, state, problem, settings):
@@ -28,7 +30,7 @@ def one_step(seed, state, problem, settings):
     Returns:
         `ChainState`, `Info`.
     """
-    seeds = [fold_in(seed, i) for i in range(5)]
+    seeds = chain.split(seed, 5)
     masses = tf.exp(chain.log_masses(state.log_scales, problem, state.alpha))
     totals = chain.group_totals(masses, problem)
     values, vectors, squares = gaussian.spectrum(totals, state.noise_weights, problem)
@@ -70,16 +72,17 @@ def _move_scales(seed, precision, totals, state, problem, settings):
     window = state.iteration % windows
     atoms, groups = state.u.shape[1] // windows, problem.size.shape[0] // windows
     count = settings.proposals
-    u = chain.uniform([count, chains, atoms], fold_in(seed, 0))
-    e = chain.uniform([count, chains, atoms], fold_in(seed, 1))
-    log_uniforms = tf.math.log(chain.uniform([count, chains, groups], fold_in(seed, 2)))
+    seeds = chain.split(seed, 4)
+    u = chain.uniform([count, chains, atoms], seeds[0])
+    e = chain.uniform([count, chains, atoms], seeds[1])
+    log_uniforms = tf.math.log(chain.uniform([count, chains, groups], seeds[2]))
     log_q = tf.reshape(problem.log_probability, [windows, atoms])[window]
     scales, masses = _compiled_scales(u, e, log_q, state.alpha)
     members = tf.reshape(problem.group, [windows, atoms])[window] - window * groups
     proposals = chain.sum_over(masses, members, groups)  # [K, B, groups]
     moved = _in_shards(
         functools.partial(_compiled_moves, _relocations(settings, problem)),
-        2 if chains % 2 == 0 else 1,
+        _shards(chains, problem),
         [
             *((part, 0) for part in (precision, totals)),
             *((part, 1) for part in (u, scales, proposals, log_uniforms)),
@@ -87,17 +90,25 @@ def _move_scales(seed, precision, totals, state, problem, settings):
             *((part, 0) for part in problem[-2:]),
         ],
         problem,
-        fold_in(seed, 3),
+        seeds[3],
     )
     u, scales, accept_scales, accept_relocations = moved
     return state._replace(u=u, log_scales=scales), accept_scales, accept_relocations
 
 
+def _shards(chains, problem):
+    """Parts that run side by side: two where the work outweighs taking them apart."""
+    rows, groups = problem.signs.shape
+    return 2 if chains % 2 == 0 and rows * rows * groups > _WORK_OF_A_SHARD else 1
+
+
 def _relocations(settings, problem):
-    """Moves of jumps in an iteration; each costs O(N^2)."""
+    """Moves of jumps in an iteration: more where there are more places to go, at O(N^2) each."""
     if settings.relocations is not None:
         return settings.relocations
-    return max(8, min(64, 64 * 64 // problem.signs.shape[0]))
+    rows, groups = problem.signs.shape
+    moves = min(64, max(12, groups // 12))
+    return max(8, min(moves, moves * 64 // rows))
 
 
 def _in_shards(function, shards, parts, problem, seed):
@@ -113,13 +124,15 @@ def _in_shards(function, shards, parts, problem, seed):
     Returns:
         The results of the parts, put together along the first axis.
     """
+    if shards == 1:
+        return function(*(part for part, _ in parts), *problem[:-2], seed)
+    seeds = chain.split(seed, shards)
     split = [
         [part] * shards if axis is None else tf.split(part, shards, axis=axis)
         for part, axis in parts
     ]
     results = [
-        function(*(part[i] for part in split), *problem[:-2], fold_in(seed, i))
-        for i in range(shards)
+        function(*(part[i] for part in split), *problem[:-2], seeds[i]) for i in range(shards)
     ]
     return [tf.concat(part, axis=0) for part in zip(*results, strict=True)]
 

@@ -5,7 +5,6 @@ import math
 import tensorflow as tf
 
 from tfp_fnspace.math.kanter import log_exponential
-from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.methods.stable_process.samplers import gaussian
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 
@@ -46,10 +45,11 @@ def walk_noise_and_nu(seed, state, values, squares, log_largest_total, problem, 
     """
     chains = values.shape[0]
     moves = tf.stack([settings.infer_noise, settings.nu_prior is not None])
-    noise = chain.standard_normal([_STEPS, 2, chains], fold_in(seed, 0))
+    first, second = chain.split(seed, 2)
+    noise = chain.standard_normal([_STEPS, 2, chains], first)
     noise *= tf.exp(tf.transpose(state.log_steps[:, :2]))
     noise *= tf.cast(moves, noise.dtype)[:, tf.newaxis]
-    log_uniforms = tf.math.log(chain.uniform([_STEPS, 2, chains], fold_in(seed, 1)))
+    log_uniforms = tf.math.log(chain.uniform([_STEPS, 2, chains], second))
 
     return _compiled_walk(
         settings.noise_prior,
@@ -99,8 +99,9 @@ def walk_alpha(seed, state, problem, settings):
     """
     low, high = settings.alpha_range
     chains = state.alpha.shape[0]
-    noise = chain.standard_normal([2, chains], fold_in(seed, 0)) * tf.exp(state.log_steps[:, 2])
-    log_uniforms = tf.math.log(chain.uniform([2, chains], fold_in(seed, 1)))
+    first, second = chain.split(seed, 2)
+    noise = chain.standard_normal([2, chains], first) * tf.exp(state.log_steps[:, 2])
+    log_uniforms = tf.math.log(chain.uniform([2, chains], second))
 
     def inside(alpha):
         return (alpha > low) & (alpha < high)

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 from tfp_fnspace.methods.stable_process.samplers.problem import BLOCK
 
@@ -73,8 +72,9 @@ def relocate(seed, precision, weighted, state, totals, problem, count):
     chains = precision.shape[0]
     if count == 0:
         return state.u, state.log_scales, tf.zeros([chains], precision.dtype)
-    draws = chain.uniform([count, 8, chains], fold_in(seed, 0))
-    noise = chain.standard_normal([count, 2, chains], fold_in(seed, 1))
+    first, second = chain.split(seed, 2)
+    draws = chain.uniform([count, 8, chains], first)
+    noise = chain.standard_normal([count, 2, chains], second)
     masses = chain.log_masses(state.log_scales, problem, state.alpha)
     patterns = tf.transpose(problem.signs)
 

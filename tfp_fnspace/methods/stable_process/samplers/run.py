@@ -1,11 +1,9 @@
 """Blocks of iterations with draws of the function in between."""
 
-import functools
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.methods.stable_process.samplers import functions, grouped
 from tfp_fnspace.methods.stable_process.samplers.state import FLOAT, ChainState, Info
 
@@ -43,14 +41,16 @@ def run(seed, state, problem, settings, count, thin, one_step=grouped.one_step):
         The last `ChainState`, `Draws`, and the mean of `Info` over all iterations.
     """
     chains, atoms = state.alpha.shape[0], problem.place.shape[0]
+    seeds = tf.random.stateless_uniform([count, thin + 1, 2], seed, None, None, tf.int32)
     zeros = Info(*[tf.zeros([chains], FLOAT)] * len(Info._fields))
+    shapes = Draws([chains, atoms], *[[chains]] * 3)
+    dtypes = Draws(tf.float32, *[FLOAT] * 3)
     empty = Draws(
-        tf.zeros([count, chains, atoms], tf.float32), *[tf.zeros([count, chains], FLOAT)] * 3
+        *(tf.TensorArray(d, count, element_shape=s) for d, s in zip(dtypes, shapes, strict=True))
     )
 
     def iterate(i, k, state, sums):
-        step_seed = fold_in(seed, k * (thin + 1) + i)
-        state, info = one_step(step_seed, state, problem, settings)
+        state, info = one_step(seeds[k, i], state, problem, settings)
         return i + 1, k, state, tf.nest.map_structure(tf.add, sums, info)
 
     def draw(k, state, sums, draws):
@@ -58,22 +58,19 @@ def run(seed, state, problem, settings, count, thin, one_step=grouped.one_step):
         _, _, state, sums = tf.while_loop(
             lambda i, *_: i < thin, iterate, loop, parallel_iterations=1
         )
-        weights, _ = functions.draw_weights(fold_in(seed, (k + 1) * (thin + 1) - 1), state, problem)
+        weights, _ = functions.draw_weights(seeds[k, thin], state, problem)
         new = Draws(
             tf.cast(weights, tf.float32),
             tf.exp(0.5 * state.log_noise),
             state.alpha,
             tf.exp(state.log_nu),
         )
-        put = functools.partial(_put, k)
-        return k + 1, state, sums, tf.nest.map_structure(put, draws, new)
+        draws = Draws(*(array.write(k, part) for array, part in zip(draws, new, strict=True)))
+        return k + 1, state, sums, draws
 
     loop = (0, ChainState(*state), zeros, empty)
     _, state, sums, draws = tf.while_loop(
         lambda k, *_: k < count, draw, loop, parallel_iterations=1
     )
+    draws = Draws(*(array.stack() for array in draws))
     return state, draws, tf.nest.map_structure(lambda total: total / (count * thin), sums)
-
-
-def _put(k, values, new):
-    return tf.tensor_scatter_nd_update(values, [[k]], [new])

@@ -5,7 +5,6 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfp_fnspace.math.kanter import log_exponential, log_scale
-from tfp_fnspace.math.random import fold_in, normal
 
 FLOAT = tf.float64
 
@@ -21,8 +20,8 @@ class Settings(NamedTuple):
         alpha_range: Interval of the uniform prior of alpha, or `None` if alpha is fixed.
         nu_prior: Mean and standard deviation of log nu, or `None` if nu is fixed.
         proposals: Draws from the prior that each group may take in an iteration.
-        relocations: Moves of whole jumps in an iteration; `None` for 64 up to 64 points, and
-            fewer in proportion beyond.
+        relocations: Moves of whole jumps in an iteration; `None` for 12 to 64, by the numbers of
+            groups and of points.
         adapt_for: Iterations in which the steps of the random walks are adapted.
     """
 
@@ -78,10 +77,20 @@ class Info(NamedTuple):
     accept_alpha: tf.Tensor
 
 
+def split(seed, count):
+    """New stateless seeds from one, a list of int32 tensors `[2]`.
+
+    In one operation, as all draws here: with a named algorithm each takes a dozen small ones,
+    which is most of an iteration on few points.
+    """
+    integers = tf.random.stateless_uniform([count, 2], seed, None, None, tf.int32)
+    return tf.unstack(integers)
+
+
 def uniform(shape, seed):
     """Uniform draws in the open unit interval, float64."""
     tiny = 1e-300  # a zero would have an infinite logarithm
-    return tf.random.stateless_uniform(shape, seed, minval=tiny, dtype=FLOAT, alg="philox")
+    return tf.random.stateless_uniform(shape, seed, minval=tiny, dtype=FLOAT)
 
 
 def log_exponential_draws(shape, seed):
@@ -105,8 +114,9 @@ def prior_scales(seed, alpha, shape):
     Returns:
         Pair of float64 tensors.
     """
-    u = uniform(shape, fold_in(seed, 0))
-    log_e = log_exponential_draws(shape, fold_in(seed, 1))
+    first, second = split(seed, 2)
+    u = uniform(shape, first)
+    log_e = log_exponential_draws(shape, second)
     return u, scales_of(u, log_e, alpha)
 
 
@@ -178,4 +188,4 @@ def initial_state(seed, problem, alpha, nu, noise_variance):
 
 def standard_normal(shape, seed):
     """Standard normal draws, float64."""
-    return normal(shape, seed, FLOAT)
+    return tf.random.stateless_normal(shape, seed, dtype=FLOAT)

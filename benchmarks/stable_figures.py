@@ -2,7 +2,7 @@
 
     python benchmarks/stable_figures.py --data-dir ../shared/data
 
-Lines, planes and York are drawn from `benchmarks/results/stable_functions_*.json` and from
+Lines and planes are drawn from `benchmarks/results/stable_functions_stable.json`, York from
 `york_grid.json`; traces, and York's grid where that file is missing, are computed.
 """
 
@@ -31,13 +31,15 @@ def save(figure, name):
     print(f"wrote {IMAGES / name}", flush=True)
 
 
-def predictions():
-    """Function -> method -> record, for training seed 0."""
-    found = {}
-    for kind in ("baselines", "stable"):
-        for record in json.loads((RESULTS / f"stable_functions_{kind}.json").read_text()):
-            if record["seed"] == 0:
-                found.setdefault(record["function"], {})[record["method"]] = record
+def predictions(data_dir):
+    """Function -> method -> record, for training seed 0; the Gaussian processes are fitted here."""
+    stable = json.loads((RESULTS / "stable_functions_stable.json").read_text())
+    found = {r["function"]: {"stable_process": r} for r in stable if r["seed"] == 0}
+    for name, records in found.items():
+        data = stable_functions.problem(name, data_dir)
+        fitted = stable_functions.BASELINES["gp_matern32"](data.x, data.y, data.x_new, 0)
+        errors = stable_functions.scores(fitted, data.f_new)
+        records["gp_matern32"] = {**errors, "prediction": fitted}
     return found
 
 
@@ -166,7 +168,9 @@ def main():
     options = parser.parse_args()
     for name in options.only.split(","):
         if name in ("lines", "planes"):
-            {"lines": lines, "planes": planes}[name](options.data_dir, predictions())
+            {"lines": lines, "planes": planes}[name](
+                options.data_dir, predictions(options.data_dir)
+            )
         else:
             {"traces": traces, "york": york}[name](options.data_dir)
 

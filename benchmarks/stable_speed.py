@@ -38,7 +38,7 @@ ALPHA, NU, CHAINS = 1.1, 1.0, 4
 #: burn-in of ours, and the ratios that we mean to reach, of f and of sigma.
 CASES = {
     "1-D": ("line_three_jumps", 20_000, 2000, 8000, 1, 1000, 50.0, 20.0),
-    "2-D": ("plane_quadrants", 2500, 500, 6000, 2, 1000, 50.0, 100.0),
+    "2-D": ("plane_quadrants", 1800, 300, 6000, 1, 1000, 50.0, 100.0),
 }
 
 

@@ -136,41 +136,12 @@ def stable_speed_table():
     return "\n".join(lines)
 
 
-def stable_uci_table():
-    """The stable process with sampled atoms beside an exact Gaussian process."""
-    lines = [
-        "| data set | method | splits | RMSE | log-likelihood | 90 % coverage | seconds |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    records = [
-        record
-        for name in ("uci_stable.json", "uci_gp.json")
-        for record in json.loads((RESULTS / name).read_text())
-    ]
-    for dataset in dict.fromkeys(record["dataset"] for record in records):
-        for method in dict.fromkeys(record["method"] for record in records):
-            rows = [r for r in records if (r["dataset"], r["method"]) == (dataset, method)]
-            if len(rows) < 2:
-                continue
-            (rmse, se), (nll, nll_se) = (
-                mean_and_error([row[key] for row in rows]) for key in ("rmse", "nll")
-            )
-            coverage = statistics.mean(row["coverage_90"] for row in rows)
-            seconds = statistics.mean(row["seconds"] for row in rows)
-            lines.append(
-                f"| {dataset} | {method.replace('_', ' ')} | {len(rows)} | {rmse:.3f} ± {se:.3f} "
-                f"| {-nll:.3f} ± {nll_se:.3f} | {100 * coverage:.1f} % | {seconds:.0f} |"
-            )
-    return "\n".join(lines)
-
-
 TABLES = {
     "uci": lambda: uci_table("uci_tagi.json"),
     "uci-linearized": lambda: uci_table("uci_tagi_linearized.json"),
     "speed": speed_table,
     "stable-functions": stable_functions_table,
     "stable-speed": stable_speed_table,
-    "stable-uci": stable_uci_table,
 }
 
 

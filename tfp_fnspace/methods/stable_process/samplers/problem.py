@@ -101,7 +101,8 @@ def make_problem(signs, probabilities, targets):
     share = np.cumsum(share / np.where(group_q > 0.0, group_q, 1.0)[filled])
     share -= np.concatenate([[0.0], share])[start][filled]
     targets = np.asarray(targets, np.float64)
-    square = np.maximum(np.mean(targets**2, axis=1), np.finfo(np.float32).tiny)
+    square = np.mean(targets**2, axis=1)
+    square = np.where(square > 0.0, square, 1.0)  # constant targets, standardised
     neighbours, degree = _neighbours(patterns)
     problem = Problem(
         signs=_spread(patterns.T.astype(np.float64), slot, num_groups, fill=1.0).T,

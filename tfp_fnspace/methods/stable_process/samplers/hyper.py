@@ -11,6 +11,10 @@ from tfp_fnspace.methods.stable_process.samplers import state as chain
 #: Steps of noise and nu for one eigendecomposition.
 _STEPS = 6
 
+#: Logarithm of the largest variance of a group over the smallest of the noise: 1e-8 mean squares of
+#: the targets, below which float64 no longer holds Q^-1 (constant targets would go to zero).
+_LOG_RANGE = 17.0 * math.log(10.0)
+
 #: Where the share of accepted steps is driven to.
 _TARGET_ACCEPTANCE = 0.4
 
@@ -59,6 +63,7 @@ def walk_noise_and_nu(seed, state, values, squares, log_largest_total, problem, 
         state.log_noise,
         state.log_nu,
         problem.log_largest_mass - log_largest_total,
+        problem.log_largest_mass - _LOG_RANGE,
         noise,
         log_uniforms,
     )
@@ -66,7 +71,16 @@ def walk_noise_and_nu(seed, state, values, squares, log_largest_total, problem, 
 
 @tf.function(jit_compile=True, autograph=False)
 def _compiled_walk(
-    noise_prior, nu_prior, values, squares, log_noise, log_nu, largest_nu, noise, log_uniforms
+    noise_prior,
+    nu_prior,
+    values,
+    squares,
+    log_noise,
+    log_nu,
+    largest_nu,
+    smallest,
+    noise,
+    log_uniforms,
 ):
     def log_target(log_noise, log_nu):
         target = gaussian.log_likelihood_of_spectrum(values, squares, log_noise, log_nu)
@@ -82,6 +96,7 @@ def _compiled_walk(
             proposal[part] = where[part] + noise[i, part]
             target = log_target(*proposal)
             accept = (target - current > log_uniforms[i, part]) & (proposal[1] <= largest_nu)
+            accept &= proposal[0] >= smallest
             where[part] = tf.where(accept, proposal[part], where[part])
             current = tf.where(accept, target, current)
             accepted[part] += tf.cast(accept & (noise[i, part] != 0.0), current.dtype) / _STEPS

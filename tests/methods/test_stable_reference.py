@@ -14,6 +14,7 @@ def check_close(estimate, error, expected, expected_error=0.0, *, batches=None):
     """Fails with probability `FALSE_FAIL` over all entries together (Bonferroni)."""
     estimate, expected = np.broadcast_arrays(estimate, expected)
     law = stats.norm if batches is None else stats.t(batches - 1)
+    # 1e-10: of quadrature, where all draws agree and the standard error is 0.
     bound = law.isf(FALSE_FAIL / (2 * estimate.size)) * np.hypot(error, expected_error) + 1e-10
     assert np.all(np.abs(estimate - expected) <= bound), (estimate, expected, bound)
 

@@ -1,6 +1,7 @@
 """Function draws given the scales: the weights of the atoms."""
 
 import tensorflow as tf
+import tensorflow_probability as tfp
 
 from tfp_fnspace.methods.stable_process.samplers import gaussian
 from tfp_fnspace.methods.stable_process.samplers import state as chain
@@ -26,7 +27,7 @@ def draw_weights(seed, state, problem):
     totals = chain.group_totals(masses, problem)
     factor = gaussian.cholesky_of_covariance(totals, state, problem)
     variance = tf.exp(state.log_nu)[:, tf.newaxis] * masses
-    first, second = chain.split(seed, 2)
+    first, second = tfp.random.split_seed(seed)
     prior = tf.sqrt(variance) * chain.standard_normal(masses.shape, first)
     noise = tf.sqrt(tf.exp(state.log_noise)[:, tf.newaxis] * state.noise_weights)
     noise *= chain.standard_normal(noise.shape, second)

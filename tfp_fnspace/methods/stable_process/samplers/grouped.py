@@ -3,6 +3,7 @@
 import functools
 
 import tensorflow as tf
+import tensorflow_probability as tfp
 
 from tfp_fnspace.methods.stable_process.samplers import functions, gaussian, hyper
 from tfp_fnspace.methods.stable_process.samplers import state as chain
@@ -30,7 +31,7 @@ def one_step(seed, state, problem, settings):
     Returns:
         `ChainState`, `Info`.
     """
-    seeds = chain.split(seed, 5)
+    seeds = tfp.random.split_seed(seed, n=5)
     masses = tf.exp(chain.log_masses(state.log_scales, problem, state.alpha))
     totals = chain.group_totals(masses, problem)
     values, vectors, squares = gaussian.spectrum(totals, state.noise_weights, problem)
@@ -72,7 +73,7 @@ def _move_scales(seed, precision, totals, state, problem, settings):
     window = state.iteration % windows
     atoms, groups = state.u.shape[1] // windows, problem.size.shape[0] // windows
     count = settings.proposals
-    seeds = chain.split(seed, 4)
+    seeds = tfp.random.split_seed(seed, n=4)
     u = chain.uniform([count, chains, atoms], seeds[0])
     e = chain.uniform([count, chains, atoms], seeds[1])
     log_uniforms = tf.math.log(chain.uniform([count, chains, groups], seeds[2]))
@@ -126,7 +127,7 @@ def _in_shards(function, shards, parts, problem, seed):
     """
     if shards == 1:
         return function(*(part for part, _ in parts), *problem[:-2], seed)
-    seeds = chain.split(seed, shards)
+    seeds = tfp.random.split_seed(seed, n=shards)
     split = [
         [part] * shards if axis is None else tf.split(part, shards, axis=axis)
         for part, axis in parts

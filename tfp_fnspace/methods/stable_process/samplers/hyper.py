@@ -3,6 +3,7 @@
 import math
 
 import tensorflow as tf
+import tensorflow_probability as tfp
 
 from tfp_fnspace.math.kanter import log_exponential
 from tfp_fnspace.methods.stable_process.samplers import gaussian
@@ -49,7 +50,7 @@ def walk_noise_and_nu(seed, state, values, squares, log_largest_total, problem, 
     """
     chains = values.shape[0]
     moves = tf.stack([settings.infer_noise, settings.nu_prior is not None])
-    first, second = chain.split(seed, 2)
+    first, second = tfp.random.split_seed(seed)
     noise = chain.standard_normal([_STEPS, 2, chains], first)
     noise *= tf.exp(tf.transpose(state.log_steps[:, :2]))
     noise *= tf.cast(moves, noise.dtype)[:, tf.newaxis]
@@ -114,7 +115,7 @@ def walk_alpha(seed, state, problem, settings):
     """
     low, high = settings.alpha_range
     chains = state.alpha.shape[0]
-    first, second = chain.split(seed, 2)
+    first, second = tfp.random.split_seed(seed)
     noise = chain.standard_normal([2, chains], first) * tf.exp(state.log_steps[:, 2])
     log_uniforms = tf.math.log(chain.uniform([2, chains], second))
 

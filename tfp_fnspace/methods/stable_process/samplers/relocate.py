@@ -14,6 +14,7 @@ to q; both choices are corrected for, and a move after which l would not be foun
 from typing import NamedTuple
 
 import tensorflow as tf
+import tensorflow_probability as tfp
 
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 from tfp_fnspace.methods.stable_process.samplers.problem import BLOCK
@@ -72,7 +73,7 @@ def relocate(seed, precision, weighted, state, totals, problem, count):
     chains = precision.shape[0]
     if count == 0:
         return state.u, state.log_scales, tf.zeros([chains], precision.dtype)
-    first, second = chain.split(seed, 2)
+    first, second = tfp.random.split_seed(seed)
     draws = chain.uniform([count, 8, chains], first)
     noise = chain.standard_normal([count, 2, chains], second)
     masses = chain.log_masses(state.log_scales, problem, state.alpha)

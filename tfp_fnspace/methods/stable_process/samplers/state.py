@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import tensorflow as tf
+import tensorflow_probability as tfp
 
 from tfp_fnspace.math.kanter import log_exponential, log_scale
 
@@ -77,18 +78,12 @@ class Info(NamedTuple):
     accept_alpha: tf.Tensor
 
 
-def split(seed, count):
-    """New stateless seeds from one, a list of int32 tensors `[2]`.
-
-    In one operation, as all draws here: with a named algorithm each takes a dozen small ones,
-    which is most of an iteration on few points.
-    """
-    integers = tf.random.stateless_uniform([count, 2], seed, None, None, tf.int32)
-    return tf.unstack(integers)
-
-
 def uniform(shape, seed):
-    """Uniform draws in the open unit interval, float64."""
+    """Uniform draws in the open unit interval, float64.
+
+    Here and below without a named algorithm, which takes a dozen small operations to seed: on few
+    points they would be most of an iteration.
+    """
     tiny = 1e-300  # a zero would have an infinite logarithm
     return tf.random.stateless_uniform(shape, seed, minval=tiny, dtype=FLOAT)
 
@@ -114,7 +109,7 @@ def prior_scales(seed, alpha, shape):
     Returns:
         Pair of float64 tensors.
     """
-    first, second = split(seed, 2)
+    first, second = tfp.random.split_seed(seed)
     u = uniform(shape, first)
     log_e = log_exponential_draws(shape, second)
     return u, scales_of(u, log_e, alpha)

@@ -391,11 +391,11 @@ def everything(prior, noise_df=None):
 
 
 @pytest.mark.parametrize("prior", ["variance", "scale"])
-@pytest.mark.parametrize("move", ["alpha", "noise_and_nu"])
+@pytest.mark.parametrize("move", ["alpha", "spectrum", "factors"])
 def test_walks_leave_the_joint_law(move, prior):
     settings = everything(prior)
     state, problem = from_the_joint_law("three_points", 20_000, ALPHA_RANGE, prior, NU_PRIOR)
-    step = tf.function({"alpha": walk_alpha, "noise_and_nu": walk_noise}[move], autograph=False)
+    step = tf.function(WALKS[move], autograph=False)
     before = state
     for i in range(40 if move == "alpha" else 10):
         state = step(tf.constant([i, 2]), state, problem, settings)
@@ -408,14 +408,30 @@ def walk_alpha(seed, state, problem, settings):
     return hyper.walk_alpha(seed, state, problem, settings)[0]
 
 
-def walk_noise(seed, state, problem, settings):
+def walk_on_spectrum(seed, state, problem, settings):
     _, totals = precision_of(state, problem)
-    values, _, squares = gaussian.spectrum(totals, state.noise_weights, problem)
-    largest = tf.math.log(tf.reduce_max(totals, axis=-1))
-    log_noise, log_nu, _, _ = hyper.walk_noise_and_nu(
-        seed, state, values, squares, largest, problem, settings
-    )
-    return state._replace(log_noise=log_noise, log_nu=log_nu)
+    return hyper.walk_on_spectrum(seed, totals, state, problem, settings)[0]
+
+
+def walk_on_factors(seed, state, problem, settings):
+    _, totals = precision_of(state, problem)
+    return hyper.walk_on_factors(seed, totals, state, problem, settings)[0]
+
+
+WALKS = {"alpha": walk_alpha, "spectrum": walk_on_spectrum, "factors": walk_on_factors}
+
+
+@pytest.mark.parametrize("walk", [hyper.walk_on_spectrum, hyper.walk_on_factors])
+def test_walks_give_the_precision_and_likelihood_of_where_they_end(walk):
+    state, problem = from_the_joint_law("plane", 50, ALPHA_RANGE, "scale", NU_PRIOR, noise_df=3.0)
+    _, totals = precision_of(state, problem)
+    state, precision, likelihood, *_ = walk((5, 6), totals, state, problem, everything("scale", 3))
+    expected, _ = precision_of(state, problem)
+    np.testing.assert_allclose(precision, expected, rtol=1e-6, atol=1e-9)
+    covariance = np.linalg.inv(expected)
+    for i in range(50):
+        exact = stats.multivariate_normal(cov=covariance[i]).logpdf(problem.targets[i])
+        np.testing.assert_allclose(likelihood[i], exact, rtol=1e-8)
 
 
 @pytest.mark.slow

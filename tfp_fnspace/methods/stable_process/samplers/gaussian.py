@@ -54,10 +54,24 @@ def precision_of_spectrum(values, vectors, noise_weights, log_noise, log_nu):
 
 def cholesky_of_covariance(totals, state, problem):
     """Cholesky factor of Q = nu sum_g S_g tau_g tau_g^T + sigma^2 W, `[B, N, N]`."""
-    nu, noise = tf.exp(state.log_nu), tf.exp(state.log_noise)
-    covariance = nu[:, tf.newaxis, tf.newaxis] * covariance_shape(totals, problem)
-    diagonal = tf.linalg.diag_part(covariance) + noise[:, tf.newaxis] * state.noise_weights
-    return tf.linalg.cholesky(tf.linalg.set_diag(covariance, diagonal))
+    shape = covariance_shape(totals, problem)
+    return cholesky_of_shape(shape, state.noise_weights, state.log_noise, state.log_nu)
+
+
+def cholesky_of_shape(shape, noise_weights, log_noise, log_nu):
+    """Cholesky factor of Q given `covariance_shape`, `[B, N, N]`."""
+    covariance = tf.exp(log_nu)[:, tf.newaxis, tf.newaxis] * shape
+    noise = tf.exp(log_noise)[:, tf.newaxis] * noise_weights
+    return tf.linalg.cholesky(
+        tf.linalg.set_diag(covariance, tf.linalg.diag_part(covariance) + noise)
+    )
+
+
+def precision_of_cholesky(factor):
+    """`Q^-1`, `[B, N, N]`."""
+    identity = tf.eye(factor.shape[-1], batch_shape=factor.shape[:1], dtype=factor.dtype)
+    inverse = tf.linalg.triangular_solve(factor, identity)
+    return tf.matmul(inverse, inverse, transpose_a=True)
 
 
 def log_likelihood(factor, targets):

@@ -5,7 +5,7 @@ import functools
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.methods.stable_process.samplers import functions, gaussian, hyper
+from tfp_fnspace.methods.stable_process.samplers import functions, hyper
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 from tfp_fnspace.methods.stable_process.samplers.problem import Problem
 from tfp_fnspace.methods.stable_process.samplers.relocate import relocate
@@ -14,11 +14,15 @@ from tfp_fnspace.methods.stable_process.samplers.sweep import refresh_groups
 #: Products of a sweep of one chain from which on chains are taken apart.
 _WORK_OF_A_SHARD = 200_000
 
+#: Rows up to which noise and nu walk on an eigendecomposition. Beyond, it is most of an iteration
+#: and a few Cholesky factors take its place.
+_SPECTRUM_ROWS = 150
+
 
 def one_step(seed, state, problem, settings):
     """One iteration of every chain; leaves the posterior of scales and hyper-parameters invariant.
 
-    In turn: noise and nu by random walks on the spectrum of the covariance; the scales of each
+    In turn: noise and nu by random walks; the scales of each
     group of atoms, refreshed from the prior; jumps moved between atoms and groups; alpha; the
     weights of Student-t noise.
 
@@ -34,16 +38,10 @@ def one_step(seed, state, problem, settings):
     seeds = tfp.random.split_seed(seed, n=5)
     masses = tf.exp(chain.log_masses(state.log_scales, problem, state.alpha))
     totals = chain.group_totals(masses, problem)
-    values, vectors, squares = gaussian.spectrum(totals, state.noise_weights, problem)
-    largest = tf.math.log(tf.reduce_max(totals, axis=-1))
-    log_noise, log_nu, accept_noise, accept_nu = hyper.walk_noise_and_nu(
-        seeds[0], state, values, squares, largest, problem, settings
-    )
-    state = state._replace(log_noise=log_noise, log_nu=log_nu)
-    likelihood = gaussian.log_likelihood_of_spectrum(values, squares, log_noise, log_nu)
-    likelihood -= 0.5 * tf.reduce_sum(tf.math.log(state.noise_weights), axis=-1)
-    precision = gaussian.precision_of_spectrum(
-        values, vectors, state.noise_weights, log_noise, log_nu
+    rows = state.noise_weights.shape[1]
+    walk = hyper.walk_on_spectrum if rows <= _SPECTRUM_ROWS else hyper.walk_on_factors
+    state, precision, likelihood, accept_noise, accept_nu = walk(
+        seeds[0], totals, state, problem, settings
     )
     state, accept_scales, accept_relocations = _move_scales(
         seeds[1], precision, totals, state, problem, settings

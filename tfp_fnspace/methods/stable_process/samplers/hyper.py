@@ -9,8 +9,8 @@ from tfp_fnspace.math.kanter import log_exponential
 from tfp_fnspace.methods.stable_process.samplers import gaussian
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 
-#: Steps of noise and nu for one eigendecomposition.
-_STEPS = 6
+#: Steps of noise and nu for one eigendecomposition, and where each takes a Cholesky factor.
+_STEPS, _FACTOR_STEPS = 6, 2
 
 #: Logarithm of the largest variance of a group over the smallest of the noise: 1e-8 mean squares of
 #: the targets, below which float64 no longer holds Q^-1 (constant targets would go to zero).
@@ -33,41 +33,92 @@ def log_nu_prior(log_nu, nu_prior):
     return -0.5 * tf.square((log_nu - mean) / stddev)
 
 
-def walk_noise_and_nu(seed, state, values, squares, log_largest_total, problem, settings):
-    """Random walks of `log sigma^2` and `log nu` on the spectrum of the covariance.
+def walk_on_spectrum(seed, totals, state, problem, settings):
+    """Random walks of `log sigma^2` and `log nu`: many cheap steps on one eigendecomposition.
 
     Args:
         seed: int32 tensor `[2]`.
+        totals: `[B, G]`, the groups' shares of the covariance.
         state: `ChainState`.
-        values: Eigenvalues `[B, N]` of `gaussian.spectrum`.
-        squares: Squared coordinates `[B, N]` of the targets, of `gaussian.spectrum`.
-        log_largest_total: `[B]`, of the groups' totals.
         problem: `Problem`.
         settings: `Settings`.
 
     Returns:
-        `log_noise`, `log_nu`, and the shares of accepted steps of each, `[B]`.
+        The new state, `Q^-1` `[B, N, N]`, `log N(y; 0, Q)`, and the shares of accepted steps of
+        noise and nu, `[B]` each.
     """
-    chains = values.shape[0]
-    moves = tf.stack([settings.infer_noise, settings.nu_prior is not None])
-    first, second = tfp.random.split_seed(seed)
-    noise = chain.standard_normal([_STEPS, 2, chains], first)
-    noise *= tf.exp(tf.transpose(state.log_steps[:, :2]))
-    noise *= tf.cast(moves, noise.dtype)[:, tf.newaxis]
-    log_uniforms = tf.math.log(chain.uniform([_STEPS, 2, chains], second))
-
-    return _compiled_walk(
+    values, vectors, squares = gaussian.spectrum(totals, state.noise_weights, problem)
+    log_noise, log_nu, *accepted = _compiled_walk(
         settings.noise_prior,
         settings.nu_prior,
         values,
         squares,
         state.log_noise,
         state.log_nu,
-        problem.log_largest_mass - log_largest_total,
-        problem.log_largest_mass - _LOG_RANGE,
-        noise,
-        log_uniforms,
+        *_limits(totals, problem),
+        *_steps_of_walk(seed, _STEPS, state, settings),
     )
+    likelihood = gaussian.log_likelihood_of_spectrum(values, squares, log_noise, log_nu)
+    likelihood -= 0.5 * tf.reduce_sum(tf.math.log(state.noise_weights), axis=-1)
+    precision = gaussian.precision_of_spectrum(
+        values, vectors, state.noise_weights, log_noise, log_nu
+    )
+    return state._replace(log_noise=log_noise, log_nu=log_nu), precision, likelihood, *accepted
+
+
+def walk_on_factors(seed, totals, state, problem, settings):
+    """As `walk_on_spectrum`, by a few steps of one Cholesky factor each."""
+    shape = gaussian.covariance_shape(totals, problem)
+    largest_nu, smallest = _limits(totals, problem)
+
+    def evaluate(log_noise, log_nu):
+        factor = gaussian.cholesky_of_shape(shape, state.noise_weights, log_noise, log_nu)
+        likelihood = gaussian.log_likelihood(factor, problem.targets)
+        return factor, likelihood, likelihood + _log_prior(log_noise, log_nu, settings)
+
+    noise, log_uniforms = _steps_of_walk(seed, _FACTOR_STEPS, state, settings)
+    where = [state.log_noise, state.log_nu]
+    factor, likelihood, current = evaluate(*where)
+    accepted = [tf.zeros_like(current), tf.zeros_like(current)]
+    walking = [settings.infer_noise, settings.nu_prior is not None]
+    for i in range(_FACTOR_STEPS):
+        for part in (k for k in range(2) if walking[k]):
+            proposal = list(where)
+            proposal[part] = where[part] + noise[i, part]
+            # A step outside is refused; its factor might not exist.
+            inside = (proposal[1] <= largest_nu) & (proposal[0] >= smallest)
+            proposal[part] = tf.where(inside, proposal[part], where[part])
+            candidate, new_likelihood, target = evaluate(*proposal)
+            accept = inside & (target - current > log_uniforms[i, part])
+            where[part] = tf.where(accept, proposal[part], where[part])
+            current = tf.where(accept, target, current)
+            likelihood = tf.where(accept, new_likelihood, likelihood)
+            factor = tf.where(accept[:, tf.newaxis, tf.newaxis], candidate, factor)
+            accepted[part] += tf.cast(accept, current.dtype) / _FACTOR_STEPS
+    state = state._replace(log_noise=where[0], log_nu=where[1])
+    return state, gaussian.precision_of_cholesky(factor), likelihood, *accepted
+
+
+def _limits(totals, problem):
+    """The largest log nu and the smallest log sigma^2, `[B]` each."""
+    largest_total = tf.math.log(tf.reduce_max(totals, axis=-1))
+    return problem.log_largest_mass - largest_total, problem.log_largest_mass - _LOG_RANGE
+
+
+def _steps_of_walk(seed, count, state, settings):
+    """Steps `[count, 2, B]` of log sigma^2 and log nu, and logarithms of uniform draws."""
+    chains = state.alpha.shape[0]
+    moves = tf.stack([settings.infer_noise, settings.nu_prior is not None])
+    first, second = tfp.random.split_seed(seed)
+    noise = chain.standard_normal([count, 2, chains], first)
+    noise *= tf.exp(tf.transpose(state.log_steps[:, :2]))
+    noise *= tf.cast(moves, noise.dtype)[:, tf.newaxis]
+    return noise, tf.math.log(chain.uniform([count, 2, chains], second))
+
+
+def _log_prior(log_noise, log_nu, settings):
+    prior = log_noise_prior(log_noise, settings.noise_prior)
+    return prior if settings.nu_prior is None else prior + log_nu_prior(log_nu, settings.nu_prior)
 
 
 @tf.function(jit_compile=True, autograph=False)

@@ -23,7 +23,7 @@ if keras.backend.backend() != "tensorflow":
 from tfp_fnspace import datasets, likelihoods, metrics, plotting  # noqa: E402
 from tfp_fnspace.methods import stable_process, tagi  # noqa: E402
 from tfp_fnspace.model import FunctionSpaceModel  # noqa: E402
-from tfp_fnspace.typing import GaussianMoments  # noqa: E402
+from tfp_fnspace.typing import GaussianMoments, GramBlocks  # noqa: E402
 
 # `from tfp_fnspace.tagi import Dense` works: a short name for `tfp_fnspace.methods.tagi`.
 sys.modules[f"{__name__}.stable_process"] = stable_process
@@ -32,6 +32,7 @@ sys.modules[f"{__name__}.tagi"] = tagi
 __all__ = [
     "FunctionSpaceModel",
     "GaussianMoments",
+    "GramBlocks",
     "datasets",
     "likelihoods",
     "metrics",

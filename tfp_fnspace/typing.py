@@ -18,3 +18,18 @@ class GaussianMoments(NamedTuple):
 
     mean: tf.Tensor
     variance: tf.Tensor | None
+
+
+class GramBlocks(NamedTuple):
+    """Gram (or kernel) matrix of P inducing and N data points, without what is not needed of it.
+
+    Attributes:
+        ii: Tensor `[..., P, P]`, between inducing points.
+        it: Tensor `[..., P, N]`, inducing points (rows) to data points.
+        tt: Tensor `[..., N]`, each data point with itself; `[..., N, N]` between all data points
+            where a joint law over them is asked for.
+    """
+
+    ii: tf.Tensor
+    it: tf.Tensor
+    tt: tf.Tensor

@@ -1,0 +1,30 @@
+"""Kernels of Gram matrices, and of features what TFP lacks."""
+
+from tfp_fnspace.kernels.arc_cosine import ArcCosine, ArcCosineKernel
+from tfp_fnspace.kernels.gram import (
+    Constant,
+    GramKernel,
+    Linear,
+    Product,
+    Sum,
+    deserialize,
+    serialize,
+)
+from tfp_fnspace.kernels.registry import get
+from tfp_fnspace.kernels.stationary import Matern, RationalQuadratic, SquaredExponential
+
+__all__ = [
+    "ArcCosine",
+    "ArcCosineKernel",
+    "Constant",
+    "GramKernel",
+    "Linear",
+    "Matern",
+    "Product",
+    "RationalQuadratic",
+    "SquaredExponential",
+    "Sum",
+    "deserialize",
+    "get",
+    "serialize",
+]

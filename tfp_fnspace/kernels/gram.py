@@ -1,0 +1,397 @@
+"""Kernels of Gram matrices: the base class, the linear and constant kernels, sums and products."""
+
+import functools
+import math
+import operator
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_fnspace.kernels.checks import (
+    check_blocks,
+    check_broadcast,
+    check_parameter,
+    check_square,
+)
+from tfp_fnspace.typing import GramBlocks
+
+tfpk = tfp.math.psd_kernels
+
+_CLASSES = {}  # public kernels by name
+
+
+class GramKernel:
+    """A kernel that needs nothing of two points but their Gram entries: `k(G_xx, G_xy, G_yy)`.
+
+    With features `X` `[N, D]`, of one layer of a network say, the Gram matrix is `G = X X^T / D`
+    (equation 5a). Kernels of inner products and of distances are functions of it: with R the
+    squared distance divided by D,
+
+        R = G_xx - 2 G_xy + G_yy                                                      (17)
+
+    So they can be applied to a Gram matrix that was sampled and has no features.
+
+    Subclasses define `_entries`, `_diagonal` and `_psd_kernel` without the amplitude, which this
+    class multiplies by. Python numbers and tensors are accepted as parameters, so that a layer can
+    make the kernel in its `call` from its weights.
+
+    Args:
+        **parameters: Scalar parameters by name; they become attributes. None is left out. The name
+            `amplitude` means that the kernel is multiplied by its square.
+
+    Raises:
+        ValueError: If a parameter is not a scalar, or is known and not positive and finite.
+
+    Example:
+    ```python
+    kernel = 0.5 * kernels.ArcCosine(order=1) + kernels.SquaredExponential(length_scale=2.0)
+    gram = tf.constant([[1.0, 0.3], [0.3, 2.0]])
+    kernel.matrix(gram)  # [2, 2]
+    kernel.entries(1.0, 0.3, 2.0)  # its entry [0, 1]
+    ```
+
+    References:
+        Aitchison, Yang and Ober (2021), "Deep kernel processes", ICML, section 4.
+    """
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if not cls.__name__.startswith("_"):
+            _CLASSES[cls.__name__] = cls
+
+    # NumPy leaves `2.0 * kernel` to the kernel.
+    __array_ufunc__ = None
+
+    def __init__(self, **parameters):
+        for name, value in parameters.items():
+            check_parameter(name, value)
+            setattr(self, name, value)
+        self._parameter_names = tuple(parameters)
+
+    def entries(self, g_xx, g_xy, g_yy):
+        """Kernel values, entry by entry.
+
+        Args:
+            g_xx: Floating tensor that broadcasts to the shape of `g_xy`: `|x|^2 / D`.
+            g_xy: Floating tensor: `x . y / D`.
+            g_yy: As `g_xx`: `|y|^2 / D`.
+
+        Returns:
+            Tensor of the shape of `g_xy`. Its gradient is finite at equal, opposite and zero
+            inputs; what it is there stands with each kernel.
+
+        Raises:
+            TypeError: If `g_xy` is not floating.
+            ValueError: If the others do not broadcast to its shape.
+        """
+        g_xy = tf.convert_to_tensor(g_xy)
+        if not g_xy.dtype.is_floating:
+            raise TypeError(f"`g_xy` must be floating. Received: dtype={g_xy.dtype.name}")
+        g_xx, g_yy = (tf.convert_to_tensor(g, dtype=g_xy.dtype) for g in (g_xx, g_yy))
+        check_broadcast(g_xx, g_xy, g_yy)
+        return self._with_amplitude(self._entries(g_xx, g_xy, g_yy))
+
+    def diagonal(self, g_xx):
+        """Kernel values of points with themselves, exact and cheap.
+
+        Args:
+            g_xx: Floating tensor.
+
+        Returns:
+            Tensor of the same shape.
+        """
+        return self._with_amplitude(self._diagonal(tf.convert_to_tensor(g_xx)))
+
+    def matrix(self, gram):
+        """Kernel matrix of a Gram matrix: the exact diagonal, symmetric but for the last bit.
+
+        Args:
+            gram: Symmetric tensor `[..., P, P]`.
+
+        Returns:
+            Tensor `[..., P, P]`.
+
+        Raises:
+            ValueError: If the matrix is not square.
+        """
+        gram = tf.convert_to_tensor(gram)
+        check_square(gram)
+        norms = tf.linalg.diag_part(gram)
+        values = self.entries(norms[..., :, tf.newaxis], gram, norms[..., tf.newaxis, :])
+        return tf.linalg.set_diag(values, self.diagonal(norms))
+
+    def blocks(self, blocks):
+        """Kernel matrix of a Gram matrix in blocks.
+
+        Args:
+            blocks: `GramBlocks`, or its three parts in a list. `tt` of the rank of `it` is a full
+                matrix, of a rank less it is a diagonal.
+
+        Returns:
+            `GramBlocks` of the same shapes.
+
+        Raises:
+            ValueError: If the shapes do not fit each other.
+        """
+        ii, it, tt = (tf.convert_to_tensor(block) for block in blocks)
+        check_blocks(ii, it, tt)
+        is_full = tt.shape.rank == it.shape.rank
+        norms_i = tf.linalg.diag_part(ii)
+        norms_t = tf.linalg.diag_part(tt) if is_full else tt
+        return GramBlocks(
+            ii=self.matrix(ii),
+            it=self.entries(norms_i[..., :, tf.newaxis], it, norms_t[..., tf.newaxis, :]),
+            tt=self.matrix(tt) if is_full else self.diagonal(tt),
+        )
+
+    def psd_kernel(self, num_features, feature_ndims=1, dtype=tf.float32):
+        """The same kernel as a function of features, for TFP's Gaussian processes.
+
+        `kernel.psd_kernel(D).matrix(X, X)` is `kernel.matrix(X X^T / D)`.
+
+        Args:
+            num_features: D, an integer: the size of all feature axes together.
+            feature_ndims: How many axes of a point hold features.
+            dtype: Floating dtype of the parameters, and so of the features.
+
+        Returns:
+            `tfp.math.psd_kernels.PositiveSemidefiniteKernel`.
+
+        Raises:
+            ValueError: If `num_features` is not positive.
+        """
+        if num_features < 1:
+            raise ValueError(
+                f"`num_features` must be at least 1. Received: num_features={num_features}"
+            )
+        return self._psd_kernel(num_features, feature_ndims, tf.as_dtype(dtype))
+
+    def get_config(self):
+        """Parameters as Python numbers: `type(kernel).from_config(config)` is an equal kernel.
+
+        Returns:
+            Dictionary.
+
+        Raises:
+            ValueError: If a parameter is a tensor without a value, inside a `tf.function` say.
+        """
+        return {name: self._number(name) for name in self._parameter_names}
+
+    @classmethod
+    def from_config(cls, config):
+        """A kernel from the result of `get_config`.
+
+        Args:
+            config: Dictionary.
+
+        Returns:
+            Kernel of this class.
+        """
+        return cls(**config)
+
+    def _entries(self, g_xx, g_xy, g_yy):
+        raise NotImplementedError
+
+    def _diagonal(self, g_xx):
+        raise NotImplementedError
+
+    def _psd_kernel(self, num_features, feature_ndims, dtype):
+        raise NotImplementedError
+
+    def _parameter(self, name, dtype):
+        """A parameter as a tensor, or None."""
+        value = getattr(self, name, None)
+        return None if value is None else tf.cast(value, dtype)
+
+    def _number(self, name):
+        value = getattr(self, name)
+        if value is None:
+            return None
+        known = tf.get_static_value(tf.convert_to_tensor(value))
+        if known is None:
+            raise ValueError(
+                f"`{name}` must have a value to be written down. Received: {name}={value}"
+            )
+        return known.item()
+
+    def _with_amplitude(self, values):
+        amplitude = self._parameter("amplitude", values.dtype)
+        return values if amplitude is None else tf.square(amplitude) * values
+
+    def __add__(self, other):
+        return Sum([self, _as_kernel(other)])
+
+    def __radd__(self, other):
+        return Sum([_as_kernel(other), self])
+
+    def __mul__(self, other):
+        return Product([self, _as_kernel(other)])
+
+    def __rmul__(self, other):
+        return Product([_as_kernel(other), self])
+
+
+class Linear(GramKernel):
+    """The Gram matrix itself: `k = amplitude^2 G_xy`.
+
+    Args:
+        amplitude: Positive scalar; None is 1.
+    """
+
+    def __init__(self, amplitude=None):
+        super().__init__(amplitude=amplitude)
+
+    def _entries(self, g_xx, g_xy, g_yy):
+        return g_xy
+
+    def _diagonal(self, g_xx):
+        return g_xx
+
+    def _psd_kernel(self, num_features, feature_ndims, dtype):
+        amplitude = self._parameter("amplitude", dtype)
+        slope = tf.constant(1.0 / math.sqrt(num_features), dtype)
+        slope = slope if amplitude is None else amplitude * slope
+        return tfpk.Linear(slope_amplitude=slope, feature_ndims=feature_ndims)
+
+
+class Constant(GramKernel):
+    """The same value for all pairs of points: in a sum a bias, in a product a scale.
+
+    Args:
+        value: Positive scalar.
+    """
+
+    def __init__(self, value=1.0):
+        super().__init__(value=value)
+
+    def _entries(self, g_xx, g_xy, g_yy):
+        return self._diagonal(g_xy)
+
+    def _diagonal(self, g_xx):
+        return tf.fill(tf.shape(g_xx), self._parameter("value", g_xx.dtype))
+
+    def _psd_kernel(self, num_features, feature_ndims, dtype):
+        return tfpk.Constant(self._parameter("value", dtype), feature_ndims=feature_ndims)
+
+
+class _Composition(GramKernel):
+    """Several kernels joined by one operation.
+
+    Args:
+        kernels: List of `GramKernel`.
+
+    Raises:
+        TypeError: If one is not a kernel.
+        ValueError: If there is none.
+    """
+
+    _join = None  # of two tensors, and of two TFP kernels
+
+    def __init__(self, kernels):
+        super().__init__()
+        self.kernels = tuple(kernels)
+        if not self.kernels:
+            raise ValueError(f"`kernels` must not be empty. Received: kernels={kernels}")
+        for kernel in self.kernels:
+            if not isinstance(kernel, GramKernel):
+                raise TypeError(f"`kernels` must be Gram kernels. Received: kernels={kernels}")
+
+    def get_config(self):
+        return {"kernels": [serialize(kernel) for kernel in self.kernels]}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls([deserialize(kernel) for kernel in config["kernels"]])
+
+    def _joined(self, of_kernel):
+        return functools.reduce(type(self)._join, map(of_kernel, self.kernels))
+
+    def _entries(self, g_xx, g_xy, g_yy):
+        return self._joined(lambda kernel: kernel.entries(g_xx, g_xy, g_yy))
+
+    def _diagonal(self, g_xx):
+        return self._joined(lambda kernel: kernel.diagonal(g_xx))
+
+    def _psd_kernel(self, num_features, feature_ndims, dtype):
+        return self._joined(lambda kernel: kernel.psd_kernel(num_features, feature_ndims, dtype))
+
+
+class Sum(_Composition):
+    """`k = k_1 + k_2 + ...`; what `kernel_1 + kernel_2` and `kernel + 0.1` make.
+
+    Args:
+        kernels: List of `GramKernel`.
+
+    Raises:
+        TypeError: If one is not a kernel.
+        ValueError: If there is none.
+    """
+
+    _join = staticmethod(operator.add)
+
+
+class Product(_Composition):
+    """`k = k_1 k_2 ...`; what `kernel_1 * kernel_2` and `2.0 * kernel` make.
+
+    Args:
+        kernels: List of `GramKernel`.
+
+    Raises:
+        TypeError: If one is not a kernel.
+        ValueError: If there is none.
+    """
+
+    _join = staticmethod(operator.mul)
+
+
+def serialize(kernel):
+    """A kernel as a dictionary of plain Python values.
+
+    Args:
+        kernel: `GramKernel`.
+
+    Returns:
+        Dictionary with the keys `class_name` and `config`.
+    """
+    return {"class_name": type(kernel).__name__, "config": kernel.get_config()}
+
+
+def deserialize(config):
+    """A kernel from the result of `serialize`.
+
+    Args:
+        config: Dictionary with the keys `class_name` and `config`.
+
+    Returns:
+        `GramKernel`.
+
+    Raises:
+        ValueError: If the dictionary lacks a key, or there is no such class.
+    """
+    if set(config) != {"class_name", "config"} or config["class_name"] not in _CLASSES:
+        raise ValueError(
+            "A kernel's configuration must have the keys `class_name`, one of "
+            f"{sorted(_CLASSES)}, and `config`. Received: config={config}"
+        )
+    return _CLASSES[config["class_name"]].from_config(config["config"])
+
+
+def sum_to(values, like):
+    """Sums over the axes along which a tensor was broadcast: the gradient of broadcasting.
+
+    Args:
+        values: Tensor of the broadcast shape.
+        like: The tensor that was broadcast to it.
+
+    Returns:
+        Tensor of the shape of `like`.
+    """
+    if like.shape.is_fully_defined() and like.shape == values.shape:
+        return values
+    shape = tf.shape(like)
+    axes, _ = tf.raw_ops.BroadcastGradientArgs(s0=shape, s1=tf.shape(values))
+    return tf.reshape(tf.reduce_sum(values, axis=axes), shape)
+
+
+def _as_kernel(value):
+    return value if isinstance(value, GramKernel) else Constant(value)

@@ -1,0 +1,117 @@
+"""Bartlett's factors: laws of their entries, gradients in df, both orders, single precision."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import special, stats
+
+from tfp_fnspace.math import bartlett
+
+FALSE_FAIL = 1e-6  # of each statistical test
+SEED = tf.constant([1, 2])
+
+MODES = pytest.mark.parametrize("jit_compile", [False, True])
+BOTH = pytest.mark.parametrize("order", ["lower", "upper"])
+
+
+def drawn(order, df, size, shape, jit_compile):
+    draw = {"lower": bartlett.lower_factor, "upper": bartlett.upper_factor}[order]
+    return tf.function(lambda df: draw(SEED, df, size, shape), jit_compile=jit_compile)(df)
+
+
+@BOTH
+@MODES
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_laws_of_the_entries(order, jit_compile, dtype):
+    k, df = 3, 2.5
+    factor, log_diagonal = drawn(order, tf.constant(df, dtype), k, [5000], jit_compile)
+    assert factor.dtype == log_diagonal.dtype == dtype
+    factor = np.float64(factor)
+    for i in range(k):
+        for j in range(k):
+            entry = factor[:, i, j]
+            if i == j:
+                degree = df - i if order == "lower" else df - (k - 1 - i)
+                assert stats.kstest(entry**2, stats.chi2(degree).cdf).pvalue > FALSE_FAIL
+            elif (i > j) == (order == "lower"):
+                assert stats.kstest(entry, stats.norm.cdf).pvalue > FALSE_FAIL
+            else:
+                np.testing.assert_array_equal(entry, 0.0)
+    np.testing.assert_allclose(np.exp(log_diagonal), np.diagonal(factor, 0, 1, 2), rtol=1e-5)
+
+
+@BOTH
+def test_product_is_standard_wishart(order, assert_mean_close, assert_variance_close):
+    k, df = 4, 5.7
+    factor, _ = drawn(order, tf.constant(df, tf.float64), k, [20000], False)
+    product = tf.matmul(factor, factor, transpose_b=True)
+    law = stats.wishart(df, np.eye(k))
+    assert_mean_close(product, law.mean(), FALSE_FAIL)
+    assert_variance_close(product, law.var(), FALSE_FAIL)
+    correlated = product[:, 0, 0] * product[:, 3, 3]  # independent
+    assert_mean_close(correlated, df**2, FALSE_FAIL)
+
+
+@pytest.mark.parametrize(
+    ("order", "dtype", "jit_compile"),
+    [
+        ("lower", "float32", False),
+        ("upper", "float32", False),
+        ("upper", "float64", False),
+        pytest.param("upper", "float32", True, marks=pytest.mark.slow),
+        pytest.param("lower", "float64", True, marks=pytest.mark.slow),
+    ],
+)
+def test_gradient_in_df(order, dtype, jit_compile, assert_mean_close):
+    k, excess = 2, np.array([0.05, 0.8, 20.0, 1e3, 1e5, 1e8])
+    df = tf.constant(np.tile(k - 1 + excess, [20000, 1]), dtype)
+    draw = {"lower": bartlett.lower_factor, "upper": bartlett.upper_factor}[order]
+
+    @tf.function(jit_compile=jit_compile)
+    def gradient(df):
+        with tf.GradientTape() as tape:
+            tape.watch(df)
+            total = 2.0 * tf.reduce_sum(draw(SEED, df, k).log_diagonal)
+        return tape.gradient(total, df)
+
+    degrees = np.float64(df[0])[:, np.newaxis] - np.arange(k)  # k - 1 + excess was rounded
+    step = 1e-5 * excess
+    above, below = (
+        special.digamma((degrees + h[:, np.newaxis]) / 2).sum(axis=-1) for h in (step, -step)
+    )
+    # Times df - (k - 1): of order one for every df.
+    expected = excess * (above - below) / (2.0 * step)
+    assert_mean_close(excess * gradient(df).numpy(), expected, FALSE_FAIL)
+
+
+@BOTH
+@MODES
+def test_no_underflow_in_single_precision(order, jit_compile):
+    df = tf.constant([49.001, 49.05, 60.0])
+    factor, log_diagonal = drawn(order, df, 50, [400], jit_compile)
+    assert factor.shape == (400, 3, 50, 50) and log_diagonal.shape == (400, 3, 50)
+    assert np.all(np.isfinite(factor)) and np.all(np.isfinite(log_diagonal))
+    diagonal = tf.linalg.diag_part(factor)
+    assert np.all(diagonal > 0.0) and np.all(np.isfinite(1.0 / diagonal))
+    assert np.min(log_diagonal) < np.log(np.finfo(np.float32).tiny)  # it would have
+
+
+def test_seeds():
+    df = tf.constant(4.5)
+    first, again = (bartlett.upper_factor(SEED, df, 3).factor for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert not np.allclose(first, bartlett.upper_factor(SEED + 1, df, 3).factor)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 50])
+def test_multivariate_gamma_function(k):
+    df = np.array([k - 0.95, k + 3.3])
+    actual = bartlett.log_multigamma(tf.constant(df), k)
+    expected = [special.multigammaln(d / 2, k) for d in df]
+    np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
+    half_step = 1e-5
+    above, below = (
+        np.array([special.multigammaln(d / 2 + h, k) for d in df]) for h in (half_step, -half_step)
+    )
+    slope = (above - below) / (2.0 * half_step)
+    np.testing.assert_allclose(bartlett.multidigamma(tf.constant(df), k), slope, rtol=1e-5)

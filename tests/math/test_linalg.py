@@ -1,0 +1,161 @@
+"""The Cholesky factor with adaptive jitter: values, what it reports, gradients, cost."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfp_fnspace.math import linalg
+
+DTYPES = ["float32", "float64"]
+JIT = [None, False, True]  # eager, tf.function, XLA
+
+
+def compiled(function, jit):
+    return function if jit is None else tf.function(function, jit_compile=jit)
+
+
+def positive_definite(k, batch=(), seed=0):
+    a = np.random.default_rng(seed).normal(size=(*batch, k, 2 * k))
+    return a @ np.swapaxes(a, -1, -2) / (2 * k)
+
+
+def not_quite(k, dtype, seed=0):
+    """Of rank k - 1, with its smallest eigenvalue a little below 0, and mean diagonal 3."""
+    rotation = np.linalg.qr(np.random.default_rng(seed).normal(size=(k, k)))[0]
+    values = np.linspace(1.0, 5.0, k)
+    values[0] = -30.0 * k * np.finfo(dtype).eps
+    matrix = (rotation * values) @ rotation.T
+    return matrix * 3.0 / np.mean(np.diag(matrix))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("jit", JIT)
+def test_a_good_matrix_gets_its_factor_and_no_jitter(dtype, jit):
+    matrix = positive_definite(5, (2, 3))
+    result = compiled(linalg.cholesky, jit)(tf.constant(matrix, dtype))
+    tolerance = 1e-5 if dtype == "float32" else 1e-12
+    np.testing.assert_allclose(result.factor, np.linalg.cholesky(matrix), atol=tolerance)
+    np.testing.assert_array_equal(result.jitter, np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("jit", JIT)
+def test_a_bad_member_gets_the_smallest_jitter_that_helps(dtype, jit):
+    good, bad = positive_definite(20), not_quite(20, dtype)
+    batch = tf.constant([good, bad, good], dtype)
+    assert np.isnan(tf.linalg.cholesky(batch)[1, -1, -1])  # what it is for
+    factor, jitter = compiled(linalg.cholesky, jit)(batch)
+    jitter = jitter.numpy()
+    assert jitter[0] == jitter[2] == 0.0
+    assert 0.0 < jitter[1] < 3e4 * np.finfo(dtype).eps
+    tenths = np.log10(jitter[1] / np.trace(bad) * 20) + (6 if dtype == "float32" else 12)
+    np.testing.assert_allclose(tenths, np.round(tenths), atol=1e-4)  # 1, 10, 100 ... times s m
+    rounding = 100.0 * np.finfo(dtype).eps
+    np.testing.assert_allclose(linalg.outer_product(factor)[0], good, atol=rounding)
+    expected = bad + jitter[1] * np.eye(20)
+    np.testing.assert_allclose(linalg.outer_product(factor)[1], expected, atol=rounding)
+    np.testing.assert_array_equal(np.triu(factor[1], 1), 0.0)
+
+
+@pytest.mark.parametrize("jit", JIT)
+def test_what_no_jitter_helps_is_reported(jit):
+    hopeless = np.stack([np.eye(3), np.full((3, 3), np.nan), -1e9 * np.ones((3, 3))])
+    hopeless[2] -= np.diag(np.diag(hopeless[2]))
+    factor, jitter = compiled(linalg.cholesky, jit)(tf.constant(hopeless))
+    np.testing.assert_array_equal(jitter, [0.0, np.inf, np.inf])
+    np.testing.assert_array_equal(factor[0], np.eye(3))
+    assert np.all(np.isnan(tf.linalg.diag_part(factor)[1:]))
+
+
+@pytest.mark.parametrize("matrix", [np.zeros((3, 3)), np.ones((3, 3)), -np.eye(3)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_singular_and_negative_matrices_get_a_factor(matrix, dtype):
+    factor, jitter = linalg.cholesky(tf.constant(matrix, dtype))
+    assert jitter > 0.0
+    expected = matrix + jitter * np.eye(3)
+    np.testing.assert_allclose(linalg.outer_product(factor), expected, atol=1e-5)
+
+
+def test_a_good_matrix_costs_one_factorisation():
+    calls = []
+    plain = tf.linalg.cholesky
+
+    def counted(matrix):
+        calls.append(1)
+        return plain(matrix)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tf.linalg, "cholesky", counted)
+        linalg.cholesky(tf.constant(positive_definite(4)))
+    assert len(calls) == 1
+
+
+def weighted(matrix):
+    """A scalar function of every entry of the factor; the matrix is made symmetric first."""
+    matrix = 0.5 * (matrix + tf.linalg.matrix_transpose(matrix))
+    factor, jitter = linalg.cholesky(matrix)
+    weights = tf.constant(np.random.default_rng(1).normal(size=factor.shape[-2:]), matrix.dtype)
+    return tf.reduce_sum(tf.sin(factor) * weights), jitter
+
+
+@pytest.mark.parametrize("jit", JIT)
+def test_gradient_is_that_of_tensorflow(jit):
+    matrix = tf.constant(positive_definite(6, (3,)))
+
+    def gradient(matrix):
+        with tf.GradientTape() as tape:
+            tape.watch(matrix)
+            value, _ = weighted(matrix)
+        return tape.gradient(value, matrix)
+
+    def reference(matrix):
+        with tf.GradientTape() as tape:
+            tape.watch(matrix)
+            factor = tf.linalg.cholesky(0.5 * (matrix + tf.linalg.matrix_transpose(matrix)))
+            weights = np.random.default_rng(1).normal(size=(6, 6))
+            value = tf.reduce_sum(tf.sin(factor) * weights)
+        return tape.gradient(value, matrix)
+
+    expected = reference(matrix)
+    np.testing.assert_allclose(compiled(gradient, jit)(matrix), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("jit", JIT)
+def test_gradient_after_jitter_is_that_of_the_matrix_with_jitter(jit):
+    bad = tf.constant(not_quite(8, "float64"))
+
+    def gradient(matrix):
+        with tf.GradientTape() as tape:
+            tape.watch(matrix)
+            value, jitter = weighted(matrix)
+        return tape.gradient(value, matrix), jitter
+
+    actual, jitter = compiled(gradient, jit)(bad)
+    assert jitter > 0.0
+    mended = bad + jitter * tf.eye(8, dtype=tf.float64)
+    expected, none = gradient(mended)
+    assert none == 0.0
+    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-6 * np.max(np.abs(expected)))
+
+
+def test_second_derivatives():
+    matrix = tf.constant(positive_definite(3))
+
+    def hessian(function):
+        with tf.GradientTape() as outer:
+            outer.watch(matrix)
+            with tf.GradientTape() as inner:
+                inner.watch(matrix)
+                symmetric = 0.5 * (matrix + tf.transpose(matrix))
+                value = tf.reduce_sum(tf.sin(function(symmetric)))
+            gradient = inner.gradient(value, matrix)
+        return outer.jacobian(gradient, matrix)
+
+    actual = hessian(lambda m: linalg.cholesky(m).factor)
+    np.testing.assert_allclose(actual, hessian(tf.linalg.cholesky), atol=1e-10)
+
+
+def test_log_determinant():
+    matrix = positive_definite(5, (2,))
+    factor = linalg.cholesky(tf.constant(matrix)).factor
+    np.testing.assert_allclose(linalg.log_determinant(factor), np.linalg.slogdet(matrix)[1])

@@ -1,0 +1,136 @@
+"""Cholesky factors that do not fail, and what is read off a factor."""
+
+import math
+from typing import NamedTuple
+
+import tensorflow as tf
+
+_FIRST_JITTER = {tf.float32: 1e-6, tf.float64: 1e-12}
+_LAST_JITTER = 1e3
+_GROWTH = 10.0
+
+
+class SafeCholesky(NamedTuple):
+    """A factor and what had to be added for it.
+
+    Attributes:
+        factor: Lower triangular L, `[..., k, k]`.
+        jitter: The amount j that was added to the diagonal, `[...]`: 0 where none was needed,
+            infinite where none helped (an entry is not finite, or the matrix is not nearly positive
+            semidefinite; the factor then is NaN), so that `jitter > 0` counts every failure.
+    """
+
+    factor: tf.Tensor
+    jitter: tf.Tensor
+
+
+def cholesky(matrix):
+    r"""Lower triangular L with `L L^T = matrix + j I`, j = 0 wherever that has a factor.
+
+    A batch member whose plain factorisation fails is tried again with
+
+        j = s m, 10 s, 100 s, ... times m,   m = mean |diagonal| (1 if that is 0),
+
+    s = 1e-6 in float32 and 1e-12 in float64, up to 1e3 m: far beyond what rounding needs. Members
+    that succeeded keep their factor. If all do at once, which is the common case, this costs one
+    factorisation.
+
+    TensorFlow does not raise when a factorisation fails, on no device: the lower triangle is NaN
+    and on CPUs the upper one is memory as it was found.
+
+    The gradient goes through the factorisation that was used; j is a constant in it.
+
+    Args:
+        matrix: Symmetric `[..., k, k]`, float32 or float64. Only the lower triangle is read.
+
+    Returns:
+        `SafeCholesky`.
+    """
+    matrix = tf.convert_to_tensor(matrix)
+    factor, jitter = _search(tf.stop_gradient(matrix))
+    return SafeCholesky(_differentiable(matrix, factor), jitter)
+
+
+def _search(matrix):
+    diagonal = tf.abs(tf.linalg.diag_part(matrix))
+    unit = tf.reduce_mean(diagonal, axis=-1)
+    unit = tf.where(unit > 0.0, unit, tf.ones_like(unit))
+    identity = tf.eye(tf.shape(matrix)[-1], dtype=matrix.dtype)
+
+    def is_needed(size, factor, _):
+        return (size <= _LAST_JITTER) & ~tf.reduce_all(_has_succeeded(factor))
+
+    def attempt(size, factor, jitter):
+        is_good = _has_succeeded(factor)
+        jitter = tf.where(is_good, jitter, size * unit)
+        other = tf.linalg.cholesky(matrix + jitter[..., tf.newaxis, tf.newaxis] * identity)
+        return size * _GROWTH, tf.where(is_good[..., tf.newaxis, tf.newaxis], factor, other), jitter
+
+    first = tf.constant(_FIRST_JITTER[matrix.dtype], matrix.dtype)
+    start = (first, tf.linalg.cholesky(matrix), tf.zeros_like(unit))
+    _, factor, jitter = tf.while_loop(is_needed, attempt, start)
+    return factor, tf.where(_has_succeeded(factor), jitter, tf.constant(math.inf, matrix.dtype))
+
+
+def _has_succeeded(factor):
+    diagonal = tf.linalg.diag_part(factor)
+    return tf.reduce_all(tf.math.is_finite(diagonal) & (diagonal > 0.0), axis=-1)
+
+
+@tf.custom_gradient
+def _differentiable(matrix, factor):
+    """`factor`, with the derivatives of a Cholesky factor of `matrix`.
+
+    With P halving the diagonal of a lower triangle, `dL = L P(L^-1 dM L^-T)`, so that the gradient
+    in M is the symmetric part of `L^-T P(L^T dL) L^-1`.
+    """
+
+    def gradient(upstream):
+        lower = _differentiable(matrix, factor)  # so that this has derivatives too
+        inner = tf.linalg.band_part(tf.matmul(lower, upstream, transpose_a=True), -1, 0)
+        inner = tf.linalg.set_diag(inner, 0.5 * tf.linalg.diag_part(inner))
+        outer = tf.linalg.triangular_solve(lower, inner, adjoint=True)  # [..., k, k]
+        # From the right: (L^-T X)^T = X^T L^-1.
+        outer = tf.linalg.triangular_solve(lower, tf.linalg.matrix_transpose(outer), adjoint=True)
+        return 0.5 * (outer + tf.linalg.matrix_transpose(outer)), None
+
+    return tf.identity(factor), gradient
+
+
+def log_determinant(factor):
+    """`log |L L^T| = 2 sum_i log L_ii` of a triangular factor.
+
+    Args:
+        factor: Triangular `[..., k, k]` with positive diagonal.
+
+    Returns:
+        Tensor `[...]`.
+    """
+    return 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor)), axis=-1)
+
+
+def outer_product(factor):
+    """`A A^T`.
+
+    Args:
+        factor: `[..., k, n]`.
+
+    Returns:
+        Tensor `[..., k, k]`.
+    """
+    return tf.matmul(factor, factor, transpose_b=True)
+
+
+def squared_norm_of_solution(a, b):
+    """`||A^-1 B||_F^2 = tr((A A^T)^-1 B B^T)`.
+
+    Args:
+        a: Lower triangular `[..., k, k]`.
+        b: `[..., k, n]`, whose batch broadcasts with that of `a`.
+
+    Returns:
+        Tensor of the broadcast batch shape.
+    """
+    batch = tf.broadcast_dynamic_shape(tf.shape(a)[:-2], tf.shape(b)[:-2])
+    a, b = (tf.broadcast_to(v, tf.concat([batch, tf.shape(v)[-2:]], axis=0)) for v in (a, b))
+    return tf.reduce_sum(tf.square(tf.linalg.triangular_solve(a, b)), axis=[-2, -1])

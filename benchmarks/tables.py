@@ -136,12 +136,59 @@ def stable_speed_table():
     return "\n".join(lines)
 
 
+def stable_uci_table():
+    """The stable process with sampled hyperplanes beside an exact GP, on the splits of both."""
+    methods = {"stable process": "uci_stable.json", "exact GP": "uci_gp.json"}
+    records = {
+        (record["dataset"], method, record["split"]): record
+        for method, name in methods.items()
+        for record in json.loads((RESULTS / name).read_text())
+    }
+    lines = [
+        "| data set | method | splits | compared | RMSE | log-likelihood | CRPS | 90 % coverage "
+        "| seconds |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for dataset in dict.fromkeys(dataset for dataset, _, _ in records):
+        splits = {
+            method: {k for name, m, k in records if (name, m) == (dataset, method)}
+            for method in methods
+        }
+        common = sorted(set.intersection(*splits.values()))
+        for method in methods:
+            rows = [records[dataset, method, k] for k in common]
+            cells = _score_cells(rows) if rows else ["–"] * 5
+            counts = f"{len(splits[method])} | {len(common)}"
+            lines.append(f"| {dataset} | {method} | {counts} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _score_cells(rows):
+    """RMSE, log-likelihood, CRPS, coverage and seconds; a single split has no standard error."""
+
+    def mean(key, form, sign=1.0):
+        return format(sign * statistics.mean(row[key] for row in rows), form)
+
+    errors = [
+        f" ± {mean_and_error([row[key] for row in rows])[1]:.3f}" if len(rows) > 1 else ""
+        for key in ("rmse", "nll")
+    ]
+    return [
+        mean("rmse", ".3f") + errors[0],
+        mean("nll", ".3f", -1.0) + errors[1],
+        mean("crps", ".3f"),
+        mean("coverage_90", ".1%").replace("%", " %"),
+        mean("seconds", ".0f"),
+    ]
+
+
 TABLES = {
     "uci": lambda: uci_table("uci_tagi.json"),
     "uci-linearized": lambda: uci_table("uci_tagi_linearized.json"),
     "speed": speed_table,
     "stable-functions": stable_functions_table,
     "stable-speed": stable_speed_table,
+    "stable-uci": stable_uci_table,
 }
 
 

@@ -1,6 +1,5 @@
 """What is saved, killed, restored, exported and served."""
 
-import os
 import pathlib
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from serving import serve_elsewhere
 
 import tfp_fnspace as fns
 
@@ -234,29 +234,11 @@ def test_export_with_several_inputs(tmp_path):
     assert loaded.sample(*data, tf.constant([0, 1])).shape == (100, 40, 2)
 
 
-SERVER = """
-import sys
-for name in ("keras", "tf_keras", "tfp_fnspace", "tensorflow_probability"):
-    sys.modules[name] = None
-import numpy as np
-import tensorflow as tf
-loaded = tf.saved_model.load(sys.argv[1])
-x = np.load(sys.argv[2])
-np.savez(sys.argv[3], sample=loaded.sample(x, tf.constant([1, 2])), **loaded.serve(x))
-"""
-
-
 @pytest.mark.slow
 def test_saved_model_serves_where_keras_and_the_library_are_missing(served, tmp_path):
     model, path = served
     x, _ = example_data()
-    np.save(tmp_path / "x.npy", x)
-    arguments = [str(path), str(tmp_path / "x.npy"), str(tmp_path / "out.npz")]
-    environment = {**os.environ, "PYTHONPATH": ""}
-    command = [sys.executable, "-I", "-c", SERVER, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    outputs = np.load(tmp_path / "out.npz")
+    outputs = serve_elsewhere(path, x, tmp_path)
     for key, value in model.predict(x).items():
         np.testing.assert_allclose(outputs[key], value, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from serving import serve_elsewhere
 
 import tfp_fnspace as fns
 from tfp_fnspace.methods.stable_process import benchmark, draws, hyperplanes
@@ -487,17 +488,6 @@ def test_summary(fitted, capsys):
 
 # Export ------------------------------------------------------------------------------------------
 
-SERVER = """
-import sys
-for name in ("keras", "tf_keras", "tfp_fnspace", "tensorflow_probability"):
-    sys.modules[name] = None
-import numpy as np
-import tensorflow as tf
-loaded = tf.saved_model.load(sys.argv[1])
-x = np.load(sys.argv[2])
-np.savez(sys.argv[3], sample=loaded.sample(x, tf.constant([1, 2])), **loaded.serve(x))
-"""
-
 
 def test_served_moments_quantiles_and_samples(fitted, tmp_path):
     fitted.export(tmp_path / "served", num_samples=5)
@@ -515,12 +505,7 @@ def test_served_moments_quantiles_and_samples(fitted, tmp_path):
 @pytest.mark.slow
 def test_saved_model_serves_where_keras_and_the_library_are_missing(fitted, tmp_path):
     fitted.export(tmp_path / "served", num_samples=5)
-    np.save(tmp_path / "x.npy", X_NEW.astype("float32"))
-    files = [str(tmp_path / name) for name in ("served", "x.npy", "out.npz")]
-    command = [sys.executable, "-I", "-c", SERVER, *files]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    outputs = np.load(files[-1])
+    outputs = serve_elsewhere(tmp_path / "served", X_NEW.astype("float32"), tmp_path)
     np.testing.assert_allclose(outputs["mean"], fitted.predict(X_NEW)["mean"], rtol=1e-5, atol=1e-6)
     assert outputs["sample"].shape == (5, 7, 1)
 

@@ -1,38 +1,25 @@
 """The positive stable law, a TFP distribution."""
 
+from typing import ClassVar
+
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace.distributions._parameters import (
+    POSITIVE,
+    UNIT_INTERVAL,
+    CheckedParameters,
+    common_dtype,
+    parameter,
+    properties_of,
+)
+from tfp_fnspace.distributions._univariate import Univariate
 from tfp_fnspace.math import kanter
 from tfp_fnspace.math.stable import positive
 
 tfd = tfp.distributions
 tfb = tfp.bijectors
-
-
-def check_known_parameter(name, value, is_valid, rule):
-    """Raises a ValueError if a parameter has a known value and breaks its rule.
-
-    Args:
-        name: Name of the parameter.
-        value: Tensor, or `tf.Variable` (whose value is never known).
-        is_valid: Function from a NumPy array to an array of booleans.
-        rule: The rule in words.
-
-    Raises:
-        ValueError: If `is_valid` is false anywhere.
-    """
-    known = None if _is_deferred(value) else tf.get_static_value(value)
-    if known is not None and not np.all(is_valid(known)):
-        raise ValueError(f"`{name}` must be {rule}. Received: {name}={known}")
-
-
-def check_scale(scale):
-    """As `check_known_parameter`, for a scale."""
-    check_known_parameter(
-        "scale", scale, lambda v: np.isfinite(v) & (v > 0.0), "positive and finite"
-    )
 
 
 def uniform_and_exponential(shape, seed):
@@ -52,7 +39,7 @@ def uniform_and_exponential(shape, seed):
     return uniform, -tf.math.log(other)
 
 
-class PositiveStable(tfd.AutoCompositeTensorDistribution):
+class PositiveStable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistribution):
     r"""Law of `scale * s` where s > 0 has the Laplace transform `E exp(-l s) = exp(-l^a)`.
 
     a = `index` in (0, 1). The density has a closed form at a = 1/2 only (Levy's law); else, with
@@ -96,18 +83,18 @@ class PositiveStable(tfd.AutoCompositeTensorDistribution):
         Nolan (2020), "Univariate stable distributions".
     """
 
+    _RULES: ClassVar = {"index": UNIT_INTERVAL, "scale": POSITIVE}
+
+    index = parameter("index", "Index of stability a.")
+    scale = parameter("scale", "Scale.")
+
     def __init__(
         self, index, scale=1.0, validate_args=False, allow_nan_stats=True, name="PositiveStable"
     ):
         parameters = dict(locals())
         with tf.name_scope(name) as name:
             dtype = common_dtype(index, scale)
-            self._index = as_parameter(index, dtype)
-            self._scale = as_parameter(scale, dtype)
-            check_known_parameter(
-                "index", self._index, lambda v: (v > 0.0) & (v < 1.0), "in (0, 1)"
-            )
-            check_scale(self._scale)
+            self._store_parameters(dtype, index=index, scale=scale)
             super().__init__(
                 dtype=dtype,
                 reparameterization_type=tfd.FULLY_REPARAMETERIZED,
@@ -119,20 +106,7 @@ class PositiveStable(tfd.AutoCompositeTensorDistribution):
 
     @classmethod
     def _parameter_properties(cls, dtype, num_classes=None):
-        return dict(
-            index=tfp.util.ParameterProperties(default_constraining_bijector_fn=tfb.Sigmoid),
-            scale=tfp.util.ParameterProperties(default_constraining_bijector_fn=tfb.Softplus),
-        )
-
-    @property
-    def index(self):
-        """Index of stability a."""
-        return self._index
-
-    @property
-    def scale(self):
-        """Scale."""
-        return self._scale
+        return properties_of(cls._RULES, dtype)
 
     def sample_log(self, sample_shape=(), seed=None, name="sample_log"):
         """Logarithms of samples: finite in float32 for every index.
@@ -173,12 +147,6 @@ class PositiveStable(tfd.AutoCompositeTensorDistribution):
         """The index and the logarithm of the scale."""
         return tf.cast(self.index, tf.float64), tf.math.log(tf.cast(self.scale, tf.float64))
 
-    def _event_shape_tensor(self):
-        return tf.constant([], dtype=tf.int32)
-
-    def _event_shape(self):
-        return tf.TensorShape([])
-
     def _sample_n(self, n, seed=None):
         return tf.exp(self.sample_log(n, seed=seed))
 
@@ -202,18 +170,6 @@ class PositiveStable(tfd.AutoCompositeTensorDistribution):
         log_above = tf.where(outside, tf.constant(0.0, tf.float64), log_above)
         return tf.cast(log_below, self.dtype), tf.cast(log_above, self.dtype)
 
-    def _log_cdf(self, x):
-        return self._log_probabilities(x)[0]
-
-    def _cdf(self, x):
-        return tf.exp(self._log_cdf(x))
-
-    def _log_survival_function(self, x):
-        return self._log_probabilities(x)[1]
-
-    def _survival_function(self, x):
-        return tf.exp(self._log_survival_function(x))
-
     def _mean(self):
         """Infinite: the tail is that of x^-a."""
         return tf.fill(self.batch_shape_tensor(), tf.constant(np.inf, self.dtype))
@@ -228,67 +184,3 @@ class PositiveStable(tfd.AutoCompositeTensorDistribution):
         if not self.validate_args:
             return []
         return [tf.debugging.assert_positive(x, message="Samples must be positive.")]
-
-    def _parameter_control_dependencies(self, is_init):
-        if not self.validate_args:
-            return []
-        return assertions(
-            is_init,
-            (self.index, lambda v: (v > 0.0) & (v < 1.0), "`index` must be in (0, 1)."),
-            (self.scale, lambda v: (v > 0.0) & tf.math.is_finite(v), "`scale` must be positive."),
-        )
-
-
-def common_dtype(*values):
-    """The dtype of the values that have one, float32 if none has.
-
-    Args:
-        *values: Numbers, arrays, tensors or variables.
-
-    Returns:
-        Floating `tf.DType`.
-
-    Raises:
-        TypeError: If they differ, or are not floating.
-    """
-    found = {tf.as_dtype(value.dtype) for value in values if hasattr(value, "dtype")}
-    if len(found) > 1 or any(not dtype.is_floating for dtype in found):
-        raise TypeError(
-            "Parameters must have one floating dtype. "
-            f"Received: dtypes={sorted(dtype.name for dtype in found)}"
-        )
-    return found.pop() if found else tf.float32
-
-
-def as_parameter(value, dtype):
-    """A tensor, or the variable itself, so that its later values count.
-
-    Args:
-        value: Number, array, tensor, variable or deferred tensor.
-        dtype: Floating dtype.
-
-    Returns:
-        Tensor or what has a value later.
-    """
-    return value if _is_deferred(value) else tf.convert_to_tensor(value, dtype=dtype)
-
-
-def _is_deferred(value):
-    return isinstance(value, tf.Variable | tfp.util.DeferredTensor)
-
-
-def assertions(is_init, *rules):
-    """Assertions about parameters: tensors once, in the constructor; variables at every use.
-
-    Args:
-        is_init: Whether the constructor asks.
-        *rules: Triples of a parameter, a function to booleans and a message.
-
-    Returns:
-        List of operations.
-    """
-    return [
-        tf.debugging.Assert(tf.reduce_all(is_valid(tf.convert_to_tensor(value))), [message, value])
-        for value, is_valid, message in rules
-        if is_init != _is_deferred(value)
-    ]

@@ -1,26 +1,31 @@
 """Stable laws of any index and skewness, a TFP distribution."""
 
 import math
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.distributions.positive_stable import (
-    as_parameter,
-    assertions,
-    check_known_parameter,
-    check_scale,
+from tfp_fnspace.distributions._parameters import (
+    FINITE,
+    POSITIVE,
+    SKEWNESS,
+    STABLE_INDEX,
+    CheckedParameters,
     common_dtype,
-    uniform_and_exponential,
+    parameter,
+    properties_of,
 )
+from tfp_fnspace.distributions._univariate import Univariate
+from tfp_fnspace.distributions.positive_stable import uniform_and_exponential
 from tfp_fnspace.math.stable import general, sampling
 
 tfd = tfp.distributions
 tfb = tfp.bijectors
 
 
-class Stable(tfd.AutoCompositeTensorDistribution):
+class Stable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistribution):
     r"""The stable law of index alpha, skewness beta, location and scale.
 
     In the parameterisation of Samorodnitsky and Taqqu ("S1", SciPy's default):
@@ -66,6 +71,18 @@ class Stable(tfd.AutoCompositeTensorDistribution):
         Journal of the American Statistical Association 71.
     """
 
+    _RULES: ClassVar = {
+        "alpha": STABLE_INDEX,
+        "beta": SKEWNESS,
+        "loc": FINITE,
+        "scale": POSITIVE,
+    }
+
+    alpha = parameter("alpha", "Index of stability.")
+    beta = parameter("beta", "Skewness.")
+    loc = parameter("loc", "Location: the mean for alpha > 1.")
+    scale = parameter("scale", "Scale.")
+
     def __init__(
         self,
         alpha,
@@ -79,16 +96,7 @@ class Stable(tfd.AutoCompositeTensorDistribution):
         parameters = dict(locals())
         with tf.name_scope(name) as name:
             dtype = common_dtype(alpha, beta, loc, scale)
-            self._alpha = as_parameter(alpha, dtype)
-            self._beta = as_parameter(beta, dtype)
-            self._loc = as_parameter(loc, dtype)
-            self._scale = as_parameter(scale, dtype)
-            check_known_parameter(
-                "alpha", self._alpha, lambda v: (v > 0.0) & (v <= 2.0), "in (0, 2]"
-            )
-            check_known_parameter("beta", self._beta, lambda v: np.abs(v) <= 1.0, "in [-1, 1]")
-            check_known_parameter("loc", self._loc, np.isfinite, "finite")
-            check_scale(self._scale)
+            self._store_parameters(dtype, alpha=alpha, beta=beta, loc=loc, scale=scale)
             super().__init__(
                 dtype=dtype,
                 reparameterization_type=tfd.FULLY_REPARAMETERIZED,
@@ -100,34 +108,7 @@ class Stable(tfd.AutoCompositeTensorDistribution):
 
     @classmethod
     def _parameter_properties(cls, dtype, num_classes=None):
-        properties = tfp.util.ParameterProperties
-        ends = tf.zeros([], dtype), tf.constant(2.0, dtype)
-        return dict(
-            alpha=properties(default_constraining_bijector_fn=lambda: tfb.Sigmoid(*ends)),
-            beta=properties(default_constraining_bijector_fn=tfb.Tanh),
-            loc=properties(),
-            scale=properties(default_constraining_bijector_fn=tfb.Softplus),
-        )
-
-    @property
-    def alpha(self):
-        """Index of stability."""
-        return self._alpha
-
-    @property
-    def beta(self):
-        """Skewness."""
-        return self._beta
-
-    @property
-    def loc(self):
-        """Location: the mean for alpha > 1."""
-        return self._loc
-
-    @property
-    def scale(self):
-        """Scale."""
-        return self._scale
+        return properties_of(cls._RULES, dtype)
 
     def _in_float64(self):
         """alpha, beta, location and scale; at alpha = 1 the location of the standard law."""
@@ -135,12 +116,6 @@ class Stable(tfd.AutoCompositeTensorDistribution):
         alpha, beta, loc, scale = (tf.cast(part, tf.float64) for part in parts)
         shift = 2.0 / math.pi * beta * scale * tf.math.log(scale)
         return alpha, beta, loc + tf.where(tf.equal(alpha, 1.0), shift, 0.0), scale
-
-    def _event_shape_tensor(self):
-        return tf.constant([], dtype=tf.int32)
-
-    def _event_shape(self):
-        return tf.TensorShape([])
 
     def _sample_n(self, n, seed=None):
         alpha, beta, loc, scale = self._in_float64()
@@ -158,18 +133,6 @@ class Stable(tfd.AutoCompositeTensorDistribution):
         alpha, beta, loc, scale = self._in_float64()
         z = (tf.cast(x, tf.float64) - loc) / scale
         return [tf.cast(log, self.dtype) for log in general.log_probabilities(z, alpha, beta)]
-
-    def _log_cdf(self, x):
-        return self._log_probabilities(x)[0]
-
-    def _cdf(self, x):
-        return tf.exp(self._log_cdf(x))
-
-    def _log_survival_function(self, x):
-        return self._log_probabilities(x)[1]
-
-    def _survival_function(self, x):
-        return tf.exp(self._log_survival_function(x))
 
     def _mean(self):
         """`loc` for alpha > 1; infinite if only one tail is heavy, else undefined."""
@@ -193,14 +156,3 @@ class Stable(tfd.AutoCompositeTensorDistribution):
 
     def _default_event_space_bijector(self):
         return tfb.Identity(validate_args=self.validate_args)
-
-    def _parameter_control_dependencies(self, is_init):
-        if not self.validate_args:
-            return []
-        return assertions(
-            is_init,
-            (self.alpha, lambda v: (v > 0.0) & (v <= 2.0), "`alpha` must be in (0, 2]."),
-            (self.beta, lambda v: tf.abs(v) <= 1.0, "`beta` must be in [-1, 1]."),
-            (self.loc, tf.math.is_finite, "`loc` must be finite."),
-            (self.scale, lambda v: (v > 0.0) & tf.math.is_finite(v), "`scale` must be positive."),
-        )

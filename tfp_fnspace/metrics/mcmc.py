@@ -61,13 +61,13 @@ def ess_bulk(draws):
     monotone sequence, and tau at least 1/log10(S) (chains may be better than independent draws).
 
     Args:
-        draws: Array `[chains, draws, ...]`, at least 4 draws.
+        draws: As `rhat` takes them.
 
     Returns:
-        float64 array `[...]`, see the table above for draws that are constant or not finite.
+        float64 array `[...]`, see the table above.
 
     Raises:
-        ValueError: If `draws` has fewer than 2 axes, no chain, or fewer than 4 draws.
+        ValueError: As `rhat` does.
     """
     return _for_each_entry(lambda rows: _effective_size(_normal_scores(_split(rows))), draws)
 
@@ -80,13 +80,13 @@ def ess_tail(draws):
     than 5 % of the draws equal the largest) counts as known, with size S.
 
     Args:
-        draws: Array `[chains, draws, ...]`, at least 4 draws.
+        draws: As `rhat` takes them.
 
     Returns:
-        float64 array `[...]`, see the table above for draws that are constant or not finite.
+        float64 array `[...]`, see the table above.
 
     Raises:
-        ValueError: If `draws` has fewer than 2 axes, no chain, or fewer than 4 draws.
+        ValueError: As `rhat` does.
     """
     return _for_each_entry(_smaller_tail_size, draws)
 

@@ -273,12 +273,7 @@ def log_density(z, alpha, beta):
 
 
 def log_probabilities(z, alpha, beta):
-    """`log P(Z <= z)` and `log P(Z > z)`.
-
-    Args:
-        z: float64 tensor.
-        alpha: In (0, 2], float64 tensor that broadcasts with `z`.
-        beta: In [-1, 1], float64 tensor that broadcasts with `z`.
+    """`log P(Z <= z)` and `log P(Z > z)`, of the same arguments as `log_density`.
 
     Returns:
         Two tensors of the broadcast shape.

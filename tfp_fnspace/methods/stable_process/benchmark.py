@@ -19,17 +19,10 @@ _OPTIONS = (
 
 
 def uci_config(dataset, seed):
-    """Settings for a data set; all are the same.
+    """Settings for a data set, as `registry` asks for them; all are the same.
 
     `hyperparameters` is `"infer"` (alpha and nu with their priors) or `"cross_validate"` (the
     grid of section 3 of the paper).
-
-    Args:
-        dataset: Name of the data set.
-        seed: Integer.
-
-    Returns:
-        Dict of what `uci_fit` takes.
     """
     return {
         "hyperparameters": "infer",
@@ -46,16 +39,7 @@ def uci_config(dataset, seed):
 
 
 def uci_fit(config, x, y):
-    """Builds and fits the model.
-
-    Args:
-        config: Dict from `uci_config`.
-        x: Training inputs `[N, X]`.
-        y: Training targets `[N, D]`.
-
-    Returns:
-        Fitted model, and a dict of what was chosen by the training rows.
-    """
+    """Builds and fits the model, as `registry` asks for it."""
     options = {name: config[name] for name in _OPTIONS}
     inferred = config["hyperparameters"] == "infer"
     if inferred:

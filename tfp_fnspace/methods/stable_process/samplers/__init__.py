@@ -5,6 +5,18 @@
 | `"grouped"` | groups of atoms refreshed from the prior, jumps relocated, random walks |
 | `"metropolis"` | Algorithm S.2 of the paper: every atom, and the noise, from the prior |
 | `"hmc"` | a Hamiltonian trajectory of Kanter's variables and the hyper-parameters |
+
+Each is a function `one_step(seed, state, problem, settings)`: one iteration of every chain, which
+leaves the posterior of scales and hyper-parameters invariant.
+
+Args:
+    seed: int32 tensor `[2]`.
+    state: `ChainState`.
+    problem: `Problem`.
+    settings: `Settings`.
+
+Returns:
+    `ChainState`, `Info`.
 """
 
 from tfp_fnspace.methods.stable_process.samplers import grouped, hmc, metropolis

@@ -20,20 +20,10 @@ _SPECTRUM_ROWS = 150
 
 
 def one_step(seed, state, problem, settings):
-    """One iteration of every chain; leaves the posterior of scales and hyper-parameters invariant.
+    """One iteration of every chain, as `samplers` describes it.
 
-    In turn: noise and nu by random walks; the scales of each
-    group of atoms, refreshed from the prior; jumps moved between atoms and groups; alpha; the
-    weights of Student-t noise.
-
-    Args:
-        seed: int32 tensor `[2]`.
-        state: `ChainState`.
-        problem: `Problem`.
-        settings: `Settings`.
-
-    Returns:
-        `ChainState`, `Info`.
+    In turn: noise and nu by random walks; the scales of each group of atoms, refreshed from the
+    prior; jumps moved between atoms and groups; alpha; the weights of Student-t noise.
     """
     seeds = tfp.random.split_seed(seed, n=5)
     masses = tf.exp(chain.log_masses(state.log_scales, problem, state.alpha))

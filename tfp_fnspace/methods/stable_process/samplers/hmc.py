@@ -27,16 +27,10 @@ _JITTER = 0.2
 
 
 def one_step(seed, state, problem, settings):
-    """One trajectory of every chain; leaves the posterior of scales and hyper-parameters invariant.
+    """One trajectory of every chain, an iteration as `samplers` describes it.
 
     The step size is `exp` of the last of `state.log_steps`, adapted in the first
     `settings.adapt_for` iterations. `settings.proposals` and `settings.relocations` mean nothing.
-
-    Args:
-        seed: int32 tensor `[2]`.
-        state: `ChainState`.
-        problem: `Problem`.
-        settings: `Settings`.
 
     Returns:
         `ChainState`, `Info`: all shares of accepted moves but that of relocations are the

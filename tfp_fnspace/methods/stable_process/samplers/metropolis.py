@@ -13,18 +13,12 @@ from tfp_fnspace.methods.stable_process.samplers.sweep import refresh_groups
 
 
 def one_step(seed, state, problem, settings):
-    """One iteration of every chain; leaves the posterior of scales and hyper-parameters invariant.
+    """One iteration of every chain, as `samplers` describes it.
 
     Each atom takes a scale from the prior with probability `min(1, p(y | Q') / p(y | Q))`; then
     the variance of the noise likewise. What the paper holds fixed and `settings` infers (nu; alpha,
     with Kanter's variables held) follows in the same way. `settings.proposals`,
     `settings.relocations` and `settings.adapt_for` mean nothing here.
-
-    Args:
-        seed: int32 tensor `[2]`.
-        state: `ChainState`.
-        problem: `Problem`.
-        settings: `Settings`.
 
     Returns:
         `ChainState`, `Info`; its log-likelihood is that of the new state without Student-t weights

@@ -1,0 +1,181 @@
+"""Parameters of distributions: dtype, ranges, and the checks of values known now or later."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+tfb = tfp.bijectors
+
+
+class Rule(NamedTuple):
+    """The range of a parameter."""
+
+    holds: Callable[[Any], Any]  # from an array or a tensor to booleans
+    words: str  # in the error about a value known in the constructor
+    short: str  # in the assertion about a value known later
+    bijector: Callable[[tf.DType], Any] | None = None  # from the real line; None if none is known
+
+
+STABLE_INDEX = Rule(
+    lambda v: (v > 0.0) & (v <= 2.0),
+    "in (0, 2]",
+    "in (0, 2]",
+    lambda dtype: tfb.Sigmoid(tf.zeros([], dtype), tf.constant(2.0, dtype)),
+)
+UNIT_INTERVAL = Rule(
+    lambda v: (v > 0.0) & (v < 1.0), "in (0, 1)", "in (0, 1)", lambda _: tfb.Sigmoid()
+)
+SKEWNESS = Rule(lambda v: abs(v) <= 1.0, "in [-1, 1]", "in [-1, 1]", lambda _: tfb.Tanh())
+FINITE = Rule(lambda v: abs(v) < np.inf, "finite", "finite")
+POSITIVE = Rule(
+    lambda v: (v > 0.0) & (v < np.inf), "positive and finite", "positive", lambda _: tfb.Softplus()
+)
+NON_NEGATIVE = Rule(
+    lambda v: (v >= 0.0) & (v < np.inf),
+    "at least 0 and finite",
+    "at least 0",
+    lambda _: tfb.Softplus(),
+)
+
+
+class CheckedParameters:
+    """Mixin of distributions: checks the parameters that `_RULES` names.
+
+    It stands before the distribution among the bases. TFP wants `_parameter_properties` in every
+    class with a constructor, so each calls `properties_of`.
+    """
+
+    _RULES: ClassVar[dict[str, Rule]] = {}
+
+    def _store_parameters(self, dtype, **values):
+        """Sets `_<name>` to each value, as `as_parameter` makes it, and checks those known now.
+
+        Args:
+            dtype: Floating dtype.
+            **values: What the constructor got.
+
+        Raises:
+            ValueError: If a known value breaks its rule.
+        """
+        for name, value in values.items():
+            setattr(self, f"_{name}", as_parameter(value, dtype))
+        for name, rule in self._RULES.items():
+            check_known_parameter(name, getattr(self, f"_{name}"), rule.holds, rule.words)
+
+    def _parameter_control_dependencies(self, is_init):
+        if not self.validate_args:
+            return []
+        rules = (
+            (getattr(self, f"_{name}"), rule.holds, f"`{name}` must be {rule.short}.")
+            for name, rule in self._RULES.items()
+        )
+        return assertions(is_init, *rules)
+
+
+def parameter(name, doc):
+    """A property that reads `_<name>`.
+
+    Args:
+        name: Name of the parameter.
+        doc: Docstring.
+
+    Returns:
+        Property.
+    """
+    return property(lambda self: getattr(self, f"_{name}"), doc=doc)
+
+
+def properties_of(rules, dtype):
+    """What TFP's `_parameter_properties` returns for parameters without event axes.
+
+    Args:
+        rules: Dict of `Rule`.
+        dtype: Floating dtype.
+
+    Returns:
+        Dict of `tfp.util.ParameterProperties`.
+    """
+
+    def properties(rule):
+        if rule.bijector is None:
+            return tfp.util.ParameterProperties()
+        return tfp.util.ParameterProperties(
+            default_constraining_bijector_fn=lambda: rule.bijector(dtype)
+        )
+
+    return {name: properties(rule) for name, rule in rules.items()}
+
+
+def common_dtype(*values):
+    """The dtype of the values that have one, float32 if none has.
+
+    Args:
+        *values: Numbers, arrays, tensors or variables.
+
+    Returns:
+        Floating `tf.DType`.
+
+    Raises:
+        TypeError: If they differ, or are not floating.
+    """
+    found = {tf.as_dtype(value.dtype) for value in values if hasattr(value, "dtype")}
+    if len(found) > 1 or any(not dtype.is_floating for dtype in found):
+        raise TypeError(
+            "Parameters must have one floating dtype. "
+            f"Received: dtypes={sorted(dtype.name for dtype in found)}"
+        )
+    return found.pop() if found else tf.float32
+
+
+def as_parameter(value, dtype):
+    """A tensor, or the variable itself, so that its later values count.
+
+    Args:
+        value: Number, array, tensor, variable or deferred tensor.
+        dtype: Floating dtype.
+
+    Returns:
+        Tensor or what has a value later.
+    """
+    return value if _is_deferred(value) else tf.convert_to_tensor(value, dtype=dtype)
+
+
+def check_known_parameter(name, value, is_valid, rule):
+    """Raises a ValueError if a parameter has a known value and breaks its rule.
+
+    Args:
+        name: Name of the parameter.
+        value: Tensor, or `tf.Variable` (whose value is never known).
+        is_valid: Function from a NumPy array to an array of booleans.
+        rule: The rule in words.
+
+    Raises:
+        ValueError: If `is_valid` is false anywhere.
+    """
+    known = None if _is_deferred(value) else tf.get_static_value(value)
+    if known is not None and not np.all(is_valid(known)):
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={known}")
+
+
+def assertions(is_init, *rules):
+    """Assertions about parameters: tensors once, in the constructor; variables at every use.
+
+    Args:
+        is_init: Whether the constructor asks.
+        *rules: Triples of a parameter, a function to booleans and a message.
+
+    Returns:
+        List of operations.
+    """
+    return [
+        tf.debugging.Assert(tf.reduce_all(is_valid(tf.convert_to_tensor(value))), [message, value])
+        for value, is_valid, message in rules
+        if is_init != _is_deferred(value)
+    ]
+
+
+def _is_deferred(value):
+    return isinstance(value, tf.Variable | tfp.util.DeferredTensor)

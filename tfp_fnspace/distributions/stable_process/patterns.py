@@ -1,0 +1,34 @@
+"""Signs of hyperplanes at points: what the process knows about its inputs."""
+
+import numpy as np
+
+
+def signs_at(hyperplanes, points):
+    """tau, `sign(h_l . (1, x))` with `sign(0) = 1`.
+
+    Args:
+        hyperplanes: Array `[L, I+1]`.
+        points: Array `[N, I]`.
+
+    Returns:
+        float64 array `[L, N]` of -1 and +1.
+    """
+    sides = hyperplanes[:, 1:] @ points.T + hyperplanes[:, :1]
+    return np.where(sides >= 0.0, 1.0, -1.0)
+
+
+def merged(signs, probabilities):
+    """Distinct patterns, up to the sign.
+
+    Atoms with one pattern are one atom of their total probability: the sum of their terms has the
+    law of one. At one point all are.
+
+    Args:
+        signs: Array `[L, N]`.
+        probabilities: Array `[L]`.
+
+    Returns:
+        Patterns `[G, N]`, +1 at the first point, and their probabilities `[G]`.
+    """
+    patterns, index = np.unique(signs * signs[:, :1], axis=0, return_inverse=True)
+    return patterns, np.bincount(index.reshape(-1), weights=probabilities)

@@ -1,0 +1,399 @@
+"""The stable process at finitely many points, with normal noise: a TFP distribution."""
+
+from typing import ClassVar
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_fnspace.distributions._parameters import (
+    NON_NEGATIVE,
+    POSITIVE,
+    STABLE_INDEX,
+    CheckedParameters,
+    parameter,
+    properties_of,
+)
+from tfp_fnspace.distributions.stable import Stable
+from tfp_fnspace.distributions.stable_process import checks, density, gaussian, patterns, prior
+
+tfd = tfp.distributions
+tfb = tfp.bijectors
+
+#: Importance samples without a seed are always the same, so that `log_prob` is a function of y.
+_SEED = (0, 0)
+
+
+class StableProcess(CheckedParameters, tfd.Distribution):
+    r"""Law of `y = f(x) + e` at N points x for the limit f of wide networks with stable weights.
+
+    A network with p hidden units `sign(b + w.x)`, (b, w) standard normal, and independent
+    symmetric alpha-stable output weights of scale `(nu/2)^(1/2) p^(-1/alpha)` tends to a process f
+    (Proposition 1). With the hyperplanes h_l and probabilities q_l of a partition, and
+    `tau_l(x) = sign(h_l . (1, x))`, `sign(0) = 1` (Theorem 1),
+
+        f(x) = sum_l beta_l tau_l(x),         beta_l | s_l ~ N(0, d_l),
+        d_l = nu q_l^{2/alpha} s_l,           E exp(-r s_l) = exp(-r^{alpha/2}),
+        y = f(x) + e,                         e ~ N(0, sigma^2 I),
+        E exp(i t.y) = exp(-(nu/2)^{alpha/2} sum_l q_l |t.tau_l|^alpha - sigma^2 |t|^2 / 2),
+
+    the last from equations (3) and (4). At one point f is symmetric stable of scale
+    `(nu/2)^{1/2}`. At alpha = 2 all s are 1: f is a Gaussian process with the kernel
+    `nu (1 - (2/pi) angle((1, x), (1, x')))`. Paths are piecewise constant for alpha < 2.
+
+    Given the scales s, y is normal with the covariance
+
+        Q = sigma^2 I + sum_l d_l tau_l tau_l'.
+
+    Samples are reparameterised in alpha, nu and sigma; at alpha = 2, where they have no derivative
+    in alpha, it is 0. The density has no closed form but at one point without noise, where
+    `log_prob` is exact; else `log_prob` averages the normal densities over draws of the scales
+    from their law, always the same ones without a `seed`. This serves for a handful of points:
+    `log_prob_with_error` says how far to trust it. Everything is computed in float64 and returned
+    in the dtype of the parameters.
+
+    Args:
+        index_points: x, array `[N, I]` whose value is known.
+        alpha: Index, in (0, 2], floating tensor.
+        nu: Positive tensor that broadcasts with `alpha`: the squared scale of f, times 2.
+        observation_noise_scale: sigma >= 0, tensor that broadcasts with `alpha`.
+        partition: Object with the arrays `hyperplanes` `[L, I+1]`, vectors (b, w), and
+            `probabilities` `[L]`, such as `tfp_fnspace.stable_process.partition(x)`: exact at x,
+            one or two inputs.
+        num_importance_samples: Number of draws of the scales in `log_prob`.
+        validate_args: Whether to check parameters whose value is not known beforehand.
+        allow_nan_stats: Whether an undefined mean or covariance is NaN; an error otherwise.
+        name: Name of the operations.
+
+    Raises:
+        ValueError: If a parameter has a known value and lies outside its range, or shapes do not
+            fit, or there is no partition.
+
+    Example:
+    ```python
+    x = np.linspace(-1.0, 1.0, 50)[:, np.newaxis]
+    law = StableProcess(x, 1.1, partition=tfp_fnspace.stable_process.partition(x))
+    paths = law.sample(3, seed=1)  # [3, 50]
+    ```
+
+    References:
+        Loria & Bhadra (2023), "Posterior Inference on Infinitely Wide Bayesian Neural Networks
+        under Weights with Unbounded Variance", Proposition 1 to Proposition 2.
+        Der & Lee (2005), "Beyond Gaussian Processes: On the Distributions of Infinite Networks".
+    """
+
+    _RULES: ClassVar = {
+        "alpha": STABLE_INDEX,
+        "nu": POSITIVE,
+        "observation_noise_scale": NON_NEGATIVE,
+    }
+
+    index_points = parameter("index_points", "Points x, `[N, I]`.")
+    alpha = parameter("alpha", "Index of stability.")
+    nu = parameter("nu", "Squared scale of f at a point, times 2.")
+    observation_noise_scale = parameter(
+        "observation_noise_scale", "Standard deviation of the noise."
+    )
+    partition = parameter("partition", "Hyperplanes and their probabilities, as given.")
+    num_importance_samples = parameter(
+        "num_importance_samples", "Number of draws of the scales in `log_prob`."
+    )
+
+    def __init__(
+        self,
+        index_points,
+        alpha,
+        nu=1.0,
+        observation_noise_scale=0.0,
+        partition=None,
+        num_importance_samples=10_000,
+        validate_args=False,
+        allow_nan_stats=True,
+        name="StableProcess",
+    ):
+        parameters = dict(locals())
+        with tf.name_scope(name) as name:
+            dtype = checks.common_dtype_with(index_points, alpha, nu, observation_noise_scale)
+            self._store_parameters(
+                dtype, alpha=alpha, nu=nu, observation_noise_scale=observation_noise_scale
+            )
+            self._num_importance_samples = checks.checked_count(
+                num_importance_samples, "num_importance_samples"
+            )
+            self._partition = partition
+            self._hyperplanes, self._probabilities = checks.checked_partition(partition)
+            points = self._checked_points(index_points, "index_points")
+            self._index_points = tf.constant(points, dtype)
+            self._signs = patterns.signs_at(self._hyperplanes, points)  # [L, N]
+            self._patterns, self._shares = patterns.merged(self._signs, self._probabilities)
+            super().__init__(
+                dtype=dtype,
+                reparameterization_type=tfd.FULLY_REPARAMETERIZED,
+                validate_args=validate_args,
+                allow_nan_stats=allow_nan_stats,
+                parameters=parameters,
+                name=name,
+            )
+
+    @classmethod
+    def _parameter_properties(cls, dtype, num_classes=None):
+        return properties_of(cls._RULES, dtype)
+
+    # Given the scales ----------------------------------------------------------------------------
+
+    def sample_scales(self, sample_shape=(), seed=None, name="sample_scales"):
+        """Logarithms of draws of the scales s from their law; 0 at alpha = 2.
+
+        Args:
+            sample_shape: Shape, an integer or integers.
+            seed: Seed as TFP takes it.
+            name: Name of the operation.
+
+        Returns:
+            Tensor of shape `sample_shape + batch_shape + [L]`.
+        """
+        with self._name_and_control_scope(name):
+            shape = tf.reshape(tf.convert_to_tensor(sample_shape, tf.int32), [-1])
+            return tf.cast(self._log_scales(shape, len(self._probabilities), seed), self.dtype)
+
+    def covariance(self, log_scales=None, include_noise=True, name="covariance"):
+        """Q of Theorem 1 for given scales; without them the covariance of y.
+
+        Args:
+            log_scales: Logarithms of the scales, `[..., L]`, or None. The leading shape
+                broadcasts with the batch shape.
+            include_noise: Whether to add sigma^2 to the diagonal.
+            name: Name of the operation.
+
+        Returns:
+            Tensor `[..., N, N]`. Without scales and for alpha < 2 it is infinite on the diagonal
+            and NaN elsewhere.
+        """
+        with self._name_and_control_scope(name):
+            if log_scales is None:
+                return self._marginal_covariance(include_noise)
+            return tf.cast(self._covariance_given(log_scales, include_noise), self.dtype)
+
+    def given_scales(self, log_scales, include_noise=True, name="given_scales"):
+        """The normal law of y for given scales (Theorem 1): N(0, Q).
+
+        Args:
+            log_scales: Logarithms of the scales, `[..., L]`.
+            include_noise: False for the law of f. Where Q is singular (fewer atoms than points,
+                repeated points) it can be sampled but has no density.
+            name: Name of the operation.
+
+        Returns:
+            `tfd.MultivariateNormalTriL`, batch `[...]`, event `[N]`.
+        """
+        with self._name_and_control_scope(name):
+            log_variances = self._log_variances(log_scales, self._probabilities)
+            root = gaussian.root(self._signs, log_variances, self._noise(include_noise))
+            return gaussian.normal(0.0, root, self.dtype)
+
+    def conditional(
+        self,
+        log_scales,
+        observation_index_points,
+        observations,
+        include_noise=True,
+        name="conditional",
+    ):
+        """The normal law of y at the index points given observations elsewhere and the scales.
+
+        Proposition 2: with the covariance Q of both, observations first,
+
+            N(Q_*o Q_oo^-1 y_o, Q_** - Q_*o Q_oo^-1 Q_o*).
+
+        The noise at an index point is always a new one, also where that point was observed.
+
+        Args:
+            log_scales: Logarithms of the scales, `[..., L]`: a draw from their posterior makes
+                this a draw of the posterior predictive law.
+            observation_index_points: Array `[n, I]` whose value is known. Both kinds of points
+                see the same partition: make it of both.
+            observations: y there, `[..., n]`.
+            include_noise: False for the law of f, which can be sampled but may have no density.
+            name: Name of the operation.
+
+        Returns:
+            `tfd.MultivariateNormalTriL`, batch `[...]`, event `[N]`.
+
+        Raises:
+            ValueError: If shapes do not fit, or if there is no noise and the covariance of the
+                observations is singular.
+        """
+        with self._name_and_control_scope(name):
+            points = self._checked_points(observation_index_points, "observation_index_points")
+            n = len(points)
+            observed = patterns.signs_at(self._hyperplanes, points)  # [L, n]
+            checks.check_regular(self.observation_noise_scale, observed)
+            y = checks.checked_rows(observations, "observations", n, self.dtype)
+            signs = np.concatenate([observed, self._signs], axis=1)  # [L, n + N]
+            log_variances = self._log_variances(log_scales, self._probabilities)
+            old, new = self._noise(True), self._noise(include_noise)
+            noise = [tf.repeat(old, n, axis=-1), tf.repeat(new, self._size, axis=-1)]
+            root = gaussian.root(signs, log_variances, tf.concat(noise, axis=-1))
+            loc, root = gaussian.conditional(root, tf.cast(y, tf.float64), n)
+            return gaussian.normal(loc, root, self.dtype)
+
+    def _covariance_given(self, log_scales, include_noise):
+        """Q in float64."""
+        log_variances = self._log_variances(log_scales, self._probabilities)
+        return gaussian.covariance(self._signs, log_variances, self._noise(include_noise))
+
+    def _marginal_covariance(self, include_noise):
+        alpha = tf.convert_to_tensor(self.alpha)
+        is_defined = tf.reduce_all(alpha >= 2.0) | (self._size == 1)
+        asserted = self._undefined_unless(is_defined, "The covariance is undefined for alpha < 2.")
+        with tf.control_dependencies(asserted):
+            normal = self._covariance_given(tf.zeros_like(self._probabilities), include_noise)
+            heavy = np.where(np.eye(self._size, dtype=bool), np.inf, np.nan)
+            is_normal = (alpha >= 2.0)[..., tf.newaxis, tf.newaxis]
+            result = tf.cast(tf.where(is_normal, normal, heavy), self.dtype)
+            return tf.broadcast_to(result, self._shape_with(2 * [self._size]))
+
+    # Densities -----------------------------------------------------------------------------------
+
+    def log_prob_with_error(self, y, num_samples=None, seed=None, name="log_prob_with_error"):
+        """Logarithm of the density by importance sampling, with its standard error.
+
+        With weights `w_k = N(y; 0, Q_k)` the estimate is log mean w and its standard error, by
+        the delta method, `sqrt(sum w^2 / (sum w)^2 - 1/K)`. Errors above some tenths are not to
+        be trusted, and the estimate then tends to be too small. O(K (G + N) N^2) for G distinct
+        patterns of the N points.
+
+        Args:
+            y: Tensor `[..., N]`.
+            num_samples: K, `num_importance_samples` if None.
+            seed: Seed as TFP takes it; None stands for a fixed one.
+            name: Name of the operation.
+
+        Returns:
+            Estimate and standard error, `[...]` broadcast with the batch shape.
+
+        Raises:
+            ValueError: If there is no noise and the covariance is singular, or `num_samples` is
+                no positive integer.
+        """
+        num_samples = self.num_importance_samples if num_samples is None else num_samples
+        num_samples = checks.checked_count(num_samples, "num_samples")
+        with self._name_and_control_scope(name):
+            checks.check_regular(self.observation_noise_scale, self._patterns)
+            y = tf.cast(tf.convert_to_tensor(y, dtype_hint=self.dtype), tf.float64)
+            y = tf.broadcast_to(
+                y, tf.broadcast_dynamic_shape(tf.shape(y), self._shape_with([self._size]))
+            )
+            results = density.log_mean_weight(
+                self._log_weights,
+                y,
+                num_samples,
+                matrix_shape=(len(self._shares) + self._size, self._size),
+                batch_shape=(self.batch_shape_tensor(), self.batch_shape),
+                seed=_SEED if seed is None else seed,
+            )
+            return tuple(tf.cast(result, self.dtype) for result in results)
+
+    def _log_weights(self, y, size, seed):
+        """`log N(y; 0, Q)`, `[size, B, S]`, for columns y `[B, N, S]` and draws of Q."""
+        log_scales = self._log_scales([size], len(self._shares), seed)
+        log_variances = self._log_variances(log_scales, self._shares)
+        root = gaussian.root(self._patterns, log_variances, self._noise(True))  # [size, B, N, N]
+        return gaussian.log_densities(y, root, self._size)
+
+    def _log_prob(self, y, seed=None):
+        if self._size == 1 and checks.is_noiseless(self.observation_noise_scale, np.all):
+            scale = tf.sqrt(0.5 * tf.convert_to_tensor(self.nu))
+            zero = tf.zeros([], self.dtype)
+            return Stable(self.alpha, zero, zero, scale).log_prob(y[..., 0])
+        return self.log_prob_with_error(y, seed=seed)[0]
+
+    def log_characteristic_function(self, t, name="log_characteristic_function"):
+        """`log E exp(i t.y)`, a real number (equations 3 and 4), exact for every alpha.
+
+        Args:
+            t: Tensor `[..., N]`; the leading shape broadcasts with the batch shape.
+            name: Name of the operation.
+
+        Returns:
+            Tensor `[...]`, at most 0.
+        """
+        with self._name_and_control_scope(name):
+            t = tf.cast(tf.convert_to_tensor(t, dtype_hint=self.dtype), tf.float64)
+            alpha, nu, noise = self._in_float64()
+            result = prior.minus_log_characteristic(t, self._patterns, self._shares, alpha, nu)
+            result += 0.5 * tf.square(noise) * tf.reduce_sum(tf.square(t), axis=-1)
+            return tf.cast(-result, self.dtype)
+
+    # Parts ---------------------------------------------------------------------------------------
+
+    @property
+    def _size(self):
+        """N."""
+        return self._signs.shape[1]
+
+    def _in_float64(self):
+        """alpha, nu and the scale of the noise."""
+        parts = (self.alpha, self.nu, self.observation_noise_scale)
+        return [tf.cast(part, tf.float64) for part in parts]
+
+    def _noise(self, include_noise):
+        """Scale of the noise, `[..., 1]` in float64; 0 if it is not wanted."""
+        noise = self._in_float64()[2][..., tf.newaxis]
+        return noise if include_noise else tf.zeros_like(noise)
+
+    def _shape_with(self, last):
+        return tf.concat([self.batch_shape_tensor(), last], axis=0)
+
+    def _log_scales(self, sample_shape, num_atoms, seed):
+        """Draws of log s by Kanter's formula, `sample_shape + B + [num_atoms]` in float64."""
+        shape = tf.concat([sample_shape, self._shape_with([num_atoms])], axis=0)
+        return prior.draw_log_scales(shape, self._in_float64()[0][..., tf.newaxis], seed)
+
+    def _log_variances(self, log_scales, probabilities):
+        """`log d`, `[..., L]` in float64."""
+        alpha, nu, _ = self._in_float64()
+        log_scales = checks.checked_rows(log_scales, "log_scales", len(probabilities), self.dtype)
+        return prior.log_variances(log_scales, probabilities, alpha, nu)
+
+    def _checked_points(self, points, name):
+        """Points as a float64 array `[N, I]`."""
+        return checks.checked_points(points, name, self._hyperplanes.shape[1] - 1)
+
+    def _undefined_unless(self, is_defined, message):
+        return [] if self.allow_nan_stats else [tf.debugging.Assert(is_defined, [message])]
+
+    # What TFP asks for ---------------------------------------------------------------------------
+
+    def _event_shape_tensor(self):
+        return tf.constant([self._size], dtype=tf.int32)
+
+    def _event_shape(self):
+        return tf.TensorShape([self._size])
+
+    def _sample_n(self, n, seed=None):
+        seeds = tfp.random.split_seed(seed, n=3, salt="stable_process")
+        log_scales = self._log_scales([n], len(self._shares), seeds[0])
+        log_variances = self._log_variances(log_scales, self._shares)  # [n, B, G]
+        f = prior.draw_functions(self._patterns, log_variances, seeds[1])
+        e = tf.random.stateless_normal(tf.shape(f), seeds[2], dtype=tf.float64)
+        return tf.cast(f + self._noise(True) * e, self.dtype)
+
+    def _mean(self):
+        """0 for alpha > 1, else undefined."""
+        is_defined = tf.convert_to_tensor(self.alpha) > 1.0
+        asserted = self._undefined_unless(
+            tf.reduce_all(is_defined), "The mean is undefined for alpha <= 1."
+        )
+        with tf.control_dependencies(asserted):
+            mean = tf.where(is_defined, tf.zeros([], self.dtype), np.nan)[..., tf.newaxis]
+            return tf.broadcast_to(mean, self._shape_with([self._size]))
+
+    def _variance(self):
+        """`nu + sigma^2` for alpha = 2 (the kernel is 1 on the diagonal), else infinite."""
+        variance = self.nu + tf.square(self.observation_noise_scale)
+        variance = tf.where(tf.convert_to_tensor(self.alpha) >= 2.0, variance, np.inf)
+        return tf.broadcast_to(variance[..., tf.newaxis], self._shape_with([self._size]))
+
+    def _default_event_space_bijector(self):
+        return tfb.Identity(validate_args=self.validate_args)

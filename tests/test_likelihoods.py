@@ -5,9 +5,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from scipy import stats
+from scipy import integrate, special, stats
 
-from tfp_fnspace import likelihoods
+from tfp_fnspace import likelihoods, metrics
+from tfp_fnspace.distributions import quantile
+from tfp_fnspace.typing import GaussianMoments
 
 #: Name -> constructor from a scale, law of the noise at scale 1.
 LIKELIHOODS = {
@@ -113,3 +115,240 @@ def test_tagi_refuses_noise_without_a_closed_form():
     message = "must have a closed-form update for TAGI.*Received: likelihood=<StudentT"
     with pytest.raises(ValueError, match=message):
         batteries.tagi_model(likelihood=likelihoods.StudentT(4.0))
+
+
+# Expectations over f -----------------------------------------------------------------------------
+
+
+def expectation(function, mean, variance):
+    """`E function(f)`, f ~ N(mean, variance), by adaptive quadrature."""
+    if variance == 0.0:
+        return function(mean)
+    stddev = np.sqrt(variance)
+    density = stats.norm(mean, stddev).pdf
+    ends = (mean - 12 * stddev, mean + 12 * stddev)
+    return integrate.quad(lambda f: density(f) * function(f), *ends, epsabs=1e-10, limit=200)[0]
+
+
+#: Name -> likelihood, log p(y | f) of one output, targets, relative error of 20 nodes.
+EXPECTED = {
+    "Gaussian": (
+        lambda: likelihoods.Gaussian(0.7),
+        lambda y, f: stats.norm(f, 0.7).logpdf(y),
+        [-1.0, 0.3, 4.0],
+        1e-9,
+    ),
+    "StudentT": (
+        lambda: likelihoods.StudentT(4.0, 0.7),
+        lambda y, f: stats.t(4.0, f, 0.7).logpdf(y),
+        [-1.0, 0.3, 4.0],
+        1e-3,
+    ),
+    "Bernoulli": (
+        likelihoods.Bernoulli,
+        lambda y, f: y * f - np.logaddexp(0.0, f),
+        [0.0, 1.0],
+        1e-5,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_expected_log_prob_against_adaptive_quadrature(name, float64):
+    make, log_density, targets, error = EXPECTED[name]
+    likelihood = make()
+    for mean in (-2.0, 0.1, 3.0):
+        for variance in (0.0, 0.04, 1.0, 1.96):
+            for y in targets:
+                ours = likelihood.expected_log_prob(
+                    GaussianMoments(*tf.constant([[[mean]], [[variance]]], tf.float64)),
+                    tf.constant([[y]], tf.float64),
+                )
+                expected = expectation(lambda f, y=y: log_density(y, f), mean, variance)
+                np.testing.assert_allclose(ours, [expected], rtol=error, atol=error)
+
+
+@pytest.mark.parametrize("name", [*EXPECTED, "Categorical"])
+def test_known_function_values(name, float64):
+    likelihood = likelihoods.Categorical() if name == "Categorical" else EXPECTED[name][0]()
+    targets = np.array([[0.0], [1.0], [0.0], [1.0], [1.0]])
+    targets = targets if name == "Categorical" else np.concatenate([targets, 1 - targets], 1)
+    ours = likelihood.expected_log_prob(GaussianMoments(tf.constant(F), None), targets)
+    assert ours.shape == (4, 5)
+    np.testing.assert_allclose(ours, likelihood.log_prob(F, targets), rtol=1e-10)
+    if name == "Categorical":
+        chosen = np.take_along_axis(F, np.broadcast_to(targets.astype(int), (4, 5, 1)), -1)[..., 0]
+        np.testing.assert_allclose(ours, chosen - special.logsumexp(F, axis=-1), rtol=1e-10)
+        np.testing.assert_allclose(ours, likelihood.log_prob(F, targets[:, 0]), rtol=1e-12)
+    else:
+        expected = EXPECTED[name][1](targets, F).sum(-1)
+        np.testing.assert_allclose(ours, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", [*EXPECTED, "Categorical"])
+def test_gradients_are_finite_where_f_is_known(name):
+    likelihood = likelihoods.Categorical() if name == "Categorical" else EXPECTED[name][0]()
+    mean, variance = tf.constant([[0.3, -40.0]]), tf.zeros((1, 2))
+    targets = tf.constant([[1.0]] if name == "Categorical" else [[1.0, 0.0]])
+    with tf.GradientTape() as tape:
+        tape.watch([mean, variance])
+        moments = GaussianMoments(mean, variance)
+        value = likelihood.expected_log_prob(moments, targets, seed=(1, 2))
+    for gradient in tape.gradient(value, [mean, variance]):
+        assert np.all(np.isfinite(gradient))
+
+
+def test_expected_log_prob_of_classes_by_draws(assert_mean_close):
+    """Two classes are a logistic regression on the difference of the logits."""
+    mean, variance = np.array([0.4, -0.8]), np.array([0.5, 1.2])
+    shape = (20000, 1, 2)
+    moments = GaussianMoments(
+        tf.constant(np.broadcast_to(mean, shape), tf.float32),
+        tf.constant(np.broadcast_to(variance, shape), tf.float32),
+    )
+    for label, sign in ((0, -1.0), (1, 1.0)):
+        draws = likelihoods.Categorical().expected_log_prob(moments, [label], seed=(1, 2))
+        assert draws.shape == (20000, 1)
+        difference = sign * (mean[1] - mean[0])
+        expected = expectation(lambda f: -np.logaddexp(0.0, -f), difference, variance.sum())
+        assert_mean_close(draws, [expected])
+
+
+def test_draws_need_a_seed():
+    moments = GaussianMoments(tf.zeros((1, 2)), tf.ones((1, 2)))
+    with pytest.raises(ValueError, match="estimated by draws: pass a `seed`. Received: seed=None"):
+        likelihoods.Categorical().expected_log_prob(moments, [[1]])
+
+
+# Mixtures ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_mixture_of_gaussians(float64, known):
+    variance = np.zeros_like(F) if known else np.exp(F) * 0.1
+    unit = np.array([2.0, 0.5])
+    moments = GaussianMoments(tf.constant(F), None if known else tf.constant(variance))
+    law = likelihoods.Gaussian([0.7, 1.3]).mixture(moments, unit)
+    assert (law.batch_shape, law.event_shape) == ((5,), (2,))
+    scale = np.sqrt(variance + (unit * [0.7, 1.3]) ** 2)
+    parts = stats.norm(F, scale).logpdf(Y).sum(-1)
+    np.testing.assert_allclose(law.log_prob(Y), special.logsumexp(parts, axis=0) - np.log(4))
+    median = quantile(law, 0.5)
+    np.testing.assert_allclose(stats.norm(F, scale).cdf(median).mean(0), 0.5, atol=1e-6)
+    draws = law.sample(20000, seed=1)
+    np.testing.assert_allclose(metrics.crps(Y, law), metrics.crps_from_samples(Y, draws), rtol=0.02)
+
+
+def test_mixture_of_student_t(float64):
+    noise = likelihoods.StudentT(4.0, 0.7)
+    law = noise.mixture(GaussianMoments(tf.constant(F), None))
+    parts = stats.t(4.0, F, 0.7).logpdf(Y).sum(-1)
+    np.testing.assert_allclose(law.log_prob(Y), special.logsumexp(parts, axis=0) - np.log(4))
+    median = quantile(law, 0.5)
+    np.testing.assert_allclose(stats.t(4.0, F, 0.7).cdf(median).mean(0), 0.5, atol=1e-6)
+
+
+def test_mixture_of_student_t_draws_f_alike_at_all_points(float64, assert_mean_close):
+    noise = likelihoods.StudentT(4.0, 0.7)
+    moments = GaussianMoments(*tf.constant(np.full((2, 4000, 3, 1), [[[[0.5]]], [[[1.5]]]])))
+    law = noise.mixture(moments, seed=(1, 2))
+    values = law.components_distribution.distribution.loc
+    np.testing.assert_array_equal(values[0], values[2])
+    densities = law.components_distribution.log_prob(np.full((3, 1, 1), 1.1))[0]
+    expected = expectation(stats.t(4.0, 1.1, 0.7).pdf, 0.5, 1.5)
+    assert_mean_close(np.exp(densities), expected)
+
+
+def test_uncertainty_of_binary_outputs(float64):
+    mean, variance = F, np.exp(Y) * np.ones_like(F)
+    ours = likelihoods.Bernoulli().uncertainty(
+        GaussianMoments(tf.constant(mean), tf.constant(variance))
+    )
+    entropy_of = lambda p: -special.xlogy(p, p) - special.xlogy(1 - p, 1 - p)  # noqa: E731
+    probabilities = np.vectorize(lambda m, v: expectation(special.expit, m, v))(mean, variance)
+    inner = np.vectorize(lambda m, v: expectation(lambda f: entropy_of(special.expit(f)), m, v))
+    np.testing.assert_allclose(ours["probabilities"], probabilities.mean(0), rtol=1e-4)
+    total = entropy_of(probabilities.mean(0)).sum(-1)
+    np.testing.assert_allclose(ours["entropy"], total, rtol=1e-4)
+    information = total - inner(mean, variance).mean(0).sum(-1)
+    np.testing.assert_allclose(ours["mutual_information"], information, atol=2e-3)
+
+
+def test_uncertainty_of_classes(float64):
+    logits = np.random.default_rng(4).normal(size=(6, 5, 3))
+    ours = likelihoods.Categorical().uncertainty(GaussianMoments(tf.constant(logits), None))
+    p = special.softmax(logits, axis=-1)
+    np.testing.assert_allclose(ours["probabilities"], p.mean(0), rtol=1e-10)
+    total, inner = stats.entropy(p.mean(0), axis=-1), stats.entropy(p, axis=-1).mean(0)
+    np.testing.assert_allclose(ours["entropy"], total, rtol=1e-10)
+    np.testing.assert_allclose(ours["mutual_information"], total - inner, rtol=1e-8)
+    law = likelihoods.Categorical().mixture(GaussianMoments(tf.constant(logits), None))
+    np.testing.assert_allclose(law.probs_parameter(), p.mean(0), rtol=1e-10)
+
+
+def test_gaussian_logits_are_the_limit_of_many_draws():
+    mean = tf.broadcast_to(tf.constant([0.4, -0.8]), (3000, 1, 2))
+    variance = tf.broadcast_to(tf.constant([0.5, 1.2]), (3000, 1, 2))
+    ours = likelihoods.Categorical().uncertainty(GaussianMoments(mean, variance), seed=(1, 2))
+    expected = expectation(special.expit, 1.2, 1.7)
+    # A probability's standard deviation is at most 1/2: 6 standard errors of 24000 draws.
+    np.testing.assert_allclose(ours["probabilities"][0, 0], expected, atol=6 * 0.5 / 24000**0.5)
+
+
+def test_impossible_labels_have_a_finite_score():
+    for likelihood, logits, label in (
+        (likelihoods.Categorical(), [[[500.0, 0.0]]], [[1.0]]),
+        (likelihoods.Bernoulli(), [[[500.0]]], [[0.0]]),
+    ):
+        law = likelihood.mixture(GaussianMoments(tf.constant(logits), None))
+        assert 10.0 < metrics.nll(label, law) < 100.0
+
+
+# A trained scale ---------------------------------------------------------------------------------
+
+
+def trained(name, scale, **options):
+    make = {"Gaussian": likelihoods.Gaussian, "StudentT": likelihoods.StudentT}[name]
+    arguments = (4.0, scale) if name == "StudentT" else (scale,)
+    return make(*arguments, trainable=True, **options)
+
+
+@pytest.mark.parametrize("name", ["Gaussian", "StudentT"])
+@pytest.mark.parametrize("scale", [0.002, 0.3, [0.7, 50.0]])
+def test_trained_scale(name, scale):
+    likelihood = trained(name, scale)
+    np.testing.assert_allclose(likelihood.scale, scale, rtol=1e-4)
+    (weight,) = likelihood.trainable_variables
+    likelihood.set_scale(0.1)
+    np.testing.assert_allclose(likelihood.scale, np.full(np.shape(scale), 0.1), rtol=1e-5)
+    with tf.GradientTape() as tape:
+        value = tf.reduce_sum(likelihood.log_prob(tf.zeros((1, 2)), tf.ones((1, 2))))
+    assert np.all(tape.gradient(value, weight.value).numpy() > 0.0)
+    weight.assign(tf.fill(weight.shape, -1e4))
+    np.testing.assert_allclose(likelihood.scale, np.full(np.shape(scale), 1e-3), rtol=1e-6)
+
+
+def test_scale_of_other_methods_is_no_trainable_weight():
+    likelihood = likelihoods.Gaussian(0.3)
+    likelihood.trainable = True  # as `model.trainable = True` does to all its layers
+    assert likelihood.trainable_variables == []
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_trained_scale_round_trip(frozen):
+    ours = trained("StudentT", 0.3, min_scale=0.05)
+    ours.set_scale(0.2)
+    ours.trainable = not frozen
+    theirs = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(ours))
+    theirs.set_weights(ours.get_weights())
+    np.testing.assert_array_equal(theirs.scale, ours.scale)
+    assert len(theirs.trainable_variables) == len(ours.trainable_variables) == 1 - frozen
+    assert theirs.get_config() == ours.get_config()
+
+
+def test_a_trained_scale_is_above_the_smallest():
+    with pytest.raises(ValueError, match="larger than `min_scale`, 0.1. Received: scale=0.1"):
+        likelihoods.Gaussian(0.1, trainable=True, min_scale=0.1)
+    likelihood = likelihoods.Gaussian(0.2, trainable=True, min_scale=0.1)
+    with pytest.raises(ValueError, match="larger than `min_scale`, 0.1. Received: scale=0.05"):
+        likelihood.set_scale(0.05)

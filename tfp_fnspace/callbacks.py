@@ -49,7 +49,7 @@ def resolve_modes(callbacks, metrics):
         metrics: The metrics that evaluation reports.
     """
     directions = {metric.name: getattr(metric, "_direction", None) for metric in metrics}
-    directions.update(loss="down", log_likelihood="up")
+    directions.update(loss="down", log_likelihood="up", elbo="up")
     modes = {"down": "min", "up": "max"}
     for callback in callbacks:
         direction = directions.get(str(getattr(callback, "monitor", "")).removeprefix("val_"))

@@ -1,6 +1,7 @@
 """Data at the boundary: what comes in is checked once, with one clear error."""
 
 import contextlib
+import itertools
 
 import keras
 import numpy as np
@@ -20,7 +21,39 @@ def _is_torch_loader(x):
 _STREAM_RULES = {
     "inputs": "The inputs of a dataset must be finite",
     "targets": "The targets of a dataset must not be infinite",
+    "labels": "The targets of a dataset must be the integer labels of the classes",
 }
+
+
+def count_batches(stream):
+    """The number of batches of a stream, `None` if it is endless or not known."""
+    if isinstance(stream, tf.data.Dataset) and stream.cardinality() >= 0:
+        return int(stream.cardinality())
+    return stream.num_batches if isinstance(stream, keras.utils.PyDataset) else None
+
+
+def finite_batches(stream):
+    """The batches of a stream with a known number of them, one pass."""
+    if isinstance(stream, keras.utils.PyDataset):
+        return (stream[i] for i in range(stream.num_batches))
+    return iter(stream)
+
+
+def count_rows(stream):
+    """The number of rows of a stream, by a pass over it; `None` where `count_batches` is."""
+    if count_batches(stream) is None:
+        return None
+    return sum(len(tf.nest.flatten(batch)[0]) for batch in finite_batches(stream))
+
+
+def first_batch(stream):
+    """The first batch of a stream, and a stream that still has it."""
+    if isinstance(stream, keras.utils.PyDataset):
+        return stream[0], stream
+    if hasattr(stream, "__next__"):
+        batch = next(stream)
+        return batch, itertools.chain([batch], stream)
+    return next(iter(stream)), stream
 
 
 class _CheckedPyDataset(keras.utils.PyDataset):
@@ -45,7 +78,7 @@ class _CheckedPyDataset(keras.utils.PyDataset):
         self.dataset.on_epoch_end()
 
 
-def checked_stream(stream, check, check_shapes):
+def checked_stream(stream, check, check_shapes, num_labels=None):
     """The same batches, each checked on its way into the model.
 
     Args:
@@ -53,13 +86,14 @@ def checked_stream(stream, check, check_shapes):
         check: Function of a batch of arrays that returns it or raises.
         check_shapes: The same for a `tf.data.Dataset`, of a batch of symbolic tensors; values are
             checked in the graph of the dataset, see `clear_stream_errors`.
+        num_labels: Number of classes if the targets are labels, else `None`.
     """
     if isinstance(stream, tf.data.Dataset):
 
         @tf.autograph.experimental.do_not_convert
         def checked(*batch):
             check_shapes(batch)
-            return _check_in_graph(batch)
+            return _check_in_graph(batch, num_labels)
 
         return stream.map(checked)
     if isinstance(stream, keras.utils.PyDataset):
@@ -69,8 +103,8 @@ def checked_stream(stream, check, check_shapes):
     return stream
 
 
-def _check_in_graph(batch):
-    """Asserts that inputs are finite and targets not infinite; `clear_stream_errors` reads it."""
+def _check_in_graph(batch, num_labels):
+    """Asserts what `_STREAM_RULES` says; `clear_stream_errors` reads it."""
     parts = {"inputs": tf.nest.flatten(batch[:1]), "targets": tf.nest.flatten(batch[1:2])}
     bad = {
         "inputs": lambda t: tf.logical_not(tf.math.is_finite(t)),
@@ -82,6 +116,11 @@ def _check_in_graph(batch):
         for t in tensors
         if t.dtype.is_floating
     ]
+    if num_labels is not None:
+        labels = [is_label(t, num_labels) for t in parts["targets"]]
+        assertions += [
+            tf.debugging.Assert(tf.reduce_all(t), [_STREAM_RULES["labels"]]) for t in labels
+        ]
     with tf.control_dependencies(assertions):
         batch = tf.nest.map_structure(tf.identity, batch)
     return batch if len(batch) > 1 else batch[0]
@@ -95,7 +134,7 @@ def clear_stream_errors():
     except tf.errors.InvalidArgumentError as error:
         for rule in _STREAM_RULES.values():
             if rule in error.message:
-                raise ValueError(f"{rule}. Received: a batch with such values") from None
+                raise ValueError(f"{rule}. Received: a batch that breaks this") from None
         raise
 
 
@@ -243,12 +282,12 @@ def _check_input(values, tensor, name):
 
 
 def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y"):
-    """Checks regression targets and returns them as an array `[N, D]`.
+    """Checks targets and returns them as an array `[N, D]`.
 
     Args:
         y: Array `[N, D]`, or `[N]` when D is 1.
         num_rows: N, or `None` if any number of rows will do.
-        num_outputs: D.
+        num_outputs: D, the number of columns (1 for class labels).
         missing_allowed: Whether NaN stands for a missing target.
         dtype: Dtype of the result.
         name: Name of the argument, for messages.
@@ -264,7 +303,7 @@ def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y"):
     if array.shape != (rows, num_outputs):
         raise ValueError(
             f"`{name}` must have shape ({rows}, {num_outputs}), a row for each row of the inputs "
-            f"and a column for each output. Received: {name} of shape {array.shape}"
+            f"and a column for each target. Received: {name} of shape {array.shape}"
         )
     with np.errstate(over="ignore"):  # A number too large for the dtype counts as infinite.
         array = array.astype(dtype)
@@ -277,6 +316,31 @@ def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y"):
         )
         raise ValueError(f"`{name}` {rule}. Received: {name} with {int(bad.sum())} such values")
     return array
+
+
+def is_label(targets, num_labels):
+    """Whether each target is one of 0, 1, ..., `num_labels` - 1, a boolean tensor."""
+    values = tf.cast(targets, tf.float64)
+    return (values >= 0.0) & (values < num_labels) & (tf.floor(values) == values)
+
+
+def check_labels(targets, num_labels, name="y"):
+    """Refuses targets that are not class labels.
+
+    Args:
+        targets: Array of numbers.
+        num_labels: Number of classes.
+        name: Name of the argument, for messages.
+
+    Raises:
+        ValueError: With the first such target.
+    """
+    bad = np.asarray(targets)[~is_label(targets, num_labels).numpy()]
+    if bad.size:
+        raise ValueError(
+            f"`{name}` must hold integer labels from 0 to {num_labels - 1}. "
+            f"Received: {name} with {bad.size} other values, the first {bad.flat[0]:g}"
+        )
 
 
 def check_count(name, value):

@@ -6,7 +6,6 @@ import keras
 import tensorflow as tf
 
 from tfp_fnspace.data import check_count
-from tfp_fnspace.distributions.quantile import quantile
 
 #: Levels of the quantiles that `serve` returns.
 QUANTILE_LEVELS = (0.05, 0.5, 0.95)
@@ -18,7 +17,8 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
     Endpoints:
 
     - `serve(x)` (also `serving_default`): dict of `mean`, `stddev`, `epistemic_stddev`,
-      `aleatoric_stddev`, each `[N, D]`, and `quantiles` `[N, D, 3]` at 5, 50 and 95 %.
+      `aleatoric_stddev`, each `[N, D]`, and `quantiles` `[N, D, 3]` at 5, 50 and 95 %; of a
+      classifier `probabilities` `[N, D]`, `entropy` and `mutual_information` `[N]`.
     - `sample(x, seed)`: function samples `[S, N, D]`; `seed` is an int32 tensor `[2]`.
 
     A model with several inputs takes them as separate arguments, before the seed, under the names
@@ -41,9 +41,7 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
     ]
 
     def serve(*inputs):
-        x = inputs[0] if len(inputs) == 1 else list(inputs)
-        quantiles = quantile(model.predictive(x), list(QUANTILE_LEVELS))
-        return {**model.predictive_moments(x), "quantiles": quantiles}
+        return model.served_outputs(inputs[0] if len(inputs) == 1 else list(inputs))
 
     def sample(*inputs):
         *inputs, seed = inputs

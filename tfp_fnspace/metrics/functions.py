@@ -182,6 +182,51 @@ def calibration_error(y, distribution, num_levels=19):
     return scores.evaluate(scores.calibration_error(num_levels), y, distribution)
 
 
+def accuracy(y, distribution):
+    """Fraction of the labels that are the most probable class.
+
+    Args:
+      y: labels, `[N]` or `[N, 1]` for `tfd.Categorical`, `[N, D]` for independent Bernoulli
+        outputs, each of which counts; `NaN` where missing.
+      distribution: `tfd.Categorical` with batch `[N]`, or `tfd.Bernoulli` with batch `[N, D]` or
+        within `tfd.Independent`.
+
+    Returns:
+      Scalar tensor in [0, 1].
+
+    Raises:
+      TypeError: if the distribution is another one.
+    """
+    return scores.evaluate(scores.accuracy(), y, distribution)
+
+
+def expected_calibration_error(y, distribution, num_bins=15):
+    """Distance of the confidence in the most probable class from its accuracy.
+
+        ECE = sum_b n_b / n |accuracy of bin b - mean confidence of bin b|
+
+    The confidence is the probability of the most probable class. Bin b = 1, ..., B holds the n_b
+    predictions with confidence in `((b - 1) / B, b / B]`. With few predictions in a bin it is above
+    0 for a calibrated classifier too.
+
+    Args:
+      y: as for `accuracy`.
+      distribution: as for `accuracy`.
+      num_bins: positive integer, B.
+
+    Returns:
+      Scalar tensor in [0, 1].
+
+    Raises:
+      TypeError: if the distribution is another one.
+      ValueError: also if `num_bins` is not a positive integer.
+
+    References:
+      Guo, Pleiss, Sun and Weinberger (2017), On calibration of modern neural networks, equation 3.
+    """
+    return scores.evaluate(scores.expected_calibration_error(num_bins), y, distribution)
+
+
 def pit(y, distribution):
     """Probability integral transform: the marginal distribution function at the observation.
 

@@ -175,3 +175,39 @@ class CalibrationError(_ScoreMetric):
 
     def get_config(self):
         return {"num_levels": self.num_levels, **super().get_config()}
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class Accuracy(_ScoreMetric):
+    """Fraction of labels that are the most probable class: `metrics.accuracy` over batches.
+
+    Args:
+      name: string.
+      dtype: dtype of the sums, `keras.config.floatx()` if None.
+    """
+
+    _direction = "up"
+
+    def __init__(self, name="accuracy", dtype=None):
+        super().__init__(scores.accuracy(), name, dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class ExpectedCalibrationError(_ScoreMetric):
+    """Calibration of classes: `metrics.expected_calibration_error` over batches.
+
+    Args:
+      num_bins: positive integer.
+      name: string.
+      dtype: dtype of the sums, `keras.config.floatx()` if None.
+
+    Raises:
+      ValueError: if `num_bins` is not a positive integer.
+    """
+
+    def __init__(self, num_bins=15, name="ece", dtype=None):
+        super().__init__(scores.expected_calibration_error(num_bins), name, dtype)
+        self.num_bins = int(num_bins)
+
+    def get_config(self):
+        return {"num_bins": self.num_bins, **super().get_config()}

@@ -88,10 +88,7 @@ def interval_width(level):
 
 def calibration_error(num_levels):
     """See `functions.calibration_error`."""
-    if not isinstance(num_levels, numbers.Integral) or num_levels < 1:
-        raise ValueError(
-            f"num_levels must be a positive integer. Received: num_levels={num_levels}"
-        )
+    _check_count("num_levels", num_levels)
     levels = np.arange(1, num_levels + 1) / (num_levels + 1)
 
     def at_most(y, scalar):
@@ -102,6 +99,49 @@ def calibration_error(num_levels):
         return tf.reduce_mean(tf.abs(frequencies - tf.constant(levels, frequencies.dtype)))
 
     return _entry_score(at_most, distance, shape=(num_levels,))
+
+
+def accuracy():
+    """See `functions.accuracy`."""
+    return Score(_accuracy_sums)
+
+
+def _accuracy_sums(y, distribution):
+    hit, _, observed = _predictions(y, distribution)
+    return tf.reduce_sum(hit), tf.reduce_sum(observed)
+
+
+def expected_calibration_error(num_bins):
+    """See `functions.expected_calibration_error`."""
+    _check_count("num_bins", num_bins)
+
+    def sums(y, distribution):
+        hit, confidence, observed = _predictions(y, distribution)
+        bins = tf.cast(tf.math.ceil(confidence * num_bins), tf.int32) - 1
+        bins = tf.reshape(tf.clip_by_value(bins, 0, num_bins - 1), [-1])
+        gaps = tf.reshape(hit - observed * confidence, [-1])
+        return tf.math.unsorted_segment_sum(gaps, bins, num_bins), tf.reduce_sum(observed)
+
+    return Score(sums, lambda gaps: tf.reduce_sum(tf.abs(gaps)), shape=(num_bins,))
+
+
+def _predictions(y, distribution):
+    """Hit, confidence and 1 where observed, all `[N]` or `[N, D]`, 0 where a label is missing."""
+    y, observed, filled = _align(y, distribution)
+    scalar = marginals(distribution)
+    if isinstance(scalar, tfd.Categorical):
+        probs = scalar.probs_parameter()  # [N, K]
+    elif isinstance(scalar, tfd.Bernoulli):
+        probs = scalar.probs_parameter()
+        probs = tf.stack([1.0 - probs, probs], axis=-1)  # [N, D, 2]
+    else:
+        raise TypeError(
+            "Scores of classes need tfd.Categorical or (independent) tfd.Bernoulli. "
+            f"Received: distribution={distribution}"
+        )
+    observed = tf.cast(observed, probs.dtype)
+    right = tf.equal(tf.argmax(probs, axis=-1), tf.cast(filled, tf.int64))
+    return tf.cast(right, probs.dtype) * observed, tf.reduce_max(probs, axis=-1), observed
 
 
 def pit(y, distribution):
@@ -125,7 +165,8 @@ def _entry_score(pointwise, finish=tf.identity, shape=()):
 def _align(y, distribution):
     """`y` in dtype and shape of the distribution's output, where it is observed, and filled."""
     check_distribution(distribution)
-    y = tf.convert_to_tensor(y, dtype_hint=distribution.dtype)
+    floating = distribution.dtype.is_floating  # else of labels, which are floats if some are NaN
+    y = tf.convert_to_tensor(y, dtype_hint=distribution.dtype if floating else None)
     shape = distribution.batch_shape.concatenate(distribution.event_shape)
     received = y.shape
     if received.rank == 1 and shape.rank == 2:
@@ -137,9 +178,15 @@ def _align(y, distribution):
             "y must have an entry for every output of the distribution (batch shape followed by "
             f"event shape). Received: y.shape={received}, distribution output shape={shape}"
         )
-    y = tf.cast(y, distribution.dtype)
-    observed = ~tf.math.is_nan(y)
-    return y, observed, tf.where(observed, y, tf.zeros_like(y))
+    y = tf.cast(y, distribution.dtype) if floating else y
+    observed = ~tf.math.is_nan(y) if y.dtype.is_floating else tf.ones_like(y, tf.bool)
+    filled = tf.cast(tf.where(observed, y, tf.zeros_like(y)), distribution.dtype)
+    return y, observed, filled
+
+
+def _check_count(name, value):
+    if not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(f"{name} must be a positive integer. Received: {name}={value}")
 
 
 def _interval(level):
@@ -157,7 +204,7 @@ def _nll_sums(y, distribution):
         )
     log_density, counts = _log_density(filled, observed, distribution)
     total = tf.reduce_sum(tf.where(counts, log_density, tf.zeros_like(log_density)))
-    return -total, tf.reduce_sum(tf.cast(counts, y.dtype))
+    return -total, tf.reduce_sum(tf.cast(counts, total.dtype))
 
 
 def _log_density(y, observed, distribution):

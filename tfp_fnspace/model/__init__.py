@@ -1,5 +1,7 @@
 """The contract that the models of all methods keep."""
 
 from tfp_fnspace.model.contract import FunctionSpaceModel
+from tfp_fnspace.model.gradient import GradientTraining
+from tfp_fnspace.model.mixture import MixturePrediction
 
-__all__ = ["FunctionSpaceModel"]
+__all__ = ["FunctionSpaceModel", "GradientTraining", "MixturePrediction"]

@@ -25,19 +25,41 @@ class Checks:
         return [tensor.dtype for tensor in self.input_tensors]
 
     @property
+    def num_target_columns(self):
+        """Columns of the targets: D, or one of class labels."""
+        return self.likelihood.num_target_columns(self.num_outputs)
+
+    @property
+    def scalers_ready(self):
+        """Whether inputs and targets have a standardisation, or need none."""
+        if self.input_tensors is None:
+            return False
+        return all(scaler.ready for scaler in [*self.input_scalers, self.target_scaler])
+
+    @property
     def target_unit(self):
         """One model unit of the targets in the user's units, tensor `[D]`."""
         return self.target_scaler.stddev.value
 
+    def scaled(self, inputs):
+        """Inputs in model units, a list of tensors."""
+        tensors = data.check_structure(inputs, self.input_tensors)
+        return [scaler(x) for x, scaler in zip(tensors, self.input_scalers, strict=True)]
+
     def _as_columns(self, y):
-        """Targets of a batch as `[N, D]`."""
-        return tf.cast(data.check_columns(y, self.num_outputs), self.variable_dtype)
+        """Targets of a batch as `[N, D]`, or `[N, 1]` of labels."""
+        return tf.cast(data.check_columns(y, self.num_target_columns), self.variable_dtype)
 
     def _check_shapes(self, batch):
         """Static shapes of a batch of a dataset, `(x,)` or `(x, y, ...)`."""
         data.check_structure(batch[0], self.input_tensors)
         if len(batch) > 1:
-            data.check_columns(batch[1], self.num_outputs)
+            data.check_columns(batch[1], self.num_target_columns)
+
+    def _checked_stream(self, x):
+        """The same batches, checked as arrays are."""
+        num_labels = self.likelihood.num_labels(self.num_outputs)
+        return data.checked_stream(x, self._check_batch, self._check_shapes, num_labels)
 
     def _check_batch(self, batch):
         """A batch of a stream, checked as arrays are; weights are refused by `train_step`."""
@@ -62,11 +84,14 @@ class Checks:
         targets = data.check_targets(
             y,
             len(inputs[0]),
-            self.num_outputs,
+            self.num_target_columns,
             self.missing_targets_allowed,
             self.variable_dtype,
             name=f"{prefix}y",
         )
+        num_labels = self.likelihood.num_labels(self.num_outputs)
+        if num_labels is not None:
+            data.check_labels(targets, num_labels, name=f"{prefix}y")
         return inputs, targets
 
     def _check_values(self, inputs):
@@ -82,7 +107,7 @@ class Checks:
         return self._pack(inputs), targets
 
     def _check_ready(self):
-        if not self.target_scaler.ready:
+        if not self.scalers_ready:
             raise ValueError(
                 "The model is not fitted: call `fit`, or `adapt(x, y)` to predict from the "
                 "prior. Received: a model whose standardisation has seen no data"

@@ -26,7 +26,9 @@ class FunctionSpaceModel(Training, Prediction):
     - `train_step(data)`, as in Keras.
 
     What a model is constructed with is in *model* units, standardised when it standardises; what
-    it predicts and is evaluated on is in the user's.
+    it predicts and is evaluated on is in the user's. Under a likelihood of classes f are logits
+    and the targets are labels, which are not standardised; such a model overrides
+    `predictive_moments`, as `MixturePrediction` does for models with draws.
     """
 
     #: Dtype in which inputs are standardised, the model's own if `None`.
@@ -62,12 +64,12 @@ class FunctionSpaceModel(Training, Prediction):
         self.standardize = bool(standardize)
         self.input_tensors, self.num_outputs = None, None
         self._setup_counters(seed)
-        self._default_metrics = [
-            metrics.RMSE(),
-            metrics.NLL(),
-            metrics.CRPS(),
-            metrics.IntervalCoverage(level=0.9),
-        ]
+        if likelihood.is_classifier:
+            scores = [metrics.Accuracy(), metrics.NLL(), metrics.ExpectedCalibrationError()]
+        else:
+            coverage = metrics.IntervalCoverage(level=0.9)
+            scores = [metrics.RMSE(), metrics.NLL(), metrics.CRPS(), coverage]
+        self._default_metrics = scores
         self._user_metrics = []
         self._compile_arguments = {}
 
@@ -81,10 +83,11 @@ class FunctionSpaceModel(Training, Prediction):
             Standardizer(enabled=self.standardize, dtype=self.input_scaler_dtype or dtype)
             for _ in self.input_tensors
         ]
-        self.target_scaler = Standardizer(enabled=self.standardize, dtype=dtype)
+        standardize_targets = self.standardize and not self.likelihood.is_classifier
+        self.target_scaler = Standardizer(enabled=standardize_targets, dtype=dtype)
         for scaler, tensor in zip(self.input_scalers, self.input_tensors, strict=True):
             scaler.build(tensor.shape)
-        self.target_scaler.build((None, self.num_outputs))
+        self.target_scaler.build((None, self.num_target_columns))
         self._reset_functions()
         self.built = True  # Keras calls `build_from_config` on what is not
 
@@ -110,7 +113,8 @@ class FunctionSpaceModel(Training, Prediction):
 
         Args:
             metrics: Further metrics for `evaluate` and validation: those of
-                `tfp_fnspace.metrics`, or Keras's, which then see the predictive mean.
+                `tfp_fnspace.metrics`, or Keras's, which then see the predictive mean, or the
+                probabilities of the classes.
             jit_compile: Whether XLA compiles training and prediction; `"auto"` decides by what
                 is faster on the device.
             run_eagerly: Whether to run without graphs, for debugging.

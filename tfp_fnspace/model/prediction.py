@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import data
-from tfp_fnspace.export import export_saved_model
+from tfp_fnspace.distributions.quantile import quantile
+from tfp_fnspace.export import QUANTILE_LEVELS, export_saved_model
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.model.checks import Checks
 from tfp_fnspace.typing import GaussianMoments
@@ -34,7 +35,7 @@ class Prediction(Checks):
 
         Returns:
             `loss` (equal to `nll`), `rmse`, `nll`, `crps`, `coverage_90` and the metrics of
-            `compile`, in the user's units.
+            `compile`, in the user's units. Of a classifier `accuracy`, `nll` and `ece` instead.
         """
         self._refuse_weights(sample_weight=sample_weight)
         self._ensure_compiled()
@@ -43,7 +44,7 @@ class Prediction(Checks):
             inputs, targets = self._check_data(x, y)
             x, y, batch_size = self._feed(inputs, targets, batch_size or self.predict_batch_size)
         elif data.is_stream(x):
-            x = data.checked_stream(x, self._check_batch, self._check_shapes)
+            x = self._checked_stream(x)
         with data.clear_stream_errors():
             scores = super().evaluate(x, y, batch_size=batch_size, verbose=verbose, **kwargs)
         return tf.nest.map_structure(float, scores)  # tensors in older versions of Keras
@@ -54,9 +55,15 @@ class Prediction(Checks):
         distribution = self.predictive(x)
         for metric in [*self._default_metrics, *self._user_metrics]:
             whole = getattr(metric, "takes_distribution", False)
-            metric.update_state(y, distribution if whole else distribution.mean())
+            metric.update_state(y, distribution if whole else self._point(distribution))
         results = {m.name: m.result() for m in [*self._default_metrics, *self._user_metrics]}
         return {"loss": results["nll"], **results}
+
+    def _point(self, distribution):
+        """What metrics see that take no distribution."""
+        if self.likelihood.is_classifier:
+            return self.likelihood.probabilities(distribution)
+        return distribution.mean()
 
     def get_metrics_result(self):
         # Keras puts its own loss, which nothing updates, where a model reports no other metrics.
@@ -64,7 +71,7 @@ class Prediction(Checks):
         return {**results, "loss": results["nll"]}
 
     def predict(self, x, batch_size=None, verbose=0, steps=None, callbacks=None):
-        """Predictive moments.
+        """Predictive moments, or probabilities of classes.
 
         Args:
             x: Array `[N, ...]`, a list for several inputs, or a dataset of inputs.
@@ -76,6 +83,9 @@ class Prediction(Checks):
         Returns:
             Dict of NumPy arrays `[N, D]`: `mean`, `stddev` (of an observation),
             `epistemic_stddev` (of f) and `aleatoric_stddev` (of the noise); variances add up.
+            Of a classifier `probabilities` `[N, D]`, `entropy` `[N]` of the label in nats and
+            `mutual_information` `[N]` between label and f: the part of the entropy that knowing f
+            would remove.
         """
         self._check_ready()
         if not data.is_stream(x):
@@ -83,7 +93,7 @@ class Prediction(Checks):
             self._check_values(inputs)
             x, _, batch_size = self._feed(inputs, None, batch_size or self.predict_batch_size)
         else:
-            x = data.checked_stream(x, self._check_batch, self._check_shapes)
+            x = self._checked_stream(x)
         with data.clear_stream_errors():
             return super().predict(
                 x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks
@@ -110,7 +120,10 @@ class Prediction(Checks):
 
     def predictive_moments(self, x):
         """The tensors of `predict`, in the graph; x in the user's units."""
-        mean, variance = self.function_moments(x)
+        return self._summary_of_moments(self.function_moments(x))
+
+    def _summary_of_moments(self, moments):
+        mean, variance = moments
         noise = tf.broadcast_to(self.likelihood.noise_variance(self.target_unit), tf.shape(mean))
         return {
             "mean": mean,
@@ -118,6 +131,13 @@ class Prediction(Checks):
             "epistemic_stddev": tf.sqrt(variance),
             "aleatoric_stddev": tf.sqrt(noise),
         }
+
+    def served_outputs(self, x):
+        """The tensors of the endpoint `serve`, in the graph; x in the user's units."""
+        outputs = self.predictive_moments(x)
+        if not self.likelihood.is_classifier:
+            outputs["quantiles"] = quantile(self.predictive(x), list(QUANTILE_LEVELS))
+        return outputs
 
     def predict_distribution(self, x, batch_size=None):
         """The predictive distribution of the observations at each point.
@@ -130,6 +150,8 @@ class Prediction(Checks):
             `tfd.Distribution` in the user's units, batch `[N]`, event `[D]`.
         """
         outputs = self.predict(x, batch_size=batch_size)
+        if self.likelihood.is_classifier:
+            return self.likelihood.from_probabilities(outputs["probabilities"])
         variance = tf.square(tf.convert_to_tensor(outputs["epistemic_stddev"]))
         moments = GaussianMoments(tf.convert_to_tensor(outputs["mean"]), variance)
         return self.likelihood.predictive(moments, self.target_unit)

@@ -39,19 +39,13 @@ class Training(Checks):
             self._adapt_scalers([(inputs, targets)])
 
     def _adapt_to_stream(self, dataset):
-        finite = (isinstance(dataset, tf.data.Dataset) and dataset.cardinality() >= 0) or (
-            isinstance(dataset, keras.utils.PyDataset) and dataset.num_batches is not None
-        )
-        if not finite:
+        if data.count_batches(dataset) is None:
             raise ValueError(
                 "Standardisation needs data of known finite length: call `model.adapt(x, y)` "
                 "with arrays first, or build the model with `standardize=False`. "
                 f"Received: x={dataset!r}"
             )
-        if isinstance(dataset, keras.utils.PyDataset):
-            batches = (dataset[i] for i in range(dataset.num_batches))
-        else:
-            batches = iter(dataset)
+        batches = data.finite_batches(dataset)
         self._adapt_scalers(self._check_data(*batch[:2]) for batch in batches)
 
     def _adapt_scalers(self, batches):
@@ -62,7 +56,8 @@ class Training(Checks):
             for running, values in zip(moments, [*inputs, targets], strict=True):
                 running.update(values)
         for scaler, running in zip(scalers, moments, strict=True):
-            scaler.adapt(running)
+            if scaler.enabled:
+                scaler.adapt(running)
 
     def fit(
         self,
@@ -91,7 +86,8 @@ class Training(Checks):
         Args:
             x: Array `[N, ...]`, a list of arrays for several inputs, or a dataset or generator
                 of `(x, y)` batches.
-            y: Targets `[N, D]`, or `[N]` when D is 1.
+            y: Targets `[N, D]`, or `[N]` when D is 1; `[N]` integer labels for a categorical
+                likelihood.
             batch_size: Rows in a batch, 32 by default (arrays only).
             epochs: Number of epochs.
             verbose: As in Keras.
@@ -120,7 +116,7 @@ class Training(Checks):
         stream = data.is_stream(x)
         if stream:
             self._check_stream_arguments(x, y, validation_split)
-            if not self.target_scaler.ready:
+            if not self.scalers_ready:
                 self.adapt(x)
         else:
             self._check_array_arguments(batch_size, epochs, steps_per_epoch)
@@ -129,7 +125,7 @@ class Training(Checks):
                 parts = data.split_rows([*inputs, targets], validation_split)
                 (*inputs, targets), (*held_out, held_out_targets) = parts
                 validation_data = (self._pack(held_out), held_out_targets)
-            if not self.target_scaler.ready:
+            if not self.scalers_ready:
                 self._adapt_scalers([(inputs, targets)])
         if isinstance(validation_data, tuple | list):
             validation_data = self._check_validation_data(validation_data)
@@ -148,8 +144,7 @@ class Training(Checks):
             if not stream:
                 return self._fit_arrays(inputs, targets, batch_size or 32, shuffle, options)
             with data.clear_stream_errors():
-                x = data.checked_stream(x, self._check_batch, self._check_shapes)
-                return super().fit(x, steps_per_epoch=steps_per_epoch, shuffle=False, **options)
+                return self._fit_stream(x, steps_per_epoch, options)
         finally:
             # Keras keeps the epoch of a restored run for ever; a later `fit` starts at its own.
             self._initial_epoch = None
@@ -184,6 +179,11 @@ class Training(Checks):
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
         return super().fit(dataset, shuffle=False, **options)
+
+    def _fit_stream(self, x, steps_per_epoch, options):
+        """Keras's loop over the batches of a dataset or generator."""
+        x = self._checked_stream(x)
+        return super().fit(x, steps_per_epoch=steps_per_epoch, shuffle=False, **options)
 
     def _fit_epochs(self, train_epoch, inputs, targets, options):
         """Keras's loop, callbacks and validation, with one "batch" that is the whole epoch.

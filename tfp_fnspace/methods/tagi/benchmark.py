@@ -11,14 +11,8 @@ def uci_config(dataset, seed):
     """The paper's settings: one ReLU layer, 40 epochs, batch 10, noise by 5-fold CV from 1.
 
     The paper linearises ReLU. Where several rules are listed under `moments`, each is
-    cross-validated, and the one with the best held-out log-likelihood is used.
-
-    Args:
-        dataset: Name of the data set; `"protein"` gets 100 units, others 50.
-        seed: Integer.
-
-    Returns:
-        Dict of what `uci_fit` takes.
+    cross-validated, and the one with the best held-out log-likelihood is used. The data set
+    `"protein"` gets 100 units, others 50. Arguments and result are those of `registry`.
     """
     return {
         "units": 100 if dataset == "protein" else 50,
@@ -33,16 +27,7 @@ def uci_config(dataset, seed):
 
 
 def uci_fit(config, x, y):
-    """Builds and fits the model.
-
-    Args:
-        config: Dict from `uci_config`.
-        x: Training inputs `[N, X]`.
-        y: Training targets `[N, D]`.
-
-    Returns:
-        Fitted model, and a dict of what was chosen by the training rows.
-    """
+    """Builds and fits a model for each rule of moments, as `registry` asks for it."""
     candidates = {}
     for moments in config["moments"]:
         model = _build(config, moments, x.shape[1], y.shape[1])

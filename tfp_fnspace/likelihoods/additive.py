@@ -1,0 +1,297 @@
+"""Observations with additive noise."""
+
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_fnspace.likelihoods.base import Likelihood
+from tfp_fnspace.math.quadrature import normal_expectation, stddev_of
+from tfp_fnspace.math.random import as_seed, normal
+from tfp_fnspace.typing import GaussianMoments
+
+tfd = tfp.distributions
+
+
+class _AdditiveNoise(Likelihood):
+    """`y = f + scale * e` with e of a fixed law, independent between outputs.
+
+    A subclass has `_noisy(values, scale)`, the law of an observation, `_unit_variance`, the
+    variance of e, and `_components(moments, unit, seed)`, the laws that `mixture` mixes.
+    """
+
+    def __init__(self, scale=1.0, trainable=False, min_scale=1e-3, **kwargs):
+        super().__init__(autocast=False, trainable=bool(trainable), **kwargs)
+        self._initial_scale = self._checked(scale)
+        self.min_scale = float(self._checked(min_scale))
+        self._learns_scale = bool(trainable)
+        # What a gradient step changes has no bounds; what is assigned only is the scale itself.
+        self._scale = self.add_weight(
+            name="unconstrained_scale" if self._learns_scale else "scale",
+            shape=self._initial_scale.shape,
+            initializer=keras.initializers.Constant(self._stored(self._initial_scale)),
+            trainable=self._learns_scale,
+            autocast=False,
+        )
+        self.built = True
+
+    @property
+    def scale(self):
+        """The noise scale in model units, `[]` or `[D]`: a variable, or a tensor if trained."""
+        if not self._learns_scale:
+            return self._scale
+        return self.min_scale + tf.nn.softplus(self._scale.value)
+
+    def _scale_in(self, dtype):
+        """The noise scale as a tensor; methods may work in another precision than the layer."""
+        return tf.cast(tf.convert_to_tensor(self.scale), dtype)
+
+    def _stored(self, scale):
+        """The value of the weight that stands for a scale."""
+        if not self._learns_scale:
+            return scale
+        above = scale - self.min_scale
+        if not np.all(above > 0.0):
+            raise ValueError(
+                f"A trained `scale` must be larger than `min_scale`, {self.min_scale:g}. "
+                f"Received: scale={scale.tolist()!r}"
+            )
+        return above + np.log(-np.expm1(-above))  # the inverse of softplus
+
+    @staticmethod
+    def _checked(scale):
+        try:
+            values = np.asarray(scale, dtype=np.float64)
+        except (TypeError, ValueError):
+            values = np.full(1, np.nan)
+        if values.ndim > 1 or not np.all(np.isfinite(values)) or not np.all(values > 0.0):
+            raise ValueError(
+                "`scale` must be a positive finite number, or one per output. "
+                f"Received: scale={scale!r}"
+            )
+        return values
+
+    def check_outputs(self, num_outputs):
+        """Refuses a number of outputs that does not match the scales.
+
+        Raises:
+            ValueError: If there are several scales, and not one per output.
+        """
+        if tuple(self._initial_scale.shape) not in ((), (num_outputs,)):
+            raise ValueError(
+                f"`scale` must be one number, or one per output, {num_outputs}. "
+                f"Received: {len(self._initial_scale)} scales"
+            )
+
+    def set_scale(self, scale):
+        """Sets the noise scale, in model units."""
+        values = np.broadcast_to(self._checked(scale), self._scale.shape)
+        self._scale.assign(self._stored(values))
+
+    def conditional(self, values, unit=1.0, scale=None):
+        """Distribution of the observations given function values.
+
+        Args:
+            values: Tensor `[..., N, D]`, f in the units of the result.
+            unit: One model unit of the targets, `[]` or `[D]`, in the units of the result.
+            scale: Noise scale in model units, a tensor that broadcasts with `values`, in place of
+                the layer's own; `[S, 1, 1]` for S draws from a posterior, a scale each.
+
+        Returns:
+            `tfd.Independent` of the noise's law, event `[D]`.
+        """
+        values = tf.convert_to_tensor(values)
+        if scale is None:
+            scale = self._scale_in(values.dtype)
+        scale = tf.convert_to_tensor(scale, values.dtype)
+        # Added to zeros, not `broadcast_to`: draws of the scale may have more axes than `values`.
+        noise = scale * unit + tf.zeros_like(values)
+        return tfd.Independent(self._noisy(values, noise), reinterpreted_batch_ndims=1)
+
+    def noise_variance(self, unit=1.0, scale=None):
+        """Variance of the noise, `[]` or `[D]`, in squared units of the result.
+
+        Args:
+            unit: As for `conditional`.
+            scale: Noise scale in model units in place of the layer's own.
+        """
+        scale = tf.convert_to_tensor(self.scale) if scale is None else scale
+        return self._unit_variance * tf.square(scale * unit)
+
+    def log_prob(self, values, targets):
+        return self.conditional(values).log_prob(targets)
+
+    def mixture(self, moments, unit=1.0, seed=(0, 0)):
+        """See `Likelihood.mixture`.
+
+        Returns:
+            `tfd.MixtureSameFamily` of S components, batch `[N]`, event `[D]`.
+        """
+        mean, variance = moments
+        swapped = tf.transpose(mean, [1, 0, 2])  # [N, S, D]
+        variance = None if variance is None else tf.transpose(variance, [1, 0, 2])
+        components = self._components(GaussianMoments(swapped, variance), unit, seed)
+        weights = tfd.Categorical(logits=tf.zeros(tf.shape(mean)[0], mean.dtype))
+        return tfd.MixtureSameFamily(weights, components)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "scale": self._initial_scale.tolist(),
+            "min_scale": self.min_scale,
+            "trainable": self._learns_scale,
+            "frozen": self._learns_scale and not self.trainable,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        frozen = config.pop("frozen", False)
+        likelihood = cls(**config)
+        likelihood.trainable = likelihood.trainable and not frozen
+        return likelihood
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class Gaussian(_AdditiveNoise):
+    r"""Gaussian noise, `y = f + v`, `v ~ N(0, scale^2)`, independent between outputs.
+
+    Args:
+        scale: Standard deviation of the noise in model units (standardised targets when the
+            model standardises): a positive number, or one per output.
+        trainable: Whether methods that work with gradients train the scale. The weight is then
+            `r` in `scale = min_scale + softplus(r)`.
+        min_scale: Smallest scale that training can reach, a positive number.
+        **kwargs: `name`, `dtype`.
+
+    Attributes:
+        scale: Variable `[]` or `[D]` (a tensor if it is trained), saved and exported with the
+            model.
+
+    Raises:
+        ValueError: If a scale is not a positive finite number, or a trained one is not larger
+            than `min_scale`.
+    """
+
+    _unit_variance = 1.0
+
+    def _noisy(self, values, scale):
+        return tfd.Normal(values, scale)
+
+    def predictive(self, moments, unit=1.0):
+        """Distribution of the observations for Gaussian function values, N(mean, S + scale^2).
+
+        Args:
+            moments: `GaussianMoments` of f, tensors `[..., N, D]` in the units of the result.
+            unit: One model unit of the targets, `[]` or `[D]`, in the units of the result.
+
+        Returns:
+            `tfd.Independent` normal, event `[D]`.
+        """
+        mean, variance = moments
+        stddev = tf.sqrt(variance + self.noise_variance(unit))
+        return tfd.Independent(tfd.Normal(mean, stddev), reinterpreted_batch_ndims=1)
+
+    def expected_log_prob(self, moments, targets, seed=None):
+        r"""`log N(y; mean, scale^2) - variance / (2 scale^2)`, see `Likelihood`."""
+        mean, variance = moments
+        noise = tf.square(self._scale_in(mean.dtype))
+        squared = tf.square(targets - mean) + (0.0 if variance is None else variance)
+        density = -0.5 * (squared / noise + tf.math.log(2.0 * math.pi * noise))
+        return tf.reduce_sum(density, axis=-1)
+
+    def _components(self, moments, unit, seed):
+        mean, variance = moments
+        zero = tf.zeros_like(mean)
+        return self.predictive(GaussianMoments(mean, zero if variance is None else variance), unit)
+
+    def innovation(self, moments, targets):
+        r"""Innovations of the function values given one observation each.
+
+        `dm = (y - m)/(S + scale^2)`, `dS = -1/(S + scale^2)`: the first two derivatives of the
+        log predictive density in m, so that `m + S dm` and `S + S^2 dS` are the posterior
+        moments (equation 14 of the TAGI paper).
+
+        Args:
+            moments: `GaussianMoments` of f in model units, tensors `[N, D]`.
+            targets: Tensor `[N, D]` in model units.
+
+        Returns:
+            Pair of tensors `[N, D]`.
+        """
+        mean, variance = moments
+        precision = 1.0 / (variance + self.noise_variance())
+        return (targets - mean) * precision, -precision
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class StudentT(_AdditiveNoise):
+    r"""Heavy-tailed noise, `y = f + scale * e`, e of Student's t, independent between outputs.
+
+    Outliers move a fit less than under Gaussian noise, which is the limit `df -> inf`. There is no
+    closed form of the predictive law or of the update for Gaussian function values, so this is for
+    models that work with draws or gradients.
+
+    Args:
+        df: Degrees of freedom, a positive number, fixed; 1 is Cauchy noise.
+        scale: Scale of the noise in model units (standardised targets when the model
+            standardises), not its standard deviation: a positive number, or one per output.
+        trainable: As for `Gaussian`.
+        min_scale: As for `Gaussian`.
+        **kwargs: `name`, `dtype`.
+
+    Attributes:
+        df: float.
+        scale: As for `Gaussian`.
+
+    Raises:
+        ValueError: If `df` or a scale is not a positive finite number.
+
+    Example:
+        >>> noise = StudentT(df=4.0, scale=0.5)
+        >>> float(noise.noise_variance())
+        0.5
+    """
+
+    def __init__(self, df, scale=1.0, trainable=False, min_scale=1e-3, **kwargs):
+        super().__init__(scale, trainable=trainable, min_scale=min_scale, **kwargs)
+        self.df = self._checked_df(df)
+
+    @staticmethod
+    def _checked_df(df):
+        number = isinstance(df, int | float | np.number) and not isinstance(df, bool)
+        if not number or not np.isfinite(df) or not df > 0.0:
+            raise ValueError(f"`df` must be a positive finite number. Received: df={df!r}")
+        return float(df)
+
+    @property
+    def _unit_variance(self):
+        return self.df / (self.df - 2.0) if self.df > 2.0 else np.inf
+
+    def _noisy(self, values, scale):
+        # A tensor: `quantile` broadcasts the parameters, and would make a float32 of a float.
+        return tfd.StudentT(tf.constant(self.df, values.dtype), values, scale)
+
+    def expected_log_prob(self, moments, targets, seed=None):
+        """See `Likelihood.expected_log_prob`; by Gauss-Hermite quadrature.
+
+        Within 1e-3 where the standard deviation of f is at most twice the scale (df 4), worse
+        beyond: the log density is no polynomial.
+        """
+        mean, _ = moments
+        law = self._noisy(tf.zeros_like(mean), self._scale_in(mean.dtype))
+        densities = normal_expectation(lambda values: law.log_prob(targets - values), moments)
+        return tf.reduce_sum(densities, axis=-1)
+
+    def _components(self, moments, unit, seed):
+        """Each component's f is drawn once, at all points alike: a mixture of S laws again."""
+        mean, variance = moments
+        if variance is not None:
+            noise = normal(tf.shape(mean)[1:], as_seed(seed), mean.dtype)  # [S, D]
+            mean = mean + stddev_of(variance) * noise
+        return self.conditional(mean, unit)
+
+    def get_config(self):
+        return {**super().get_config(), "df": self.df}

@@ -1,0 +1,67 @@
+"""What models ask of an observation model."""
+
+import keras
+
+
+class Likelihood(keras.layers.Layer):
+    """An observation model p(y | f); a layer, so that what it holds is saved with the model.
+
+    Function values have shape `[..., N, D]` and targets `[N, D]`, both in model units.
+    """
+
+    #: Whether f are logits and targets are labels of classes.
+    is_classifier = False
+
+    def check_outputs(self, num_outputs):
+        """Refuses a number D of outputs that does not fit.
+
+        Raises:
+            ValueError: If it does not.
+        """
+
+    def num_target_columns(self, num_outputs):
+        """Columns of the targets of a model with D outputs."""
+        return num_outputs
+
+    def num_labels(self, num_outputs):
+        """Number of classes that a target can name; `None` where it is a measurement."""
+        return None
+
+    def log_prob(self, values, targets):
+        """Log density (probability) of the targets given f, summed over outputs.
+
+        Args:
+            values: Tensor `[..., N, D]`, f.
+            targets: Tensor `[N, D]`; labels `[N, 1]` or `[N]` for `Categorical`.
+
+        Returns:
+            Tensor `[..., N]`.
+        """
+        raise NotImplementedError
+
+    def expected_log_prob(self, moments, targets, seed=None):
+        """`E log p(y | f)` over `f ~ N(mean, variance)`, independent between outputs.
+
+        Args:
+            moments: `GaussianMoments` of f, tensors `[..., N, D]`; `variance=None` for draws.
+            targets: As for `log_prob`.
+            seed: int32 tensor `[2]`, for likelihoods that draw f (`Categorical`).
+
+        Returns:
+            Tensor `[..., N]`.
+        """
+        raise NotImplementedError
+
+    def mixture(self, moments, unit=1.0, seed=(0, 0)):
+        """Law of the observations where f is an equal mixture of S Gaussians.
+
+        Args:
+            moments: `GaussianMoments` of f, tensors `[S, N, D]` in the units of the result;
+                `variance=None` for draws.
+            unit: One model unit of the targets, `[]` or `[D]`, in the units of the result.
+            seed: Seed of the draws of f where there is no closed form.
+
+        Returns:
+            `tfd.Distribution`, batch `[N]`.
+        """
+        raise NotImplementedError

@@ -1,0 +1,187 @@
+"""Observations that are classes."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_fnspace.likelihoods.base import Likelihood
+from tfp_fnspace.math.quadrature import normal_expectation, stddev_of
+from tfp_fnspace.math.random import as_seed, fold_in, normal
+
+tfd = tfp.distributions
+
+#: Draws of the logits from each component of a mixture of Gaussians.
+_DRAWS = 8
+
+
+class _Classes(Likelihood):
+    """What the likelihoods of classes share.
+
+    A subclass has `_averages(moments, seed)`: the mean probabilities `[N, D]` and the mean
+    entropy given f `[N]`; `_entropy(probabilities)`, `[N]`; and `from_probabilities`.
+    """
+
+    is_classifier = True
+
+    def __init__(self, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        self.built = True
+
+    def uncertainty(self, moments, seed=(0, 0)):
+        """Probabilities of the classes, and how much of the doubt is about f.
+
+        Args:
+            moments: `GaussianMoments` of the logits, tensors `[S, N, D]`: an equal mixture of S;
+                `variance=None` for draws.
+            seed: Seed of the draws from the components, for `Categorical`.
+
+        Returns:
+            Dict of `probabilities` `[N, D]`, the mean over f; `entropy` `[N]`, of the label under
+            these probabilities, in nats; `mutual_information` `[N]` between the label and f, which
+            is the entropy less the mean entropy given f. For several Bernoulli outputs, sums over
+            the outputs.
+
+        References:
+            Houlsby et al. (2011), "Bayesian active learning for classification and preference
+            learning", arXiv:1112.5745.
+        """
+        probabilities, conditional_entropy = self._averages(moments, seed)
+        entropy = self._entropy(probabilities)
+        information = tf.maximum(entropy - conditional_entropy, 0.0)
+        return {
+            "probabilities": probabilities,
+            "entropy": entropy,
+            "mutual_information": information,
+        }
+
+    def mixture(self, moments, unit=1.0, seed=(0, 0)):
+        probabilities, _ = self._averages(moments, seed)
+        return self.from_probabilities(probabilities)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class Categorical(_Classes):
+    """One of D classes, `p(y = k | f) = exp(f_k) / sum_j exp(f_j)`.
+
+    The D outputs of the model are logits, one for each class; targets are integer labels from 0
+    to D - 1, of shape `[N]` or `[N, 1]`. Expectations over Gaussian logits are taken by draws
+    `f = mean + stddev e`: there is no integral of low dimension.
+
+    Args:
+        **kwargs: `name`, `dtype`.
+    """
+
+    def check_outputs(self, num_outputs):
+        if num_outputs < 2:
+            raise ValueError(
+                "A categorical likelihood needs a model with an output for each of at least 2 "
+                f"classes. Received: {num_outputs} output"
+            )
+
+    def num_target_columns(self, num_outputs):
+        return 1
+
+    def num_labels(self, num_outputs):
+        return num_outputs
+
+    def log_prob(self, values, targets):
+        logits = tf.convert_to_tensor(values)
+        targets = tf.convert_to_tensor(targets)
+        labels = tf.cast(targets if len(targets.shape) == 1 else targets[..., 0], tf.int32)
+        chosen = tf.one_hot(labels, logits.shape[-1], dtype=logits.dtype)  # [N, D]
+        return tf.reduce_sum(chosen * tf.nn.log_softmax(logits), axis=-1)
+
+    def expected_log_prob(self, moments, targets, seed=None):
+        """See `Likelihood.expected_log_prob`: an unbiased estimate from one draw of each f.
+
+        Raises:
+            ValueError: If there is no seed, and f is not known exactly.
+        """
+        mean, variance = moments
+        if variance is None:
+            return self.log_prob(mean, targets)
+        if seed is None:
+            raise ValueError(
+                "The expected log-probability of a class is estimated by draws: pass a `seed`. "
+                "Received: seed=None"
+            )
+        noise = normal(tf.shape(mean), as_seed(seed), mean.dtype)
+        return self.log_prob(mean + stddev_of(variance) * noise, targets)
+
+    def _averages(self, moments, seed):
+        mean, variance = moments
+        draws = [mean]
+        if variance is not None:
+            # The same draws at all points: predictions must not depend on the other rows.
+            shape = tf.concat([tf.shape(mean)[:1], [1], tf.shape(mean)[2:]], axis=0)
+            seeds = [fold_in(as_seed(seed), k) for k in range(_DRAWS)]
+            stddev = stddev_of(variance)
+            draws = [mean + stddev * normal(shape, s, mean.dtype) for s in seeds]
+        probabilities = [tf.nn.softmax(logits) for logits in draws]
+        means = [tf.reduce_mean(p, axis=0) for p in probabilities]
+        entropies = [tf.reduce_mean(self._entropy(p), axis=0) for p in probabilities]
+        return tf.add_n(means) / len(draws), tf.add_n(entropies) / len(draws)
+
+    def _entropy(self, probabilities):
+        return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)
+
+    def from_probabilities(self, probabilities):
+        """`tfd.Categorical`, batch `[N]`, for probabilities `[N, D]`."""
+        probabilities = tf.convert_to_tensor(probabilities)
+        tiny = np.finfo(probabilities.dtype.as_numpy_dtype).tiny
+        return tfd.Categorical(logits=tf.math.log(tf.maximum(probabilities, tiny)))
+
+    def probabilities(self, distribution):
+        """The probabilities `[N, D]` of what `from_probabilities` makes."""
+        return distribution.probs_parameter()
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class Bernoulli(_Classes):
+    """Yes or no for each of D outputs, `p(y_d = 1 | f) = 1 / (1 + exp(-f_d))`, independent given f.
+
+    Targets are 0 or 1, of shape `[N, D]`. Expectations over Gaussian logits are taken by
+    Gauss-Hermite quadrature. The predictive law has the averaged probabilities and independent
+    outputs: exact for D = 1, the product of the marginals for several outputs.
+
+    Args:
+        **kwargs: `name`, `dtype`.
+    """
+
+    def num_labels(self, num_outputs):
+        return 2
+
+    def log_prob(self, values, targets):
+        logits = tf.convert_to_tensor(values)
+        targets = tf.cast(targets, logits.dtype)
+        return tf.reduce_sum(targets * logits - tf.nn.softplus(logits), axis=-1)
+
+    def expected_log_prob(self, moments, targets, seed=None):
+        normaliser = normal_expectation(tf.nn.softplus, moments)
+        targets = tf.cast(targets, normaliser.dtype)
+        return tf.reduce_sum(targets * moments[0] - normaliser, axis=-1)
+
+    def _averages(self, moments, seed):
+        probabilities = tf.reduce_mean(normal_expectation(tf.sigmoid, moments), axis=0)
+        entropies = normal_expectation(_entropy_of_logits, moments)  # [S, N, D]
+        return probabilities, tf.reduce_sum(tf.reduce_mean(entropies, axis=0), axis=-1)
+
+    def _entropy(self, probabilities):
+        both = [probabilities, 1.0 - probabilities]
+        return -tf.reduce_sum(tf.add_n([tf.math.xlogy(p, p) for p in both]), axis=-1)
+
+    def from_probabilities(self, probabilities):
+        """`tfd.Independent` Bernoulli, batch `[N]`, event `[D]`, for probabilities `[N, D]`."""
+        probabilities = tf.convert_to_tensor(probabilities)
+        eps = np.finfo(probabilities.dtype.as_numpy_dtype).eps
+        law = tfd.Bernoulli(probs=tf.clip_by_value(probabilities, eps, 1.0 - eps))
+        return tfd.Independent(law, reinterpreted_batch_ndims=1)
+
+    def probabilities(self, distribution):
+        """The probabilities `[N, D]` of what `from_probabilities` makes."""
+        return distribution.distribution.probs_parameter()
+
+
+def _entropy_of_logits(logits):
+    return tf.nn.softplus(logits) - logits * tf.sigmoid(logits)

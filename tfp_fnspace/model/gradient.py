@@ -1,0 +1,276 @@
+"""Training by stochastic gradients, whole epochs in one compiled loop where nothing forbids it."""
+
+import keras
+import tensorflow as tf
+
+from tfp_fnspace import data
+from tfp_fnspace.callbacks import wants_batches
+from tfp_fnspace.math.random import fold_in
+
+
+class GradientTraining:
+    """Mixin of models whose parameters minimise a stochastic objective.
+
+    `class M(GradientTraining, MixturePrediction, keras.Model)`; a plain class, as the contract
+    is. A model implements `objective` and creates all its weights before the first step; it may
+    override `default_optimizer` and `prepare_training`.
+
+    Step t draws from `fold_in(seed, t)` and the order of the rows follows from the seed and the
+    epoch, so that the same seed gives the same run, and a restored run continues. Nothing is
+    dropped or padded: the last batch of an epoch may be smaller than the others, and is as good
+    an estimate since objectives are scaled by the rows that they are given.
+    """
+
+    def objective(self, inputs, targets, num_rows, seed):
+        """What a step minimises, for one batch, in the graph and in model units.
+
+        Args:
+            inputs: List of tensors `[B, ...]`, one for each input; B is not static.
+            targets: Tensor `[B, D]`; `[B, 1]` of labels where the likelihood is categorical.
+            num_rows: Scalar of the model's dtype, the number N of rows that `fit` trains on. An
+                unbiased estimate of a sum over them is `N / B` times the sum over the batch.
+            seed: int32 tensor `[2]`, another one in every step.
+
+        Returns:
+            The loss, a scalar, and a dict of scalars for `History`; `loss` is added to it. Of an
+            epoch, `History` has means weighted by B.
+        """
+        raise NotImplementedError
+
+    def default_optimizer(self, total_steps):
+        """The optimizer of `compile(optimizer=None)`, made before the first step.
+
+        Args:
+            total_steps: Number of steps of the first `fit`, `None` if that is not known.
+        """
+        return keras.optimizers.Adam(1e-3)
+
+    def prepare_training(self, inputs, targets):
+        """What a method takes from the data before the first step of its life.
+
+        Args:
+            inputs: List of arrays `[N, ...]` in the user's units; of a dataset, its first batch.
+            targets: Array `[N, D]`, likewise.
+        """
+
+    # Compiling --------------------------------------------------------------------------------
+
+    def compile(
+        self,
+        optimizer=None,
+        metrics=(),
+        num_rows=None,
+        jit_compile="auto",
+        run_eagerly=False,
+        **kwargs,
+    ):
+        """Configures the optimizer, metrics and compilation; the loss is the method's own.
+
+        Args:
+            optimizer: As in Keras. `None` is the method's own, made at the first `fit`, when the
+                number of steps is known; later fits go on with it.
+            metrics: Further metrics for `evaluate` and validation.
+            num_rows: Number of training rows that the objective is scaled by. By default those
+                that `fit` is given (a pass over a dataset counts them); needed for generators
+                and endless datasets.
+            jit_compile: Whether XLA compiles steps. `"auto"` leaves it to Keras: not on a CPU,
+                where XLA's Cholesky is slow. Whole epochs are compiled without XLA only.
+            run_eagerly: Whether to run without graphs.
+            **kwargs: Of `keras.Model.compile`, such as `steps_per_execution`.
+
+        Raises:
+            ValueError: If a loss is given, or `num_rows` is not a positive integer.
+        """
+        for name in ("loss", "loss_weights", "weighted_metrics"):
+            if kwargs.pop(name, None) is not None:
+                raise ValueError(
+                    f"`compile` of {type(self).__name__} takes no `{name}`: the objective is the "
+                    f"method's. Received: {name}"
+                )
+        if num_rows is not None:
+            data.check_count("num_rows", num_rows)
+        self._given_rows = None if num_rows is None else int(num_rows)
+        self._forget_functions()
+        super().compile(
+            metrics=metrics,
+            jit_compile=jit_compile,
+            run_eagerly=run_eagerly,
+            optimizer=optimizer,
+            **kwargs,
+        )
+
+    def get_compile_config(self):
+        config = {
+            **self._compile_arguments,
+            "metrics": self._user_metrics,
+            "optimizer": self.optimizer,
+            "num_rows": self._given_rows,
+        }
+        return keras.saving.serialize_keras_object(config)
+
+    def compile_from_config(self, config):
+        super().compile_from_config(config)
+        if self.optimizer is not None and self.built:
+            self.optimizer.build(self.trainable_variables)  # so that its state can be loaded
+
+    # Steps ------------------------------------------------------------------------------------
+
+    def _setup_counters(self, seed):
+        super()._setup_counters(seed)
+        options = {"trainable": False, "initializer": "zeros", "dtype": "int64"}
+        self.training_rows = self.add_weight(name="training_rows", **options)
+        vars(self)["_trackers"] = {}  # past Keras's tracking: they come with the first step
+
+    def update(self, inputs, targets):
+        """One step of the optimizer, in the graph and in model units; see `objective`.
+
+        Returns:
+            Dict of the loss and the parts.
+        """
+        seed = fold_in(tf.convert_to_tensor(self.seed_state), self.steps_seen.value)
+        num_rows = tf.cast(self.training_rows.value, self.variable_dtype)
+        variables = self.trainable_variables
+        with tf.GradientTape() as tape:
+            loss, parts = self.objective(inputs, targets, num_rows, seed)
+            scaled_loss = self.optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled_loss, variables)
+        # At the end of a generator Keras runs a step without data, which must not count.
+        with tf.control_dependencies([loss]):
+            self.optimizer.apply(gradients, variables)
+            self.steps_seen.assign_add(1)
+        return {"loss": loss, **parts}
+
+    def train_step(self, data):
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        if sample_weight is not None:
+            self._refuse_weights(sample_weight=sample_weight)
+        targets = self.target_scaler(self._as_columns(y))
+        rows = tf.shape(targets)[0]
+        for name, value in self.update(self.scaled(x), targets).items():
+            if name not in self._trackers:
+                self._trackers[name] = keras.metrics.Mean(name, dtype=self.variable_dtype)
+            self._trackers[name].update_state(value, rows)
+        return {name: tracker.result() for name, tracker in self._trackers.items()}
+
+    def reset_metrics(self):
+        super().reset_metrics()
+        for tracker in self._trackers.values():
+            tracker.reset_state()
+
+    def train_epoch(self, inputs, targets, order, batch_size):
+        """Steps over all batches of an epoch, in one loop in the graph, in model units.
+
+        Args:
+            inputs: List of tensors `[N, ...]`.
+            targets: Tensor `[N, D]`.
+            order: int32 tensor `[N]`, the rows in the order of the epoch.
+            batch_size: Scalar int32 tensor.
+
+        Returns:
+            Dict of means over the rows of the loss and the parts.
+        """
+        num_rows = tf.shape(order)[0]
+        num_batches = -(-num_rows // batch_size)
+        names = []
+
+        def body(step, values, counts):
+            rows = order[step * batch_size : (step + 1) * batch_size]
+            parts = self.update([tf.gather(x, rows) for x in inputs], tf.gather(targets, rows))
+            names[:] = parts
+            stacked = tf.stack([tf.cast(part, targets.dtype) for part in parts.values()])
+            count = tf.cast(tf.shape(rows)[0], targets.dtype)
+            return step + 1, values.write(step, stacked), counts.write(step, count)
+
+        arrays = [tf.TensorArray(targets.dtype, size=num_batches) for _ in range(2)]
+        _, values, counts = tf.while_loop(
+            lambda step, *_: step < num_batches, body, (tf.constant(0), *arrays)
+        )
+        weights = counts.stack() / tf.cast(num_rows, targets.dtype)
+        means = tf.linalg.matvec(values.stack(), weights, transpose_a=True)
+        return {name: means[i] for i, name in enumerate(names)}
+
+    # Fitting ----------------------------------------------------------------------------------
+
+    def _prepare_steps(self, num_rows, total_steps):
+        """Sets the number of rows and makes the optimizer, before callbacks may load its state."""
+        num_rows = self._given_rows or num_rows or int(self.training_rows.numpy())
+        if not num_rows:
+            raise ValueError(
+                "The objective is scaled by the number of training rows: pass it to "
+                "`compile(num_rows=...)`, or `fit` arrays or a finite dataset first. "
+                "Received: data of unknown length"
+            )
+        self.training_rows.assign(num_rows)
+        if self.optimizer is None:
+            self.optimizer = self.default_optimizer(total_steps)
+        if not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        trained = [id(variable) for variable in self.trainable_variables]
+        if self._epoch_function is None or trained != self._trained:
+            self._forget_functions()
+            function = tf.function(
+                self.train_epoch, autograph=False, input_signature=self._epoch_signature()
+            )
+            vars(self).update(_epoch_function=function, _trained=trained)
+
+    def _forget_functions(self):
+        """What was traced with another optimizer or other trainable weights."""
+        self.train_function = None
+        vars(self)["_epoch_function"] = None  # past Keras's tracking, which would export it
+
+    def _epoch_signature(self):
+        """One trace serves any number of rows and any size of the batches."""
+        scalers = [*self.input_scalers, self.target_scaler]
+        dtypes = [scaler.variable_dtype for scaler in scalers]
+        shapes = [tensor.shape[1:] for tensor in self.input_tensors] + [(self.num_target_columns,)]
+        specs = [tf.TensorSpec((None, *s), d) for s, d in zip(shapes, dtypes, strict=True)]
+        return [specs[:-1], specs[-1], tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)]
+
+    def _compiles_epochs(self, callbacks):
+        """Whether nothing asks for anything between the batches of an epoch."""
+        own_step = type(self).train_step is GradientTraining.train_step
+        one_device = self.distribute_strategy.num_replicas_in_sync == 1
+        graph = not self.run_eagerly and not self.jit_compile
+        return own_step and one_device and graph and not any(map(wants_batches, callbacks))
+
+    def _fit_arrays(self, inputs, targets, batch_size, shuffle, options):
+        if not self.steps_seen.numpy():
+            self.prepare_training(inputs, targets)
+        num_batches = -(-len(targets) // batch_size)
+        epochs = options["epochs"] - options["initial_epoch"]
+        self._prepare_steps(len(targets), epochs * num_batches)
+        if not self._compiles_epochs(options["callbacks"]):
+            return super()._fit_arrays(inputs, targets, batch_size, shuffle, options)
+        arguments = [
+            self.scaled([tf.constant(x) for x in inputs]),
+            self.target_scaler(tf.constant(targets)),
+        ]
+
+        def train_epoch():
+            order = tf.constant(self.epoch_order(len(targets), shuffle))
+            return self._epoch_function(*arguments, order, tf.constant(batch_size, tf.int32))
+
+        return self._fit_epochs(train_epoch, inputs, targets, options)
+
+    def _fit_stream(self, x, steps_per_epoch, options):
+        num_rows = data.count_rows(x) if self._given_rows is None else None
+        num_batches = steps_per_epoch or data.count_batches(x)
+        epochs = options["epochs"] - options["initial_epoch"]
+        if not self.steps_seen.numpy():
+            first, x = data.first_batch(x)
+            self.prepare_training(*self._check_data(*first[:2], prefix="batch "))
+        self._prepare_steps(num_rows, epochs * num_batches if num_batches else None)
+        return super()._fit_stream(x, steps_per_epoch, options)
+
+    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
+        """One step from one batch; continues a fitted model.
+
+        The objective is scaled by the rows of the last `fit`, or `compile(num_rows=...)`.
+        """
+        self._ensure_compiled()
+        inputs, targets = self._check_data(x, y)
+        self._check_ready()
+        if not self.steps_seen.numpy():
+            self.prepare_training(inputs, targets)
+        self._prepare_steps(None, None)
+        return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)

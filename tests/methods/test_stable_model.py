@@ -103,7 +103,8 @@ def test_function_draws_are_a_permutation_of_the_stored_ones(fitted):
     once = samples[: values.shape[1]]
     order = np.lexsort(once[:, :3, 0].T), np.lexsort(values[:3, :, 0])
     np.testing.assert_allclose(once[order[0]], values[:, order[1]].swapaxes(0, 1), rtol=1e-4)
-    np.testing.assert_array_equal(samples[-3:], samples[:3])
+    # Products of matrices round by their place in a block.
+    np.testing.assert_allclose(samples[-3:], samples[:3], rtol=1e-5)
     parts = fitted.sample_functions(X_NEW[2:4], 5, seed=(1, 2))
     np.testing.assert_allclose(parts, samples[:5, 2:4], rtol=1e-5)
     assert np.abs(fitted.sample_functions(X_NEW, 5, seed=4) - samples[:5]).max() > 1e-3

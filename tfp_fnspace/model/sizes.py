@@ -21,10 +21,23 @@ class LearnsSizes:
         dtype = self.input_dtype or self.variable_dtype
         return keras.KerasTensor((None, *shape), dtype=dtype, name="x")
 
+    def _row_shape(self, array):
+        """The shape of a row of the first inputs."""
+        return array.shape[1:] if array.ndim > 1 else (1,)
+
+    def _setup_for(self, input_shape, num_columns, num_rows):
+        """Creates what needs sizes, ends in `_setup_sizes`.
+
+        Args:
+            input_shape: Shape of a row.
+            num_columns: Columns of the targets.
+            num_rows: Rows of the first data; of a stream, of its first batch.
+        """
+        raise NotImplementedError
+
     def _check_first_data(self, x, y):
         """Checked arrays `[N, ...]` and `[N, D]` of whatever widths they have."""
-        array = data.as_array(x, "x")
-        shape = array.shape[1:] if array.ndim > 1 else (1,)
+        shape = self._row_shape(data.as_array(x, "x"))
         (inputs,) = data.check_inputs(x, [self._first_tensor(shape)])
         columns = np.shape(y)[1] if np.ndim(y) == 2 else 1
         targets = data.check_targets(y, len(inputs), columns, False, self.variable_dtype)

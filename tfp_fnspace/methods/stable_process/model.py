@@ -275,6 +275,6 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
     def build_from_config(self, config):
         if not config:
             return
-        self._setup_sizes([self._tensor(config["inputs"])], config["outputs"])
+        self._setup_for((config["inputs"],), config["outputs"], None)
         if config["store"] is not None:
             self._create_store(config["store"])

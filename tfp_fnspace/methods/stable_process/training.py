@@ -1,6 +1,5 @@
 """Training of `StableProcessModel`: an epoch is a block of iterations of all chains."""
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -9,36 +8,22 @@ from tfp_fnspace.callbacks import refuse_learning_rates
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.stable_process import chains, diagnostics, options, samplers
 from tfp_fnspace.methods.stable_process.store import ChainStore, sizes_of
+from tfp_fnspace.model.sizes import LearnsSizes
 
 _ALL_ROWS_AT_ONCE = "MCMC conditions on all rows at once: "
 
 
-class StableTraining:
+class StableTraining(LearnsSizes):
     """`adapt` and `fit`; a plain class, as the contract's mixin."""
 
-    def _tensor(self, width):
-        # float64: a partition's cells can be thinner than float32 resolves.
-        return keras.KerasTensor((None, width), dtype="float64", name="x")
+    # A partition's cells can be thinner than float32 resolves.
+    input_dtype = "float64"
 
-    def _learn_sizes(self, x, y):
-        """Takes the numbers of inputs and outputs from the first data."""
-        if self.input_tensors is None:
-            inputs, targets = self._check_first_data(x, y)
-            self._setup_sizes([self._tensor(inputs.shape[1])], targets.shape[1])
+    def _row_shape(self, array):
+        return (self.num_inputs or (array.shape[-1] if array.ndim > 1 else 1),)
 
-    def _check_first_data(self, x, y):
-        """Checked arrays `[N, I]` and `[N, D]` of any width that the options allow."""
-        array = data.as_array(x, "x")
-        width = array.shape[-1] if array.ndim > 1 else 1
-        (inputs,) = data.check_inputs(x, [self._tensor(self.num_inputs or width)])
-        columns = np.shape(y)[1] if np.ndim(y) == 2 else 1
-        dtype = self.variable_dtype
-        targets = data.check_targets(y, len(inputs), columns, False, dtype)
-        if not columns:
-            raise ValueError(
-                f"`y` must have at least one column. Received: y of shape {targets.shape}"
-            )
-        return inputs, targets
+    def _setup_for(self, input_shape, num_columns, num_rows):
+        self._setup_sizes([self._first_tensor(input_shape)], num_columns)
 
     def _check_ready(self):
         if self.store is None or not self.store.counter("stored"):

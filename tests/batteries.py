@@ -83,6 +83,14 @@ def stable_model(**options):
     return fns.stable_process.StableProcessModel(**options)
 
 
+def diwp_model(**options):
+    """A small deep inverse Wishart process."""
+    small = {"inducing_points": 6, "depth": 1, "num_samples": 2, "num_eval_samples": 20}
+    model = fns.diwp.DIWPModel(**{**small, "seed": 0, **options})
+    model.compile(optimizer=keras.optimizers.Adam(0.01))  # its own depends on the first `fit`
+    return model
+
+
 #: Name -> constructor of a small, unfitted model with 4 inputs and 2 outputs that learns from
 #: batches.
 MODELS = {
@@ -90,12 +98,21 @@ MODELS = {
     "TAGI_exact": lambda **options: tagi_model(update="exact", **options),
 }
 
+#: The same for models that learn by gradients of a bound; what they take from the first data is
+#: from the first batch of a dataset, so that datasets are not the same as arrays.
+MODELS_BY_GRADIENTS = {
+    "DIWP": diwp_model,
+}
+
 #: The same for models that learn from all rows at once and take no batches.
 MODELS_OF_ALL_ROWS = {
     "stable_process": stable_model,
 }
 
-ALL_MODELS = {**MODELS, **MODELS_OF_ALL_ROWS}
+ALL_MODELS = {**MODELS, **MODELS_BY_GRADIENTS, **MODELS_OF_ALL_ROWS}
+
+#: Models whose function draws are joint within a call and not across calls.
+COHERENT_WITHIN_A_CALL = (fns.diwp.DIWPModel,)
 
 
 def fit(model, x, y, batch_size=None, **options):

@@ -254,7 +254,8 @@ def test_compiled_epochs_equal_the_loop_over_batches(make_model):
     np.testing.assert_allclose(
         compiled.predict(x)["mean"], looped.predict(x)["mean"], rtol=1e-4, atol=1e-4
     )
-    for key in ("loss", "log_likelihood", "rmse"):
+    assert {"loss", "log_likelihood"} < set(history.history)
+    for key in history.history:
         np.testing.assert_allclose(history.history[key], other.history[key], rtol=1e-4)
     assert compiled.steps_seen.numpy() == looped.steps_seen.numpy() == 9
     assert compiled.epochs_seen.numpy() == looped.epochs_seen.numpy() == 3
@@ -360,9 +361,10 @@ def test_function_samples_are_reproducible_and_coherent_across_calls(make_any_mo
     samples = model.sample_functions(x, 5, seed=(1, 2))
     assert samples.shape == (5, 23, 2)
     np.testing.assert_array_equal(samples, model.sample_functions(x, 5, seed=(1, 2)))
-    np.testing.assert_allclose(
-        samples[:, 3:9], model.sample_functions(x[3:9], 5, seed=(1, 2)), rtol=1e-4, atol=1e-5
-    )
+    if not isinstance(model, batteries.COHERENT_WITHIN_A_CALL):
+        np.testing.assert_allclose(
+            samples[:, 3:9], model.sample_functions(x[3:9], 5, seed=(1, 2)), rtol=1e-4, atol=1e-5
+        )
     assert np.abs(samples - model.sample_functions(x, 5, seed=(1, 3))).max() > 1e-3
 
 

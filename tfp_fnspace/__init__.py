@@ -21,11 +21,12 @@ if keras.backend.backend() != "tensorflow":
     )
 
 from tfp_fnspace import datasets, likelihoods, metrics, plotting  # noqa: E402
-from tfp_fnspace.methods import stable_process, tagi  # noqa: E402
+from tfp_fnspace.methods import diwp, stable_process, tagi  # noqa: E402
 from tfp_fnspace.model import FunctionSpaceModel  # noqa: E402
 from tfp_fnspace.typing import GaussianMoments, GramBlocks  # noqa: E402
 
 # `from tfp_fnspace.tagi import Dense` works: a short name for `tfp_fnspace.methods.tagi`.
+sys.modules[f"{__name__}.diwp"] = diwp
 sys.modules[f"{__name__}.stable_process"] = stable_process
 sys.modules[f"{__name__}.tagi"] = tagi
 
@@ -34,6 +35,7 @@ __all__ = [
     "GaussianMoments",
     "GramBlocks",
     "datasets",
+    "diwp",
     "likelihoods",
     "metrics",
     "plotting",

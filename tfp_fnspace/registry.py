@@ -1,9 +1,20 @@
-"""The methods that benchmarks know: a new method adds one line."""
+"""The methods that benchmarks know: a new method adds one line.
+
+Each is a module, or an object `module:name`, with two functions:
+
+- `uci_config(dataset, seed)`: the settings for the data set of this name, a dict.
+- `uci_fit(config, x, y)`: a model with these settings, fitted to training inputs `[N, X]` and
+  targets `[N, D]`, and a dict of what was chosen by the training rows.
+"""
 
 import importlib
 
-#: Name -> module with `uci_config(dataset, seed)` and `uci_fit(config, x, y)`.
+#: Name -> module or `module:name`.
 METHODS = {
+    "deep_gp": "tfp_fnspace.methods.diwp.benchmark:deep_gp",
+    "diwp": "tfp_fnspace.methods.diwp.benchmark:diwp",
+    "diwp_defective": "tfp_fnspace.methods.diwp.benchmark:defective",
+    "nngp": "tfp_fnspace.methods.diwp.benchmark:nngp",
     "stable_process": "tfp_fnspace.methods.stable_process.benchmark",
     "tagi": "tfp_fnspace.methods.tagi.benchmark",
 }
@@ -17,4 +28,6 @@ def method(name):
     """
     if name not in METHODS:
         raise ValueError(f"A method must be one of {sorted(METHODS)}. Received: {name!r}")
-    return importlib.import_module(METHODS[name])
+    module, _, attribute = METHODS[name].partition(":")
+    module = importlib.import_module(module)
+    return getattr(module, attribute) if attribute else module

@@ -80,6 +80,11 @@ class InverseWishart(WishartBase):
                 name,
             )
 
+    @classmethod
+    def _parameter_properties(cls, dtype, num_classes=None):
+        # TFP wants it in every class with a constructor.
+        return super()._parameter_properties(dtype, num_classes)
+
     def _draw_factor(self, seed, shape):
         upper, log_diagonal = self._standard(bartlett.upper_factor, seed, shape)
         scale = tf.broadcast_to(self.scale_factor(), tf.shape(upper))

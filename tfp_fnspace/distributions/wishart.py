@@ -75,6 +75,11 @@ class Wishart(WishartBase):
                 name,
             )
 
+    @classmethod
+    def _parameter_properties(cls, dtype, num_classes=None):
+        # TFP wants it in every class with a constructor.
+        return super()._parameter_properties(dtype, num_classes)
+
     def _draw_factor(self, seed, shape):
         lower, log_diagonal = self._standard(bartlett.lower_factor, seed, shape)
         scale = self.scale_factor()
@@ -173,6 +178,11 @@ class SingularWishart(ScaledByMatrix):
                     f"scale is k x k. Received: df={df}"
                 )
             self._df = int(df)
+
+    @classmethod
+    def _parameter_properties(cls, dtype, num_classes=None):
+        # TFP wants it in every class with a constructor.
+        return super()._parameter_properties(dtype, num_classes)
 
     @property
     def df(self):

@@ -100,6 +100,8 @@ class GradientTraining:
         )
 
     def get_compile_config(self):
+        if not self.compiled:
+            return None
         config = {
             **self._compile_arguments,
             "metrics": self._user_metrics,

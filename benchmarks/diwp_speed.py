@@ -1,0 +1,138 @@
+"""Milliseconds of a training step of `DIWPModel`, and how it grows.
+
+The step of the paper's small data sets: 10 posterior samples, 100 inducing points, a batch of 455
+rows of 13 inputs, three kernels, two inverse Wishart layers, Adam; through `fit`, after an epoch
+that traces. An epoch has 20 such batches in the first table; with 455 rows in all it has one, and
+Keras's loop over epochs is in the time of a step.
+
+    python benchmarks/diwp_speed.py
+    python benchmarks/diwp_speed.py --cost        # against rows and inducing points, and a plot
+
+Run it with nothing else running.
+"""
+
+import argparse
+import time
+import warnings
+
+import keras
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from tfp_fnspace.benchmark import machine, versions, write_records
+from tfp_fnspace.diwp import DIWPModel
+
+RESULTS = "benchmarks/results/diwp_speed.json"
+COST_RESULTS = "benchmarks/results/diwp_cost.json"
+COST_PLOT = "docs/images/diwp_cost.png"
+
+#: What bayesfunc takes for the step on an idle machine of this kind, and what ours may take.
+REFERENCE, TARGET = 146.0, 36.0
+
+ROWS, INPUTS, SAMPLES, INDUCING = 455, 13, 10, 100
+
+
+class EpochTimes(keras.callbacks.Callback):
+    """Seconds of each epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.seconds = []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.begin = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.seconds.append(time.perf_counter() - self.begin)
+
+
+def step_time(rows, batch, inducing, kernel="relu", dtype="float32", epochs=6):
+    """Median milliseconds of a step over epochs, the first left out."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(rows, INPUTS))
+    y = np.sin(x[:, :1]) + 0.1 * random.normal(size=(rows, 1))
+    model = DIWPModel(
+        inducing, kernel=kernel, num_samples=SAMPLES, constant=False, seed=0, dtype=dtype
+    )
+    times = EpochTimes()
+    begin = time.perf_counter()
+    model.fit(x, y, batch_size=batch, epochs=epochs, verbose=0, callbacks=[times])
+    total = time.perf_counter() - begin
+    steps = -(-rows // batch)
+    whole = 1e3 * (total - times.seconds[0]) / (steps * (epochs - 1))
+    return round(1e3 * float(np.median(times.seconds[1:])) / steps, 2), round(whole, 2)
+
+
+def speed(echo=print):
+    """The step for two kernels and two dtypes."""
+    records = []
+    for kernel in ("relu", "squared_exponential"):
+        for dtype in ("float32", "float64"):
+            step, whole = step_time(20 * ROWS, ROWS, INDUCING, kernel, dtype)
+            _, alone = step_time(ROWS, ROWS, INDUCING, kernel, dtype, epochs=60)
+            record = {
+                "kernel": kernel,
+                "dtype": dtype,
+                "milliseconds": step,
+                "milliseconds_with_the_loop_over_epochs": whole,
+                "milliseconds_one_step_an_epoch": alone,
+                "target": TARGET,
+                "bayesfunc": REFERENCE,
+                "versions": versions(),
+                "machine": machine(),
+            }
+            echo({key: record[key] for key in list(record)[:5]})
+            records.append(record)
+    return records
+
+
+def cost(echo=print):
+    """The step against the rows of a batch and against the number of inducing points."""
+    records = []
+    cells = [("rows", rows, INDUCING) for rows in (64, 128, 256, 512, 1024, 2048)]
+    cells += [("inducing", 128, inducing) for inducing in (25, 50, 100, 200, 400)]
+    for varied, rows, inducing in cells:
+        warnings.simplefilter("ignore")
+        step, _ = step_time(4 * rows if rows >= inducing else 4 * inducing, rows, inducing)
+        records.append(
+            {"varied": varied, "rows": rows, "inducing_points": inducing, "milliseconds": step}
+        )
+        echo(records[-1])
+    return records
+
+
+def plot_cost(records):
+    """Both on logarithmic axes, with lines of slope 1 and 3."""
+    figure, axes = plt.subplots(1, 2, figsize=(8.0, 3.4), sharey=True)
+    for axis, varied, key, power in zip(
+        axes, ("rows", "inducing"), ("rows", "inducing_points"), (1, 3), strict=True
+    ):
+        chosen = [r for r in records if r["varied"] == varied]
+        at = np.array([r[key] for r in chosen], float)
+        milliseconds = np.array([r["milliseconds"] for r in chosen])
+        axis.loglog(at, milliseconds, "o-", label="measured")
+        axis.loglog(at, milliseconds[-1] * (at / at[-1]) ** power, "k:", label=f"power {power}")
+        axis.set_xlabel("rows in a batch" if varied == "rows" else "inducing points")
+        axis.legend(frameon=False)
+        axis.set_ylim(0.5 * milliseconds.min(), 2.0 * milliseconds.max())
+    axes[0].set_ylabel("milliseconds a step")
+    figure.tight_layout()
+    figure.savefig(COST_PLOT, dpi=130)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cost", action="store_true", help="cost against rows and inducing points")
+    if parser.parse_args().cost:
+        records = cost()
+        write_records(COST_RESULTS, records)
+        plot_cost(records)
+    else:
+        write_records(RESULTS, speed())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""`DIWPModel` as a Keras model: sizes, training, prediction, likelihoods, bad input."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
+
+from tfp_fnspace import diwp, kernels, likelihoods
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.normal(size=(40, 3)) * [1.0, 10.0, 0.1] + [0.0, 5.0, 2.0]
+Y = 100.0 + 20.0 * np.sin(X[:, :1]) + GENERATOR.normal(size=(40, 1))
+SMALL = {"inducing_points": 8, "depth": 1, "num_samples": 3, "num_eval_samples": 20, "seed": 0}
+
+
+def make_model(cls=diwp.DIWPModel, eager=False, **options):
+    """A small model; eager where little is trained, since tracing takes longer."""
+    model = cls(**{**SMALL, **options})
+    if eager:
+        model.compile(run_eagerly=True)
+    return model
+
+
+def fit(model, x=X, y=Y, epochs=1, batch_size=20, **options):
+    return model.fit(x, y, epochs=epochs, batch_size=batch_size, verbose=0, **options)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    model = make_model()
+    history = fit(model, epochs=40)
+    return model, history.history
+
+
+# Sizes -------------------------------------------------------------------------------------------
+
+
+def test_inducing_inputs_start_at_rows_that_are_trained_on():
+    model = make_model(eager=True, inducing_points=32)
+    model.prepare_training, prepare = lambda *data: None, model.prepare_training
+    fit(model, validation_split=0.2)  # 32 rows are left
+    prepare([X[:32].astype("float32")], Y[:32].astype("float32"))
+    points = model.inducing_inputs_in_user_units()
+    assert points.shape == (32, 3)
+    assert_allclose(points, X[:32], rtol=1e-4, atol=1e-4)
+    targets = model.network.layers[-1].posterior.v.numpy()[0] * Y[:32].std() + Y[:32].mean()
+    assert_allclose(targets, Y[:32, 0], rtol=1e-3)
+
+
+def test_fewer_rows_than_inducing_points_shrink_them_with_a_warning():
+    model = make_model(eager=True, inducing_points=50)
+    with pytest.warns(UserWarning, match="40 rows.*instead of 50"):
+        fit(model)
+    assert model.inducing_inputs_in_user_units().shape == (40, 3)
+    assert model.get_config()["inducing_points"] == 50
+    assert model.get_build_config()["inducing_points"] == 40
+
+
+def test_one_row_and_constant_features_train():
+    one = make_model(eager=True)
+    with pytest.warns(UserWarning, match="1 rows"):
+        history = fit(one, X[:1], Y[:1], epochs=3).history
+    assert np.all(np.isfinite(history["loss"]))
+    assert_allclose(one.predict(X[:1])["mean"], Y[:1], atol=1.0)
+    constant = make_model(eager=True)
+    history = fit(constant, np.full((20, 2), 7.0), Y[:20], epochs=3).history
+    assert np.all(np.isfinite(history["loss"]))
+    outputs = constant.predict(np.full((3, 2), 7.0))
+    assert_allclose(outputs["mean"], outputs["mean"][0, 0], rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["relu", "squared_exponential"])
+def test_duplicates_train_for_long_in_float32(kernel):
+    x, y = np.repeat(X[:6], 5, axis=0), np.repeat(Y[:6], 5, axis=0)
+    model = make_model(inducing_points=20, kernel=kernel)  # at least 14 of them equal others
+    history = fit(model, x, y, epochs=300, batch_size=30).history
+    for name in ("loss", "elbo", "log_likelihood", "kl", "jittered"):
+        assert len(history[name]) == 300 and np.all(np.isfinite(history[name])), name
+    assert np.all(np.greater_equal(history["jittered"], 0.0))
+    assert np.mean(history["elbo"][-20:]) > np.mean(history["elbo"][:20])
+    assert all(np.all(np.isfinite(value)) for value in model.predict(x).values())
+
+
+def test_sizes_come_from_the_first_batch_of_a_stream():
+    batches = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10)
+    model = make_model(eager=True)
+    history = model.fit(batches, verbose=0).history
+    assert model.num_outputs == 1 and model.input_tensors[0].shape == (None, 3)
+    assert len(model.inducing_inputs_in_user_units()) == 8
+    assert model.training_rows.numpy() == 40 and np.isfinite(history["loss"][0])
+
+
+# The objective -----------------------------------------------------------------------------------
+
+
+def objective(model, x, y, seed=(1, 2), num_samples=None):
+    model.num_samples = num_samples or model.num_samples
+    inputs = model.scaled(tf.constant(x, tf.float32))
+    targets = model.target_scaler(tf.constant(y, tf.float32))
+    _, parts = model.objective(inputs, targets, 40.0, tf.constant(seed))
+    return {name: float(part) for name, part in parts.items()}
+
+
+def test_history_is_the_bound_per_row_in_the_users_units(fitted):
+    model, history = fitted
+    for key in ("elbo", "log_likelihood", "kl", "jittered", "loss"):
+        assert len(history[key]) == 40 and np.all(np.isfinite(history[key])), key
+    assert_allclose(history["elbo"], np.subtract(history["log_likelihood"], history["kl"]), 1e-4)
+    assert_array_equal(history["loss"], np.negative(history["elbo"]))
+    assert history["elbo"][-1] > history["elbo"][0] + 0.2
+    parts = objective(model, X, Y, num_samples=200)
+    model.num_samples = 3
+    mean, stddev = (model.predict(X)[key] for key in ("mean", "stddev"))
+    density = -0.5 * ((Y - mean) / stddev) ** 2 - np.log(stddev * np.sqrt(2.0 * np.pi))
+    assert parts["log_likelihood"] <= density.mean() + 0.1  # Jensen, and the right unit
+    assert parts["log_likelihood"] > density.mean() - 1.0
+
+
+def test_order_of_rows_does_not_matter(fitted):
+    model, _ = fitted
+    order = np.random.default_rng(1).permutation(40)
+    shuffled = [objective(model, X[o], Y[o], num_samples=3) for o in (np.arange(40), order)]
+    assert_allclose(shuffled[0]["kl"], shuffled[1]["kl"], rtol=1e-5)
+    many = [objective(model, X[o], Y[o], num_samples=2000) for o in (np.arange(40), order)]
+    model.num_samples = 3
+    assert_allclose(many[0]["log_likelihood"], many[1]["log_likelihood"], atol=0.05)
+    outputs = model.predict(X)["mean"]
+    assert_allclose(model.predict(X[order])["mean"], outputs[order], rtol=1e-5)
+
+
+def test_minibatches_estimate_the_bound_without_bias(fitted):
+    model, _ = fitted
+    whole = objective(model, X, Y, num_samples=2000)
+    halves = [objective(model, X[rows], Y[rows]) for rows in (slice(0, 20), slice(20, 40))]
+    model.num_samples = 3
+    mean = {key: np.mean([half[key] for half in halves]) for key in whole}
+    assert_allclose(mean["log_likelihood"], whole["log_likelihood"], atol=0.05)
+    assert_allclose(mean["kl"], whole["kl"], rtol=1e-4)
+
+
+# Prediction --------------------------------------------------------------------------------------
+
+
+def test_predictions_do_not_depend_on_the_batch(fitted):
+    model, _ = fitted
+    whole = model.predict(np.repeat(X, 25, axis=0))  # 1000 rows
+    for batch_size in (1, 7):
+        for key, value in model.predict(X[:9], batch_size=batch_size).items():
+            assert_allclose(value, whole[key][: 9 * 25 : 25], rtol=1e-5)
+
+
+def test_batch_size_defect_changes_predictions_with_the_batch():
+    model = make_model(eager=True, batch_size_defect=True, delta=2.0)
+    model.adapt(X, Y)
+    whole, alone = model.predict(X[:4]), model.predict(X[:4], batch_size=1)
+    assert np.abs(whole["epistemic_stddev"] / alone["epistemic_stddev"] - 1.0).max() > 0.02
+
+
+@pytest.mark.slow
+def test_function_samples_are_reproducible_with_the_moments_of_predict(fitted):
+    model, _ = fitted
+    samples = model.sample_functions(X[:5], 2000, seed=3)
+    assert samples.shape == (2000, 5, 1)
+    assert_array_equal(samples, model.sample_functions(X[:5], 2000, seed=3))
+    assert np.abs(samples - model.sample_functions(X[:5], 2000, seed=4)).max() > 1e-3
+    model.num_eval_samples = 2000
+    model._reset_functions()
+    outputs = model.predict(X[:5])
+    model.num_eval_samples = 20
+    model._reset_functions()
+    spread = outputs["epistemic_stddev"]
+    assert np.all(np.abs(samples.mean(axis=0) - outputs["mean"]) < 0.15 * spread)
+    assert_allclose(samples.std(axis=0), spread, rtol=0.15)
+
+
+# Likelihoods and kinds of models -----------------------------------------------------------------
+
+LABELS = (X[:, 0] > 0.0).astype(int) + (X[:, 0] > 0.7)
+
+
+@pytest.mark.slow
+def test_categorical_likelihood_learns_classes():
+    model = make_model(likelihood=likelihoods.Categorical(), num_outputs=3)
+    history = fit(model, X, LABELS, epochs=60).history
+    outputs = model.predict(X)
+    assert outputs["probabilities"].shape == (40, 3)
+    assert_allclose(outputs["probabilities"].sum(axis=1), 1.0, rtol=1e-5)
+    assert np.mean(outputs["probabilities"].argmax(axis=1) == LABELS) > 0.65
+    assert np.all(np.less(history["elbo"], 0.0))
+    assert model.sample_functions(X[:2], 3).shape == (3, 2, 3)
+
+
+def test_other_likelihoods():
+    bernoulli = make_model(eager=True, likelihood=likelihoods.Bernoulli())
+    fit(bernoulli, X, LABELS > 0, epochs=2)
+    assert sorted(bernoulli.predict(X)) == ["entropy", "mutual_information", "probabilities"]
+    robust = make_model(eager=True, likelihood=likelihoods.StudentT(df=4.0, scale=0.3))
+    fit(robust, epochs=2)
+    assert np.all(np.isfinite(robust.evaluate(X, Y, verbose=0)))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"cls": diwp.NNGPModel},
+        {"cls": diwp.DeepGPModel},
+        {"stack": "omega", "depth": 0},
+        {"kernel": ["relu", kernels.Matern(1.5)], "constant": False, "delta": 3.0},
+        {"dtype": "float64", "delta": 1e8, "learn_delta": False},
+    ],
+)
+def test_kinds_of_models_train_and_have_configs(options):
+    model = make_model(eager=True, **options)
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
+    assert type(copy) is type(model) and copy.get_config() == model.get_config()
+    for each in (model, copy):
+        each.compile(run_eagerly=True)
+        history = fit(each, epochs=2).history
+        assert np.all(np.isfinite(history["loss"]))
+    assert_array_equal(model.predict(X)["mean"], copy.predict(X)["mean"])
+    expected = options.get("dtype", "float32")
+    assert model.predict(X)["mean"].dtype == expected
+    if options.get("cls") is diwp.NNGPModel:
+        assert model(X[:2]).mean.shape == (1, 2, 1)
+
+
+def test_images_are_not_standardised_and_have_no_scale():
+    images = np.random.default_rng(0).uniform(size=(20, 4, 4, 1))
+    model = make_model(eager=True)
+    fit(model, images, Y[:20])
+    assert not model.standardize and not model.network.layers[0].learn_scale
+    assert model.inducing_inputs_in_user_units().shape == (8, 4, 4, 1)
+    assert model.predict(images)["mean"].shape == (20, 1)
+
+
+# Bad input ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"inducing_points": 0}, "inducing_points"),
+        ({"depth": -1}, "depth"),
+        ({"depth": 1.5}, "depth"),
+        ({"delta": 0.0}, "delta"),
+        ({"hidden": "wishart"}, "hidden"),
+        ({"stack": "other"}, "stack"),
+        ({"kernel": "other"}, "other"),
+        ({"kernel": ["relu"] * 3}, "3 kernels"),
+        ({"num_samples": True}, "num_samples"),
+        ({"num_outputs": 0}, "num_outputs"),
+        ({"network": keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])}, "network"),
+    ],
+)
+def test_bad_arguments_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        make_model(**options)
+
+
+def test_unfitted_models_and_bad_data_get_one_clear_error():
+    model = make_model()
+    for call in (model.predict, model.evaluate, model, model.predict_distribution):
+        arguments = (X, Y) if call == model.evaluate else (X,)
+        with pytest.raises(ValueError, match="not fitted"):
+            call(*arguments)
+    with pytest.raises(ValueError, match="not fitted"):
+        model.sample_functions(X, 3)
+    with pytest.raises(ValueError, match="not fitted"):
+        model.train_on_batch(X, Y)
+    for x, y in ((X[:5], Y), (np.where(X > 0.0, X, np.nan), Y), (X[:0], Y[:0]), (X, Y[:, :0])):
+        with pytest.raises(ValueError):
+            fit(model, x, y)
+    with pytest.raises(ValueError, match="2 classes"):
+        fit(make_model(likelihood=likelihoods.Categorical()), X, LABELS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(make_model(eager=True))  # good data: not a word
+
+
+def test_network_with_more_inducing_points_than_rows_is_refused():
+    layers = [diwp.FeaturesToGram(50), diwp.GramKernel("relu"), diwp.GlobalInducingGP(1)]
+    model = make_model(network=keras.Sequential([keras.Input((3,)), *layers]))
+    with pytest.raises(ValueError, match="50. Received: 40 rows"):
+        fit(model)

@@ -1,0 +1,129 @@
+"""What the layers of a network share while functions are drawn from it."""
+
+import contextlib
+import threading
+
+import tensorflow as tf
+
+from tfp_fnspace.math import linalg, random
+
+#: How the noise of the data points is drawn. `"independent"`: anew for each, as training wants;
+#: `"shared"`: one draw for all, so that what is predicted at a point does not depend on the others;
+#: `"joint"`: from the joint law of all points, for coherent functions.
+NOISES = ("independent", "shared", "joint")
+
+#: How many calls of `FunctionDraws.point_normal` share a tensor.
+_MORE_COLUMNS = 8
+
+_state = threading.local()
+
+
+class FunctionDraws:
+    """Number of draws, seeds, and the divergences that the layers report.
+
+    Args:
+        num_samples: S, the number of functions.
+        seed: int32 tensor `[2]`.
+        noise: One of `NOISES`.
+
+    Attributes:
+        divergences: List of scalars, the KL divergences of the layers so far.
+        num_jittered: int32 scalar, the matrices so far that needed jitter beyond the fixed one.
+    """
+
+    def __init__(self, num_samples=1, seed=(0, 0), noise="independent"):
+        self.num_samples = num_samples
+        self.noise = noise
+        self.divergences = []
+        self.num_jittered = tf.zeros([], tf.int32)
+        self._seed = random.as_seed(seed)
+        self._count = 0
+        self._columns = {}
+
+    def next_seed(self):
+        """A seed of its own for each caller, in the order of the calls."""
+        self._count += 1
+        return random.fold_in(self._seed, self._count)
+
+    def add_divergence(self, values):
+        """Adds the mean of KL divergences, a tensor of any shape."""
+        self.divergences.append(tf.reduce_mean(values))
+
+    def kl(self, dtype):
+        """The sum of the divergences, a scalar."""
+        return tf.add_n(self.divergences) if self.divergences else tf.zeros([], dtype)
+
+    def cholesky(self, matrix):
+        """`linalg.cholesky`, with the matrices counted that needed jitter."""
+        factor, jitter = linalg.cholesky(matrix)
+        self.num_jittered += tf.math.count_nonzero(jitter, dtype=tf.int32)
+        return factor
+
+    def normal(self, shape, dtype):
+        """Standard normal draws.
+
+        Args:
+            shape: List of integers and scalar tensors.
+            dtype: Floating dtype.
+
+        Returns:
+            Tensor of that shape.
+        """
+        return random.normal(tf.stack(shape), self.next_seed(), dtype)
+
+    def point_normal(self, shape, dtype):
+        """Standard normal draws whose last axis counts data points.
+
+        All draws of a point are independent of each other, and where the noise is independent or
+        joint of those of other points. Where it is independent, the k-th call of a shape takes the
+        columns k, k + 1, ... of one tensor: what layers draw *at one point* is independent, and
+        only that enters an objective that is a sum over points.
+
+        Args:
+            shape: List of integers and scalar tensors.
+            dtype: Floating dtype.
+
+        Returns:
+            Tensor that broadcasts to `shape`.
+        """
+        if self.noise == "shared":
+            return self.normal([*shape[:-1], 1], dtype)
+        if self.noise == "joint":
+            return self.normal(shape, dtype)
+        *rest, count = shape
+        key = (*rest, dtype)
+        used, values = self._columns.get(key, (_MORE_COLUMNS, None))
+        if used == _MORE_COLUMNS:
+            used, values = 0, self.normal([*rest, count + _MORE_COLUMNS - 1], dtype)
+        self._columns[key] = used + 1, values
+        return values[..., used : used + count]
+
+
+@contextlib.contextmanager
+def function_draws(num_samples, seed, noise="independent"):
+    """Layers called inside draw `num_samples` functions from `seed`.
+
+    Args:
+        num_samples: S.
+        seed: Integer, two integers, or int32 tensor `[2]`.
+        noise: One of `NOISES`.
+
+    Yields:
+        `FunctionDraws`.
+    """
+    draws = FunctionDraws(num_samples, seed, noise)
+    outer = getattr(_state, "draws", None)
+    _state.draws = draws
+    try:
+        yield draws
+    finally:
+        _state.draws = outer
+
+
+def current_draws():
+    """The `FunctionDraws` of the innermost `function_draws`; outside, one draw of a new seed."""
+    draws = getattr(_state, "draws", None)
+    if draws is None:
+        _state.outside = getattr(_state, "outside", 0) + 1
+        draws = FunctionDraws(seed=(0, _state.outside))
+    return draws

@@ -1,0 +1,78 @@
+"""What the layers on Gram matrices have in common."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace.typing import GramBlocks
+
+#: What is always added to the diagonal of a matrix before it is factored, times its mean.
+JITTER = {"float32": 1e-5, "float64": 1e-9}
+
+#: Bounds of positive parameters, which are trained on a logarithmic scale.
+_SMALLEST, _LARGEST = 1e-6, 1e10
+
+
+class GramLayer(keras.layers.Layer):
+    """A layer from `GramBlocks` to `GramBlocks` (`[S, P, P]`, `[S, P, N]`, `[S, N]`).
+
+    S is 1 up to the first layer that samples. Where a joint law of the data points is asked for,
+    `tt` is `[S, N, N]`.
+
+    Half precision is not for Gram matrices: nothing is cast.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+
+    def add_weight(self, *args, **kwargs):
+        """As in Keras; a weight is not cast under a policy of half precision either."""
+        return super().add_weight(*args, **{"autocast": False, **kwargs})
+
+    def unpack(self, blocks):
+        """`GramBlocks` of the layer's dtype; saved networks hand over lists."""
+        return GramBlocks(*(tf.cast(block, self.variable_dtype) for block in blocks))
+
+    def positive_weight(self, name, initial, trainable, shape=()):
+        """A weight that holds the logarithm of a positive number."""
+        return self.add_weight(
+            name=f"log_{name}",
+            shape=shape,
+            initializer=keras.initializers.Constant(np.log(initial)),
+            trainable=trainable,
+        )
+
+    def compute_output_spec(self, blocks):
+        size = blocks[0].shape[-1]
+        shapes = [(None, size, size), (None, size, None), (None, None)]
+        return GramBlocks(*(keras.KerasTensor(s, self.variable_dtype) for s in shapes))
+
+
+def positive(log_weight):
+    """The positive number whose logarithm a weight holds."""
+    return tf.exp(
+        tf.clip_by_value(tf.convert_to_tensor(log_weight), *np.log([_SMALLEST, _LARGEST]))
+    )
+
+
+def with_jitter(matrix):
+    """The matrix with `JITTER` of its mean diagonal on the diagonal.
+
+    The mean is differentiated too: where most eigenvalues are the jitter, the gradient in the size
+    of the matrix would otherwise miss most of the log-determinant's.
+    """
+    diagonal = tf.linalg.diag_part(matrix)
+    unit = tf.reduce_mean(diagonal, axis=-1, keepdims=True)
+    return tf.linalg.set_diag(matrix, diagonal + JITTER[matrix.dtype.name] * unit)
+
+
+def checked_positive(name, value):
+    """A positive finite Python number.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not number or not np.isfinite(value) or value <= 0:
+        raise ValueError(f"`{name}` must be a positive finite number. Received: {name}={value!r}")
+    return float(value)

@@ -1,0 +1,141 @@
+r"""The data given the inducing points: inverse Wishart (equations 31 to 34) and Gaussian.
+
+With K_ii = L L^T and a = L^-1 K_it, both need `K_tt.i = K_tt - a^T a` only. Gram matrices of the
+data are put together from the draw G_ii = C C^T without a further factorisation:
+
+    G_ii^-1 G_it = L^-T (a + noise),     B = C^T G_ii^-1 G_it = (L^-1 C)^T (a + noise),
+    G_it = C B,     G_tt = G_tt.i + B^T B.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfp_fnspace.math import bartlett
+from tfp_fnspace.methods.diwp.layers.base import JITTER, with_jitter
+
+#: The least variance of a data point given the inducing points.
+_TINY = 1e-20
+
+
+class GivenInducing(NamedTuple):
+    """A kernel matrix of the data given the inducing points.
+
+    Attributes:
+        whitened: `a = L^-1 K_it`, `[S, P, N]`.
+        residual: `K_tt - a^T a`, `[S, N]`, or `[S, N, N]` where the law of all points is joint.
+    """
+
+    whitened: tf.Tensor
+    residual: tf.Tensor
+
+
+def given_inducing(factor, it, tt):
+    """The Schur complement of the inducing points.
+
+    Args:
+        factor: Cholesky factor of K_ii, `[S, P, P]`.
+        it: `[S, P, N]`.
+        tt: `[S, N]` or `[S, N, N]`.
+
+    Returns:
+        `GivenInducing`.
+    """
+    whitened = tf.linalg.triangular_solve(factor, it)
+    if tt.shape.rank == it.shape.rank:
+        residual = with_jitter(tt - tf.matmul(whitened, whitened, transpose_a=True))
+    else:
+        residual = tt - tf.reduce_sum(tf.square(whitened), axis=-2)
+        # Against rounding; and at a point whose kernel is 0 the square root has a gradient.
+        residual = tf.maximum(residual, JITTER[tt.dtype.name] * tt + _TINY)
+    return GivenInducing(whitened, residual)
+
+
+def sample_pointwise(draws, given, delta, num_inducing, extra):
+    """The inverse Wishart process at each data point by itself.
+
+    Args:
+        draws: `FunctionDraws`.
+        given: `GivenInducing` of K.
+        delta: Scalar tensor.
+        num_inducing: P.
+        extra: 1, the size of a data point; see `InverseWishartProcess.batch_size_defect`.
+
+    Returns:
+        Noise in whitened coordinates, `[S, P, N]`, and g_tt.i, `[S, N]`.
+    """
+    samples, dtype = draws.num_samples, delta.dtype
+    count = tf.shape(given.residual)[-1]
+    shape = 0.5 * (delta + num_inducing + 1.0 + tf.cast(extra, dtype))
+    size = [samples, 1 if draws.noise == "shared" else count]
+    log_gamma = bartlett.log_gamma(tf.broadcast_to(shape, size), draws.next_seed())
+    variance = 0.5 * delta * given.residual * tf.exp(-log_gamma)
+    noise = draws.point_normal([samples, num_inducing, count], dtype)
+    return noise * tf.sqrt(variance / delta)[:, tf.newaxis, :], variance
+
+
+def sample_joint(draws, given, delta, num_inducing):
+    """The inverse Wishart process at all data points jointly (equation 34).
+
+    Args:
+        draws: `FunctionDraws`.
+        given: `GivenInducing` of K with its matrix.
+        delta: Scalar tensor.
+        num_inducing: P.
+
+    Returns:
+        Noise in whitened coordinates, `[S, P, N]`, and G_tt.i, `[S, N, N]`.
+    """
+    samples, count = draws.num_samples, tf.shape(given.residual)[-1]
+    factor = tf.sqrt(delta) * draws.cholesky(given.residual)
+    df = delta + tf.cast(num_inducing + 1 + count, delta.dtype)
+    upper = bartlett.upper_factor(draws.next_seed(), df, count, [samples]).factor
+    transposed = tf.broadcast_to(tf.linalg.matrix_transpose(factor), tf.shape(upper))
+    root = tf.linalg.triangular_solve(upper, transposed, lower=False)  # G_tt.i = root^T root
+    noise = draws.normal([samples, num_inducing, count], delta.dtype)
+    noise = tf.matmul(noise, root) / tf.sqrt(delta)
+    return noise, tf.matmul(root, root, transpose_a=True)
+
+
+def assemble(k_factor, g_factor, whitened, noise, variance):
+    """`G_it` and `G_tt`.
+
+    Args:
+        k_factor: L, `[S, P, P]`.
+        g_factor: C, `[S, P, P]`.
+        whitened: a, `[S, P, N]`.
+        noise: `[S, P, N]`.
+        variance: g_tt.i, `[S, N]`, or G_tt.i, `[S, N, N]`.
+
+    Returns:
+        `[S, P, N]`, and a tensor of the shape of `variance`.
+    """
+    k_factor = tf.broadcast_to(k_factor, tf.shape(g_factor))
+    rotation = tf.linalg.triangular_solve(k_factor, g_factor)  # small: P x P
+    coordinates = tf.matmul(rotation, whitened + noise, transpose_a=True)
+    if variance.shape.rank == coordinates.shape.rank:
+        tt = variance + tf.matmul(coordinates, coordinates, transpose_a=True)
+    else:
+        tt = variance + tf.reduce_sum(tf.square(coordinates), axis=-2)
+    return tf.matmul(g_factor, coordinates), tt
+
+
+def sample_gaussian(draws, given, mean):
+    """Gaussian functions at the data given the inducing points.
+
+    Args:
+        draws: `FunctionDraws`.
+        given: `GivenInducing` of K.
+        mean: Their conditional means, `[S, N, D]`.
+
+    Returns:
+        Tensor `[S, N, D]`: independent from point to point, or joint where that is asked for.
+    """
+    count, size = tf.shape(mean)[1], mean.shape[2]
+    if draws.noise == "joint":
+        factor = draws.cholesky(given.residual)
+        noise = draws.normal([draws.num_samples, count, size], mean.dtype)
+        return mean + tf.matmul(factor, noise)
+    noise = draws.point_normal([draws.num_samples, size, count], mean.dtype)
+    noise = tf.sqrt(given.residual)[:, tf.newaxis, :] * noise
+    return mean + tf.linalg.matrix_transpose(noise)

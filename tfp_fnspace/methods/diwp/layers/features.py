@@ -1,0 +1,155 @@
+"""From features to the first Gram matrix."""
+
+import keras
+import tensorflow as tf
+
+from tfp_fnspace.layers.draws import current_draws
+from tfp_fnspace.methods.diwp.layers.base import GramLayer, checked_positive, positive
+from tfp_fnspace.methods.diwp.layers.inverse_wishart import InverseWishartPosterior
+from tfp_fnspace.typing import GramBlocks
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
+class FeaturesToGram(GramLayer):
+    r"""Gram matrix of scaled inputs, of the inducing inputs and the data (equation 5a).
+
+        z = a * x + b,    G = Z Z^T / N_0 + c^2,
+
+    with a scale and a bias learned for each of the N_0 inputs. The inducing inputs are weights of
+    this layer and of no other: further up they are Gram matrices. Without c the kernels of inner
+    products, such as the arc-cosine ones, see the angles between inputs only.
+
+    Args:
+        inducing_points: P, the number of inducing inputs.
+        learn_scale: Whether a and b are learned.
+        constant: Whether there is a c, learned, 1 at first.
+        **kwargs: `name`, `dtype`.
+
+    Call arguments:
+        inputs: Tensor `[N, N_0]`; more axes are flattened.
+
+    Returns:
+        `GramBlocks` with one draw, S = 1.
+    """
+
+    def __init__(self, inducing_points, learn_scale=True, constant=False, **kwargs):
+        super().__init__(**kwargs)
+        self.inducing_points = int(checked_positive("inducing_points", inducing_points))
+        self.learn_scale, self.constant = bool(learn_scale), bool(constant)
+
+    def build(self, input_shape):
+        size = 1
+        for length in input_shape[1:]:
+            size *= length
+        self.num_features = size
+        self.inducing_inputs = self.add_weight(
+            name="inducing_inputs",
+            shape=(self.inducing_points, size),
+            initializer=keras.initializers.RandomNormal(stddev=1.0, seed=1),
+        )
+        if self.learn_scale:
+            self.scale = self.add_weight(name="scale", shape=(size,), initializer="ones")
+            self.bias = self.add_weight(name="bias", shape=(size,), initializer="zeros")
+        if self.constant:
+            self.log_constant = self.positive_weight("constant", 1.0, trainable=True)
+
+    def features(self, inputs):
+        """Scaled features of the inducing points `[1, P, N_0]` and the data `[1, N, N_0]`."""
+        x = tf.cast(inputs, self.variable_dtype)
+        x = tf.reshape(x, [tf.shape(x)[0], self.num_features])
+        both = [tf.convert_to_tensor(self.inducing_inputs), x]
+        if self.learn_scale:
+            scale, bias = tf.convert_to_tensor(self.scale), tf.convert_to_tensor(self.bias)
+            both = [scale * values + bias for values in both]
+        return [values[tf.newaxis] for values in both]
+
+    def call(self, inputs):
+        return self._gram(*self.features(inputs))
+
+    def _gram(self, inducing, data):
+        blocks = gram_of_features(inducing, data)
+        if not self.constant:
+            return blocks
+        square = tf.square(positive(self.log_constant))
+        return GramBlocks(*(block + square for block in blocks))
+
+    def compute_output_spec(self, inputs):
+        return super().compute_output_spec([keras.KerasTensor((1, self.inducing_points))])
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "inducing_points": self.inducing_points,
+            "learn_scale": self.learn_scale,
+            "constant": self.constant,
+        }
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
+class InverseWishartFeatures(FeaturesToGram):
+    r"""Inverse Wishart process on the inputs, through its matrix Omega (equation 18, appendix F).
+
+        G = Z Omega Z^T / N_0,       Omega ~ W^-1(delta I, delta + N_0 + 1),
+                                q(Omega) = W^-1(delta I + V V^T, delta + gamma + N_0 + 1).
+
+    Z Z^T may be singular, so that the N_0 x N_0 matrix is what is inferred. Followed by a kernel
+    it is a prior on generalised lengthscales (appendix B).
+
+    Args:
+        inducing_points: P, the number of inducing inputs.
+        learn_scale: As for `FeaturesToGram`.
+        constant: As for `FeaturesToGram`.
+        delta: Initial delta, positive: the larger, the closer Omega to the identity.
+        learn_delta: Whether delta is learned.
+        **kwargs: `name`, `dtype`.
+
+    Call arguments:
+        inputs: Tensor `[N, N_0]`; more axes are flattened.
+
+    Returns:
+        `GramBlocks`, S draws.
+    """
+
+    def __init__(
+        self,
+        inducing_points,
+        learn_scale=True,
+        constant=False,
+        delta=10.0,
+        learn_delta=True,
+        **kwargs,
+    ):
+        super().__init__(inducing_points, learn_scale, constant, **kwargs)
+        self.initial_delta = checked_positive("delta", delta)
+        self.learn_delta = bool(learn_delta)
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.posterior = InverseWishartPosterior(
+            self, self.num_features, self.initial_delta, self.learn_delta
+        )
+
+    def call(self, inputs):
+        draws = current_draws()
+        identity = tf.eye(self.num_features, batch_shape=[1], dtype=self.variable_dtype)
+        factor = self.posterior.sample_factor(draws, identity)
+        i, t = self.features(inputs)
+        return self._gram(tf.matmul(i, factor), tf.matmul(t, factor))
+
+    def get_config(self):
+        config = {"delta": self.initial_delta, "learn_delta": self.learn_delta}
+        return {**super().get_config(), **config}
+
+
+def gram_of_features(inducing, data):
+    """`GramBlocks` of features `[S, P, F]` and `[S, N, F]`, products divided by F."""
+    size = tf.cast(tf.shape(inducing)[-1], inducing.dtype)
+    if current_draws().noise == "joint":
+        tt = tf.matmul(data, data, transpose_b=True) / size
+    else:
+        tt = tf.reduce_sum(tf.square(data), axis=-1) / size
+    return GramBlocks(
+        ii=tf.matmul(inducing, inducing, transpose_b=True) / size,
+        it=tf.matmul(inducing, data, transpose_b=True) / size,
+        tt=tt,
+    )

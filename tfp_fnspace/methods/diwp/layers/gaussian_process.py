@@ -1,0 +1,237 @@
+"""Gaussian processes on Gram matrices with global inducing posteriors (appendix G)."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace.layers.draws import current_draws
+from tfp_fnspace.math import linalg
+from tfp_fnspace.methods.diwp.layers import conditional
+from tfp_fnspace.methods.diwp.layers.base import GramLayer, checked_positive, with_jitter
+from tfp_fnspace.methods.diwp.layers.features import gram_of_features
+from tfp_fnspace.typing import GaussianMoments
+
+#: Initial standard deviation of the pseudo-observations.
+_NOISE = 0.3
+
+PRECISIONS = ("full", "diagonal")
+
+
+class GlobalInducingPosterior:
+    r"""`q(f_i) ~ N(f_i; 0, K_ii) N(v; f_i, A)` with learned pseudo-targets v and A = T T^T.
+
+    It is the posterior of a Gaussian process that has seen v with noise of covariance A, the
+    inverse of the paper's Lambda (equations 21 and 97), so that with C = K_ii + A
+
+        E[f_i] = K_ii C^-1 v,     cov[f_i] = K_ii - K_ii C^-1 K_ii,
+        KL(q || p) = E_q[log N(v; f_i, A)] - log N(v; 0, C).
+
+    Args:
+        layer: `GramLayer` that gets the weights.
+        size: P.
+        units: D.
+        precision: `"full"` or `"diagonal"` A.
+        shared: Whether all units have the same A.
+    """
+
+    def __init__(self, layer, size, units, precision, shared):
+        self.size, self.units = size, units
+        self.v = layer.add_weight(
+            name="pseudo_targets",
+            shape=(units, size),
+            initializer=keras.initializers.RandomNormal(stddev=_NOISE, seed=3),
+        )
+        count = 1 if shared else units
+        self.log_diagonal = layer.add_weight(
+            name="log_pseudo_noise",
+            shape=(count, size),
+            initializer=keras.initializers.Constant(np.log(_NOISE)),
+        )
+        self.lower = None
+        if precision == "full":
+            self.lower = layer.add_weight(
+                name="pseudo_noise_tril", shape=(count, size, size), initializer="zeros"
+            )
+
+    @property
+    def noise_factor(self):
+        """T, lower triangular with positive diagonal, `[D or 1, P, P]`."""
+        diagonal = tf.exp(tf.convert_to_tensor(self.log_diagonal))
+        if self.lower is None:
+            return tf.linalg.diag(diagonal)
+        # Rows in units of their diagonal, so that one step size fits all.
+        lower = tf.convert_to_tensor(self.lower) * diagonal[:, :, tf.newaxis]
+        return tf.linalg.set_diag(tf.linalg.band_part(lower, -1, 0), diagonal)
+
+    def condition(self, draws, ii):
+        """What a prediction needs; reports the divergence.
+
+        Args:
+            draws: `FunctionDraws`.
+            ii: K_ii, `[S, P, P]`.
+
+        Returns:
+            Cholesky factor of C, `[S, D or 1, P, P]`, and `L_C^-1 v`, `[S, D, P, 1]`.
+        """
+        t = self.noise_factor
+        factor = draws.cholesky(ii[:, tf.newaxis] + linalg.outer_product(t))
+        v = tf.convert_to_tensor(self.v)[:, :, tf.newaxis]
+        whitened = _solve(factor, v)
+        draws.add_divergence(self._divergence(factor, whitened, t))
+        return factor, whitened
+
+    def _divergence(self, factor, whitened, t):
+        """`KL(q || p)` of all units, `[S]`; the constants cancel."""
+        units = tf.cast(self.units, whitened.dtype)
+        copies = units / tf.cast(tf.shape(t)[0], units.dtype)
+        solved = _solve(factor, whitened, adjoint=True)  # C^-1 v
+        misfit = tf.reduce_sum(tf.square(tf.matmul(t, solved, transpose_a=True)), axis=[1, 2, 3])
+        evidence = tf.reduce_sum(tf.square(whitened), axis=[1, 2, 3])
+        trace = tf.reduce_sum(linalg.squared_norm_of_solution(factor, t), axis=1)
+        log_determinants = linalg.log_determinant(factor) - linalg.log_determinant(t)
+        log_determinants = tf.reduce_sum(log_determinants, axis=1)
+        rest = copies * (log_determinants + trace) - units * self.size
+        return 0.5 * (evidence - misfit + rest)
+
+
+def _solve(factor, values, adjoint=False):
+    """Triangular solves of `[S, D or 1, P, P]` and `[D, P, M]` or `[S, D, P, M]`."""
+    batch = tf.broadcast_dynamic_shape(tf.shape(factor)[:-2], tf.shape(values)[:-2])
+    factor = tf.broadcast_to(factor, tf.concat([batch, tf.shape(factor)[-2:]], axis=0))
+    values = tf.broadcast_to(values, tf.concat([batch, tf.shape(values)[-2:]], axis=0))
+    return tf.linalg.triangular_solve(factor, values, adjoint=adjoint)
+
+
+class _GaussianProcess(GramLayer):
+    def __init__(self, units, precision, shared_precision, **kwargs):
+        super().__init__(**kwargs)
+        self.units = int(checked_positive("units", units))
+        if precision not in PRECISIONS:
+            raise ValueError(
+                f"`precision` must be one of {PRECISIONS}. Received: precision={precision!r}"
+            )
+        self.precision = precision
+        self.shared_precision = bool(shared_precision)
+
+    def build(self, blocks_shape):
+        size = blocks_shape[0][-1]
+        self.posterior = GlobalInducingPosterior(
+            self, size, self.units, self.precision, self.shared_precision
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "precision": self.precision,
+            "shared_precision": self.shared_precision,
+        }
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
+class GlobalInducingGP(_GaussianProcess):
+    r"""The output: Gaussian processes with the kernel matrix that comes in.
+
+    `f_d ~ N(0, K)` for each of D units. The posterior at the inducing points is the prior times
+    pseudo-observations v with noise of covariance A, `q(f_i) ~ N(f_i; 0, K_ii) N(v; f_i, A)`
+    (equation 97, A is the inverse of Lambda). f at the data given K is Gaussian in closed form,
+    the inducing outputs integrated out:
+
+        E[f_t] = K_ti C^-1 v,       var[f_t] = K_tt - K_ti C^-1 K_it,       C = K_ii + A.
+
+    With the inducing points at the data, v = y and A = sigma^2 I this is Gaussian process
+    regression.
+
+    Args:
+        units: D, the number of outputs.
+        precision: `"full"`: A is any positive definite matrix; `"diagonal"`.
+        shared_precision: Whether all outputs have the same A.
+        **kwargs: `name`, `dtype`.
+
+    Call arguments:
+        blocks: `GramBlocks` of K.
+
+    Returns:
+        `GaussianMoments` of f, `[S, N, D]`. Where a joint law of the points is asked for, draws of
+        it with variance 0.
+    """
+
+    def __init__(self, units, precision="full", shared_precision=False, **kwargs):
+        super().__init__(units, precision, shared_precision, **kwargs)
+
+    def call(self, blocks):
+        draws = current_draws()
+        ii, it, tt = self.unpack(blocks)
+        factor, whitened = self.posterior.condition(draws, with_jitter(ii))
+        cross = _solve(factor, it[:, tf.newaxis])  # [S, D or 1, P, N]
+        mean = tf.reduce_sum(cross * whitened, axis=-2)
+        if draws.noise == "joint":
+            covariance = tt[:, tf.newaxis] - tf.matmul(cross, cross, transpose_a=True)
+            root = draws.cholesky(with_jitter(covariance))
+            shape = [draws.num_samples, *tf.unstack(tf.shape(mean))[1:], 1]
+            noise = draws.normal(shape, mean.dtype)
+            values = mean + tf.matmul(root + tf.zeros_like(noise), noise)[..., 0]
+            values = tf.linalg.matrix_transpose(values)
+            return GaussianMoments(values, tf.zeros_like(values))
+        variance = tt[:, tf.newaxis] - tf.reduce_sum(tf.square(cross), axis=-2)
+        variance = tf.maximum(variance, 1e-10 * tt[:, tf.newaxis]) + tf.zeros_like(mean)
+        return GaussianMoments(*(tf.linalg.matrix_transpose(part) for part in (mean, variance)))
+
+    def compute_output_spec(self, blocks):
+        shape = (None, None, self.units)
+        return GaussianMoments(*(keras.KerasTensor(shape, self.variable_dtype) for _ in range(2)))
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
+class GaussianProcessGram(_GaussianProcess):
+    r"""A hidden layer of a deep Gaussian process: sampled features and their Gram matrix.
+
+    `f_d ~ N(0, K)` for each of D units with the posterior of `GlobalInducingPosterior`, and
+    `G = F F^T / D` (equation 5): a deep Gaussian process with global inducing points is a network
+    of these and `GramKernel`. Its prior over G is a Wishart process.
+
+    Args:
+        units: D, the width.
+        precision: As for `GlobalInducingGP`.
+        shared_precision: As for `GlobalInducingGP`.
+        **kwargs: `name`, `dtype`.
+
+    Call arguments:
+        blocks: `GramBlocks` of K.
+
+    Returns:
+        `GramBlocks`, S draws.
+
+    References:
+        Ober & Aitchison (2021), "Global inducing point variational posteriors for Bayesian neural
+        networks and deep Gaussian processes", ICML.
+    """
+
+    def __init__(self, units, precision="full", shared_precision=True, **kwargs):
+        super().__init__(units, precision, shared_precision, **kwargs)
+
+    def call(self, blocks):
+        draws = current_draws()
+        ii, it, tt = self.unpack(blocks)
+        ii = with_jitter(ii)
+        k_factor = draws.cholesky(ii)
+        inducing = self._sample_inducing(draws, ii, k_factor)
+        given = conditional.given_inducing(k_factor, it, tt)
+        solved = _solve(k_factor, inducing)
+        mean = tf.matmul(given.whitened + tf.zeros_like(solved[:, :, :1]), solved, transpose_a=True)
+        return gram_of_features(inducing, conditional.sample_gaussian(draws, given, mean))
+
+    def _sample_inducing(self, draws, ii, k_factor):
+        """A draw of q(f_i) by Matheron's rule, `[S, P, D]`."""
+        c_factor, whitened = self.posterior.condition(draws, ii)
+        shape = [draws.num_samples, self.units, self.posterior.size, 1]
+        prior = draws.normal(shape, ii.dtype)
+        prior = tf.matmul(tf.broadcast_to(k_factor[:, tf.newaxis], [*shape[:3], shape[2]]), prior)
+        noise = draws.normal(shape, ii.dtype)
+        noise = tf.matmul(
+            tf.broadcast_to(self.posterior.noise_factor, [*shape[:3], shape[2]]), noise
+        )
+        residual = whitened - _solve(c_factor, prior + noise)
+        pull = _solve(c_factor, residual, adjoint=True)
+        drawn = prior + tf.matmul(ii[:, tf.newaxis], pull)
+        return tf.linalg.matrix_transpose(drawn[..., 0])

@@ -1,0 +1,180 @@
+"""The inverse Wishart process as a layer."""
+
+import keras
+import tensorflow as tf
+
+from tfp_fnspace.layers.draws import current_draws
+from tfp_fnspace.math import bartlett, linalg
+from tfp_fnspace.methods.diwp.layers import conditional
+from tfp_fnspace.methods.diwp.layers.base import (
+    GramLayer,
+    checked_positive,
+    positive,
+    with_jitter,
+)
+from tfp_fnspace.typing import GramBlocks
+
+#: Initial gamma, and the initial scale of V: little is known beyond the prior.
+_GAMMA, _V = 0.1, 0.01
+
+
+class InverseWishartPosterior:
+    r"""`q(G) = W^-1(delta K + V V^T, delta + gamma + k + 1)` and its divergence from the prior.
+
+    The prior is `W^-1(delta K, delta + k + 1)`, whose mean is K (equations 18 and 21).
+
+    Args:
+        layer: `GramLayer` that gets the weights.
+        size: k.
+        delta: Initial delta.
+        learn_delta: Whether delta is learned.
+    """
+
+    def __init__(self, layer, size, delta, learn_delta):
+        self.size = size
+        self.log_delta = layer.positive_weight("delta", delta, learn_delta)
+        self.log_gamma = layer.positive_weight("gamma", _GAMMA, trainable=True)
+        self.v = layer.add_weight(
+            name="v",
+            shape=(size, size),
+            initializer=keras.initializers.RandomNormal(stddev=_V * size**-0.5, seed=2),
+        )
+
+    @property
+    def delta(self):
+        return positive(self.log_delta)
+
+    def sample_factor(self, draws, k_factor):
+        r"""Cholesky factor of a draw; reports the divergence.
+
+        With K = L L^T and W = L^-1 V / sqrt(delta), the scale of q is
+
+            delta K + V V^T = delta L (I + W W^T) L^T:
+
+        what is factored is I + W W^T, so that the divergence is never the difference of two large
+        determinants (in float32 those of delta = 1e4 leave nothing of it).
+
+        Args:
+            draws: `FunctionDraws`.
+            k_factor: L, `[S, k, k]` or `[1, k, k]`.
+
+        Returns:
+            Tensor `[S, k, k]`.
+        """
+        v, root = tf.convert_to_tensor(self.v), tf.sqrt(self.delta)
+        w = tf.linalg.triangular_solve(k_factor, tf.broadcast_to(v, tf.shape(k_factor))) / root
+        identity = tf.eye(self.size, dtype=v.dtype)
+        inner = draws.cholesky(identity + linalg.outer_product(w))
+        draws.add_divergence(self.divergence(inner, w))
+        df = self.delta + positive(self.log_gamma) + self.size + 1.0
+        upper = bartlett.upper_factor(draws.next_seed(), df, self.size, [draws.num_samples]).factor
+        scale_factor = tf.broadcast_to(root * tf.matmul(k_factor, inner), tf.shape(upper))
+        transposed = tf.linalg.matrix_transpose(scale_factor)
+        solved = tf.linalg.triangular_solve(upper, transposed, lower=False)
+        return tf.linalg.matrix_transpose(solved)
+
+    def divergence(self, inner, w):
+        r"""`KL(q || p)`, closed form.
+
+        With nu_p = delta + k + 1 and nu_q = nu_p + gamma,
+
+            nu_p/2 log|I + W W^T| - nu_q/2 tr(W^T (I + W W^T)^-1 W)
+            + log Gamma_k(nu_p/2) - log Gamma_k(nu_q/2) + gamma/2 psi_k(nu_q/2).
+
+        Args:
+            inner: Cholesky factor of I + W W^T, `[S, k, k]`.
+            w: W, `[S, k, k]`; see `sample_factor`.
+
+        Returns:
+            Tensor `[S]`.
+        """
+        k = self.size
+        # In float64, where it costs nothing: large terms cancel as delta grows.
+        delta, gamma = (
+            positive(tf.cast(weight.value, tf.float64))
+            for weight in (self.log_delta, self.log_gamma)
+        )
+        df_p, df_q = delta + k + 1.0, delta + gamma + k + 1.0
+        constant = bartlett.log_multigamma(df_p, k) - bartlett.log_multigamma(df_q, k)
+        constant += 0.5 * gamma * bartlett.multidigamma(df_q, k)
+        trace = tf.cast(linalg.squared_norm_of_solution(inner, w), tf.float64)
+        log_ratio = linalg.log_determinant(tf.cast(inner, tf.float64))
+        value = 0.5 * df_p * log_ratio - 0.5 * df_q * trace + constant
+        return tf.cast(value, w.dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
+class InverseWishartProcess(GramLayer):
+    r"""Inverse Wishart process around the kernel matrix that comes in (equations 18 and 21).
+
+        p(G) = W^-1(delta K, delta + P + 1),           E[G] = K,
+        q(G_ii) = W^-1(delta K_ii + V V^T, delta + gamma + P + 1)     on the inducing points,
+
+    and the data given the inducing points by the conditional prior. The law of a data point does
+    not depend on which others are asked for with it: at one point (equations 105 to 107 with one
+    test point)
+
+        g_tt.i ~ InverseGamma((delta + P + 2)/2, delta k_tt.i / 2),
+        G_ii^-1 g_it ~ N(K_ii^-1 k_it, g_tt.i (delta K_ii)^-1),
+        g_tt = g_tt.i + g_ti G_ii^-1 g_it,
+
+    or, where a joint law of N points is asked for, `W^-1(delta K_tt.i, delta + P + N + 1)` and a
+    matrix normal law. delta says how far G strays from K; delta to infinity is the deterministic
+    kernel of an infinitely wide network.
+
+    Args:
+        delta: Initial delta, positive.
+        learn_delta: Whether delta is learned.
+        batch_size_defect: Puts the number of points of a batch into the degrees of freedom of
+            each of them, as the authors' program does: predictions then depend on the batch.
+            For comparison only.
+        **kwargs: `name`, `dtype`.
+
+    Call arguments:
+        blocks: `GramBlocks` of K.
+
+    Returns:
+        `GramBlocks` of G, S draws.
+
+    References:
+        Aitchison, Yang & Ober (2021), "Deep kernel processes", ICML.
+    """
+
+    def __init__(self, delta=100.0, learn_delta=True, batch_size_defect=False, **kwargs):
+        super().__init__(**kwargs)
+        self.initial_delta = checked_positive("delta", delta)
+        self.learn_delta = bool(learn_delta)
+        self.batch_size_defect = bool(batch_size_defect)
+
+    def build(self, blocks_shape):
+        size = blocks_shape[0][-1]
+        self.posterior = InverseWishartPosterior(self, size, self.initial_delta, self.learn_delta)
+
+    @property
+    def delta(self):
+        """delta, a scalar tensor."""
+        return self.posterior.delta
+
+    def call(self, blocks):
+        draws = current_draws()
+        ii, it, tt = self.unpack(blocks)
+        ii = with_jitter(ii)
+        k_factor = draws.cholesky(ii)
+        g_factor = self.posterior.sample_factor(draws, k_factor)
+        given = conditional.given_inducing(k_factor, it, tt)
+        delta, size = self.delta, self.posterior.size
+        if draws.noise == "joint":
+            noise, variance = conditional.sample_joint(draws, given, delta, size)
+        else:
+            extra = tf.shape(it)[-1] if self.batch_size_defect else 1
+            noise, variance = conditional.sample_pointwise(draws, given, delta, size, extra)
+        it, tt = conditional.assemble(k_factor, g_factor, given.whitened, noise, variance)
+        return GramBlocks(ii=linalg.outer_product(g_factor), it=it, tt=tt)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "delta": self.initial_delta,
+            "learn_delta": self.learn_delta,
+            "batch_size_defect": self.batch_size_defect,
+        }

@@ -1,0 +1,381 @@
+"""Deep inverse Wishart processes as a Keras model."""
+
+import warnings
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace import data, kernels, likelihoods
+from tfp_fnspace.layers.draws import function_draws
+from tfp_fnspace.math.random import fold_in, permutation
+from tfp_fnspace.methods.diwp import stacks
+from tfp_fnspace.methods.diwp.layers import FeaturesToGram, GlobalInducingGP
+from tfp_fnspace.methods.diwp.layers.base import checked_positive
+from tfp_fnspace.model.gradient import GradientTraining
+from tfp_fnspace.model.mixture import MixturePrediction
+from tfp_fnspace.model.sizes import LearnsSizes
+
+#: Numbers that the largest tensor of a batch of predictions may hold.
+_PREDICT_NUMBERS = 2**23
+
+_LEARNING_RATES = (1e-2, 1e-3)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
+class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
+    r"""Deep inverse Wishart process.
+
+    A deep kernel machine with kernel matrices instead of features: they are transformed by
+    kernels and sampled by inverse Wishart processes in turn,
+
+        K_1 = K(Z Z^T / N_0),
+        G_l ~ W^-1(delta_l K_l, delta_l + P + 1),   K_{l+1} = K(G_l),   l = 1 ... depth,
+        f_d ~ N(0, K_{depth+1}),    y ~ p(y | f),
+
+    with P inducing points that are learned, conditional priors for the data, and the approximate
+    posterior of equation 21. Training maximises the evidence lower bound (equation 27) by
+    gradients; the divergences of all layers, and f at the data given the Gram matrices, are in
+    closed form. delta to infinity is the deterministic kernel of an infinitely wide network.
+
+    Args:
+        inducing_points: P, at most. They start at rows of the first data; fewer rows than P give
+            as many inducing points as there are rows, with a warning.
+        kernel: A kernel of `tfp_fnspace.kernels` or its name, or a list of depth + 1.
+        depth: Number of hidden layers; there are depth + 1 kernels.
+        hidden: `"inverse_wishart"`; `"none"`: no hidden layers (`NNGPModel`);
+            `"gaussian_process"`: features are sampled (`DeepGPModel`).
+        stack: `"features"`: scaled inputs, as in the paper's experiments; `"omega"`: an inverse
+            Wishart matrix on the inputs too (equation 18).
+        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise with a learned scale by
+            default.
+        num_outputs: D; by default the columns of the first targets. `Categorical` needs it, the
+            number of classes.
+        network: A Keras model of layers of `tfp_fnspace.diwp` from inputs in model units to the
+            moments of f, in place of the arguments above but the likelihood.
+        num_samples: S, posterior samples in a training step.
+        num_eval_samples: Samples of everything that predicts.
+        delta: Initial delta of each layer.
+        learn_delta: Whether the deltas are learned.
+        learn_scale: Whether scale and bias of each input are learned; by default for rows of
+            rank 1.
+        constant: Whether the first Gram matrix has a learned constant, the bias of a first layer.
+        batch_size_defect: For comparison only, see `diwp.InverseWishartProcess`.
+        standardize: Whether to standardise inputs and targets by the data of the first `fit`;
+            by default for rows of rank 1.
+        seed: Non-negative integer: the same seed gives the same run.
+        **kwargs: `name`, `dtype`: `"float64"` where delta is very large.
+
+    Raises:
+        ValueError: If an argument is not as described.
+
+    Example:
+        >>> model = tfp_fnspace.diwp.DIWPModel(inducing_points=50, kernel="squared_exponential")
+        >>> x = np.linspace(-2.0, 2.0, 100)[:, np.newaxis]
+        >>> history = model.fit(x, np.sin(3.0 * x), epochs=100, batch_size=100)
+        >>> mean = model.predict(x)["mean"]  # [100, 1]
+
+    References:
+        Aitchison, Yang & Ober (2021), "Deep kernel processes", ICML.
+    """
+
+    def __init__(
+        self,
+        inducing_points=100,
+        kernel="relu",
+        depth=2,
+        hidden="inverse_wishart",
+        stack="features",
+        likelihood=None,
+        num_outputs=None,
+        network=None,
+        num_samples=10,
+        num_eval_samples=100,
+        delta=100.0,
+        learn_delta=True,
+        learn_scale=None,
+        constant=True,
+        batch_size_defect=False,
+        standardize=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(autocast=False, **kwargs)
+        for name, value in {
+            "inducing_points": inducing_points,
+            "num_samples": num_samples,
+            "num_eval_samples": num_eval_samples,
+        }.items():
+            data.check_count(name, value)
+            setattr(self, name, int(value))
+        self.depth = self._checked_depth(depth)
+        self.hidden = _checked_choice("hidden", hidden, stacks.HIDDEN)
+        self.stack = _checked_choice("stack", stack, stacks.STACKS)
+        self.kernel = stacks.checked_kernels(kernel, self.depth)
+        self.delta = checked_positive("delta", delta)
+        self.learn_delta, self.batch_size_defect = bool(learn_delta), bool(batch_size_defect)
+        self.learn_scale, self.constant = learn_scale, bool(constant)
+        self._standardize_argument = standardize
+        if likelihood is None:
+            dtype = self.variable_dtype
+            likelihood = likelihoods.Gaussian(scale=0.3, trainable=True, dtype=dtype)
+        self._given_outputs = None
+        if num_outputs is not None:
+            data.check_count("num_outputs", num_outputs)
+            self._given_outputs = int(num_outputs)
+        self._setup_options(likelihood, standardize is not False, seed)
+        self._given_network, self.network = network, None
+        if network is not None:
+            self._setup_given_network(network)
+
+    @staticmethod
+    def _checked_depth(depth):
+        if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 0:
+            raise ValueError(f"`depth` must be an integer of at least 0. Received: depth={depth!r}")
+        return int(depth)
+
+    # Sizes ------------------------------------------------------------------------------------
+
+    def _setup_given_network(self, network):
+        first, last = network.layers[0], network.layers[-1]
+        if isinstance(first, keras.layers.InputLayer):
+            first = network.layers[1]
+        if not isinstance(first, FeaturesToGram) or not isinstance(last, GlobalInducingGP):
+            raise ValueError(
+                "`network` must begin with FeaturesToGram or InverseWishartFeatures and end with "
+                f"GlobalInducingGP. Received: {type(first).__name__} ... {type(last).__name__}"
+            )
+        self._setup_network(network, network.input_shape[1:], last.units)
+
+    def _setup_for(self, input_shape, num_columns, num_rows):
+        """Builds the network for the shapes of the first data."""
+        num_outputs = self._given_outputs or num_columns
+        self.likelihood.check_outputs(num_outputs)
+        num_inducing = self.inducing_points
+        if num_rows < num_inducing:
+            warnings.warn(
+                f"The first data have {num_rows} rows: the model takes as many inducing points "
+                f"instead of {num_inducing}.",
+                stacklevel=4,
+            )
+        self._build_network(input_shape, num_outputs, min(num_inducing, num_rows))
+
+    def _build_network(self, input_shape, num_outputs, num_inducing):
+        is_flat = len(input_shape) == 1
+        options = {
+            "kernel": self.kernel,
+            "hidden": self.hidden,
+            "stack": self.stack,
+            "delta": self.delta,
+            "learn_delta": self.learn_delta,
+            "learn_scale": is_flat if self.learn_scale is None else bool(self.learn_scale),
+            "constant": self.constant,
+            "batch_size_defect": self.batch_size_defect,
+        }
+        network = stacks.network(
+            tuple(input_shape), num_outputs, num_inducing, options, self.variable_dtype
+        )
+        self._setup_network(network, input_shape, num_outputs)
+
+    def _setup_network(self, network, input_shape, num_outputs):
+        self.network = network
+        if self._standardize_argument is None:
+            self.standardize = len(input_shape) == 1
+        self._setup_sizes([self._first_tensor(input_shape)], num_outputs)
+
+    @property
+    def scalers_ready(self):
+        """Whether the sizes are known, and inputs and targets have a standardisation."""
+        return self.network is not None and super().scalers_ready
+
+    @property
+    def _features(self):
+        return next(layer for layer in self.network.layers if isinstance(layer, FeaturesToGram))
+
+    # Training ---------------------------------------------------------------------------------
+
+    def adapt(self, x, y=None):
+        """Sets the standardisation from data; `fit` does so by itself the first time."""
+        super().adapt(self._learn_sizes(x, y), y)
+
+    def fit(self, x=None, y=None, **kwargs):
+        """Fits the model; arguments and result as in `FunctionSpaceModel.fit`.
+
+        `History` has, in the user's units and per row, `elbo`, `log_likelihood` (expected, under
+        the approximate posterior) and `kl`, with `elbo = log_likelihood - kl = -loss`; and
+        `jittered`, the mean number of matrices in a step that had no Cholesky factor before
+        more was added to their diagonal.
+        """
+        fraction = kwargs.get("validation_split")
+        held_out = fraction and kwargs.get("validation_data") is None
+        if self.network is None and held_out and not data.is_stream(x):
+            # The inducing points start at rows that are trained on.
+            arrays, _ = data.split_rows(self._check_first_data(x, y), fraction)
+            self._setup_for(arrays[0].shape[1:], arrays[1].shape[1], len(arrays[0]))
+        return super().fit(self._learn_sizes(x, y), y, **kwargs)
+
+    def train_on_batch(self, x, y=None, **kwargs):
+        """One step from one batch; continues a fitted model (`fit` adapts, this does not)."""
+        if self.network is None:
+            self._check_ready()
+        return super().train_on_batch(x, y, **kwargs)
+
+    def default_optimizer(self, total_steps):
+        """Adam, 1e-2 in the first half of the first `fit` and 1e-3 after it (section 7)."""
+        half = (total_steps or 8000) // 2
+        schedule = keras.optimizers.schedules.PiecewiseConstantDecay([half], list(_LEARNING_RATES))
+        return keras.optimizers.Adam(schedule)
+
+    def prepare_training(self, inputs, targets):
+        """Puts the inducing points, and the pseudo-targets of regression, at rows of the data."""
+        layer = self._features
+        if len(targets) < layer.inducing_points:
+            raise ValueError(
+                "The first data must have at least as many rows as the network has inducing "
+                f"points, {layer.inducing_points}. Received: {len(targets)} rows"
+            )
+        order = permutation(self.seed_state.numpy(), -1 % 2**31, len(targets))
+        rows = np.sort(order[: layer.inducing_points])
+        (x,) = self.scaled([tf.constant(inputs[0][rows])])
+        layer.inducing_inputs.assign(tf.reshape(x, layer.inducing_inputs.shape))
+        if not self.likelihood.is_classifier:
+            y = self.target_scaler(tf.constant(targets[rows]))
+            self.network.layers[-1].posterior.v.assign(tf.transpose(y))
+
+    def scaled(self, inputs):
+        """Inputs in model units, a list."""
+        tensors = data.check_structure(inputs, self.input_tensors)
+        return [scaler(x) for x, scaler in zip(tensors, self.input_scalers, strict=True)]
+
+    def objective(self, inputs, targets, num_rows, seed):
+        samples = self._samples(self.num_samples)
+        with function_draws(samples, fold_in(seed, 0)) as draws:
+            moments = self.network(inputs[0])
+        log_likelihood = self.likelihood.expected_log_prob(moments, targets, fold_in(seed, 1))
+        log_likelihood = tf.reduce_mean(log_likelihood) - self._log_unit()
+        kl = draws.kl(self.variable_dtype) / num_rows
+        elbo = log_likelihood - kl
+        jittered = tf.cast(draws.num_jittered, elbo.dtype)
+        parts = {"elbo": elbo, "log_likelihood": log_likelihood, "kl": kl, "jittered": jittered}
+        return -elbo, parts
+
+    def _log_unit(self):
+        """What a log density in model units has to lose in the user's."""
+        if self.likelihood.is_classifier:
+            return 0.0
+        return tf.reduce_sum(tf.math.log(self.target_unit))
+
+    def _samples(self, count):
+        """One sample is all of them where nothing is sampled."""
+        is_deterministic = self._given_network is None and self.hidden == "none"
+        return 1 if is_deterministic and self.stack == "features" else count
+
+    # Prediction -------------------------------------------------------------------------------
+
+    def call(self, inputs):
+        """Moments of f in model units given samples of the Gram matrices, `[S, N, D]`."""
+        if self.network is None:
+            self._check_ready()
+        seed = fold_in(tf.convert_to_tensor(self.seed_state), -1)
+        return self._moments(inputs, self.num_eval_samples, seed)
+
+    def _moments(self, inputs, num_samples, seed):
+        # One noise for all points: a prediction does not depend on the batch it is made in.
+        with function_draws(self._samples(num_samples), seed, noise="shared"):
+            return self.network(self.scaled(inputs)[0])
+
+    def mixture_moments(self, x, num_samples, seed):
+        return self.in_user_units(self._moments(x, num_samples, seed))
+
+    def draw_functions(self, x, num_samples, seed):
+        """Function draws from the joint law at the points, `O((P + N)^3)` each."""
+        with function_draws(num_samples, seed, noise="joint"):
+            mean, _ = self.network(self.scaled(x)[0])
+        mean = tf.broadcast_to(mean, [num_samples, *tf.unstack(tf.shape(mean))[1:]])
+        return self.target_scaler.inverse(mean)
+
+    def numbers_per_row(self, num_samples):
+        return 1  # function draws are joint within a call: one chunk
+
+    @property
+    def predict_batch_size(self):
+        if self.network is None:
+            return super().predict_batch_size
+        numbers = self._features.inducing_points * self._samples(self.num_eval_samples)
+        return int(np.clip(_PREDICT_NUMBERS // numbers, 1, 4096))
+
+    def inducing_inputs_in_user_units(self):
+        """The inducing inputs, NumPy array `[P, ...]` in the user's units."""
+        self._check_ready()
+        values = tf.reshape(self._features.inducing_inputs, [-1, *self.input_tensors[0].shape[1:]])
+        return self.input_scalers[0].inverse(values).numpy()
+
+    # Keras ------------------------------------------------------------------------------------
+
+    def get_config(self):
+        network = self._given_network
+        options = ("inducing_points", "depth", "hidden", "stack", "num_samples", "delta")
+        options += ("num_eval_samples", "learn_delta", "learn_scale", "constant", "seed")
+        options += ("batch_size_defect",)
+        return {
+            "name": self.name,
+            "dtype": self.variable_dtype,
+            **{name: getattr(self, name) for name in options},
+            "kernel": [kernels.serialize(kernel) for kernel in self.kernel],
+            "num_outputs": self._given_outputs,
+            "standardize": self._standardize_argument,
+            "likelihood": keras.saving.serialize_keras_object(self.likelihood),
+            "network": None if network is None else keras.saving.serialize_keras_object(network),
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        for name in ("likelihood", "network"):
+            config[name] = keras.saving.deserialize_keras_object(
+                config[name], custom_objects=custom_objects
+            )
+        return cls(**config)
+
+    def get_build_config(self):
+        if self.network is None or self._given_network is not None:
+            return None
+        return {
+            "input_shape": list(self.input_tensors[0].shape[1:]),
+            "num_outputs": self.num_outputs,
+            "inducing_points": self._features.inducing_points,
+        }
+
+    def build_from_config(self, config):
+        if config:
+            self._build_network(
+                config["input_shape"], config["num_outputs"], config["inducing_points"]
+            )
+
+
+def _checked_choice(name, value, choices):
+    if value not in choices:
+        raise ValueError(f"`{name}` must be one of {choices}. Received: {name}={value!r}")
+    return value
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
+class NNGPModel(DIWPModel):
+    """Gaussian process with the kernel of an infinitely wide network: `DIWPModel(hidden="none")`.
+
+    Arguments as for `DIWPModel`.
+    """
+
+    def __init__(self, hidden="none", **kwargs):
+        super().__init__(hidden=hidden, **kwargs)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
+class DeepGPModel(DIWPModel):
+    """Deep Gaussian process, as wide as the input: `DIWPModel(hidden="gaussian_process")`.
+
+    Arguments as for `DIWPModel`.
+    """
+
+    def __init__(self, hidden="gaussian_process", **kwargs):
+        super().__init__(hidden=hidden, **kwargs)

@@ -1,0 +1,267 @@
+"""Draws from deep kernel processes before any data: Gram matrices of layers, and functions."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace import kernels
+from tfp_fnspace.distributions import InverseWishart, SingularWishart, Wishart
+from tfp_fnspace.math import linalg, random
+from tfp_fnspace.methods.diwp.layers.base import checked_positive
+from tfp_fnspace.methods.diwp.stacks import STACKS, checked_kernels
+
+PROCESSES = ("inverse_wishart", "wishart", "residual_wishart")
+
+#: Jitter, in mean diagonals, beyond which a matrix was not positive semidefinite but for rounding.
+_ROUNDING = 1e-3
+
+
+class PriorSample(NamedTuple):
+    """What `sample_prior` draws, for S samples, P points and `depth` hidden layers.
+
+    Attributes:
+        grams: List of depth + 1 Gram matrices, `[S, P, P]`: that of the inputs and those of the
+            hidden layers.
+        kernels: List of depth + 1 kernel matrices K(G) of these, `[S, P, P]`.
+        functions: `[S, P, D]`, Gaussian with the last kernel matrix as covariance.
+    """
+
+    grams: list
+    kernels: list
+    functions: tf.Tensor
+
+
+def sample_gram(
+    kernel_matrix,
+    process="inverse_wishart",
+    seed=0,
+    delta=None,
+    width=None,
+    residual=1.0,
+    num_samples=1,
+):
+    r"""Draws the Gram matrix of a layer around a kernel matrix K, which is its mean.
+
+    With the number P of points, K = L L^T, and xi of independent standard normal entries:
+
+        "inverse_wishart"     G ~ W^-1(delta K, delta + P + 1)                     (equation 4c)
+        "wishart"             G ~ W(K / N, N)                                      (equation 4a)
+        "residual_wishart"    G = L W W^T L^T,                               (equations 102, 103)
+                              W = (xi / sqrt(N) + a I) / sqrt(1 + a^2),  [P, N]
+
+    N = `width` is that of a layer of N features, of which G is the Gram matrix (equation 5c);
+    with N < P the matrix has rank N. a = `residual` is the weight of what a residual layer hands
+    on. In its W the identity is the first P rows of one of size N, so that N >= P. All three are
+    kernel processes: the law at some of the points does not depend on the others. With K_ij^2 +
+    K_ii K_jj = v_ij, Var G_ij is `v_ij / N` for the Wishart process (equation 93; equation 12 has
+    a misprint), `v_ij (1 + 2 a^2) / (N (1 + a^2)^2)` for the residual one, and for delta > 2
+    `((delta + 2) K_ij^2 + delta K_ii K_jj) / ((delta + 1) (delta - 2))` for the inverse.
+
+    Args:
+        kernel_matrix: K, symmetric positive semidefinite floating tensor `[..., P, P]`. A singular
+            one is given the least jitter with which it has a Cholesky factor.
+        process: One of `PROCESSES`.
+        seed: Integer, pair of integers, or int32 tensor `[2]`.
+        delta: Positive number, for the inverse Wishart process: the larger, the closer G to K.
+        width: N, for the others. A positive integer; for the Wishart process any real number
+            greater than P - 1, too.
+        residual: a >= 0, for the residual Wishart process. 0 is the Wishart process.
+        num_samples: S, the number of draws for each K.
+
+    Returns:
+        Tensor `[S, ..., P, P]`.
+
+    Raises:
+        TypeError: If the matrix is not floating.
+        ValueError: If an argument is not as described, or the matrix is known and has a clearly
+            negative eigenvalue.
+
+    Example:
+        >>> x = tf.linspace(-1.0, 1.0, 50)[:, tf.newaxis]
+        >>> k = kernels.SquaredExponential().matrix(x @ tf.transpose(x))
+        >>> g = sample_gram(k, "inverse_wishart", seed=0, delta=10.0)  # [1, 50, 50]
+
+    References:
+        Aitchison, Yang & Ober (2021), "Deep kernel processes", ICML, section 4, appendix H.
+    """
+    if process not in PROCESSES:
+        raise ValueError(f"`process` must be one of {PROCESSES}. Received: process={process!r}")
+    factor = _factor_of_kernel(kernel_matrix)
+    seed, num_samples = random.as_seed(seed), _checked_count("num_samples", num_samples)
+    if process == "inverse_wishart":
+        return _inverse_wishart(factor, seed, num_samples, delta)
+    if process == "wishart":
+        return _wishart(factor, seed, num_samples, width)
+    return _residual_wishart(factor, seed, num_samples, width, residual)
+
+
+def sample_prior(
+    x,
+    kernel,
+    depth=1,
+    process="inverse_wishart",
+    delta=None,
+    width=None,
+    residual=1.0,
+    stack="omega",
+    units=1,
+    num_samples=1,
+    seed=0,
+):
+    r"""Draws Gram matrices and functions from a deep kernel process at given points.
+
+        stack="omega":       G_0 = X Omega X^T / N_0,   Omega around the identity  (18, 94, 95)
+        stack="features":    G_0 = X X^T / N_0                                             (5a)
+        l = 1 ... depth:     G_l around K(G_{l-1})                                  (8b and 18)
+        d = 1 ... units:     f_d ~ N(0, K(G_depth)),
+
+    where "around" is the law of `sample_gram`. These are the priors of `DIWPModel`, whose
+    arguments `depth` and `stack` mean the same, of deep Gaussian processes (`"wishart"`), and of
+    their residual form. The layers above the first are independent given the one below.
+
+    Args:
+        x: Floating array or tensor `[P, ...]`; axes after the first are flattened to N_0 features.
+        kernel: A kernel of `tfp_fnspace.kernels` or its name, or a list of depth + 1.
+        depth: Number of hidden layers, an integer of at least 0.
+        process: As for `sample_gram`, of all layers, Omega included.
+        delta: As for `sample_gram`.
+        width: As for `sample_gram`. Omega, too, is drawn with it.
+        residual: As for `sample_gram`.
+        stack: `"omega"` or `"features"`.
+        units: D, functions for each sample of the Gram matrices.
+        num_samples: S.
+        seed: Integer, pair of integers, or int32 tensor `[2]`.
+
+    Returns:
+        `PriorSample`.
+
+    Raises:
+        TypeError: If `x` is not floating.
+        ValueError: If an argument is not as described.
+
+    Example:
+        >>> x = np.linspace(-3.0, 3.0, 100)[:, np.newaxis]
+        >>> draw = sample_prior(x, "squared_exponential", depth=1, delta=5.0, units=4, seed=0)
+        >>> draw.functions  # [1, 100, 4]
+
+    References:
+        Aitchison, Yang & Ober (2021), "Deep kernel processes", ICML, equations 8 and 18.
+    """
+    if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 0:
+        raise ValueError(f"`depth` must be an integer of at least 0. Received: depth={depth!r}")
+    if stack not in STACKS:
+        raise ValueError(f"`stack` must be one of {STACKS}. Received: stack={stack!r}")
+    num_samples, units = _checked_count("num_samples", num_samples), _checked_count("units", units)
+    features, seed = _features(x), random.as_seed(seed)
+    options = {"process": process, "delta": delta, "width": width, "residual": residual}
+    if stack == "omega":
+        identity = tf.eye(features.shape[-1], dtype=features.dtype)
+        omega = sample_gram(
+            identity, seed=random.fold_in(seed, 0), **options, num_samples=num_samples
+        )
+        gram = tf.matmul(tf.matmul(features, omega), features, transpose_b=True)
+        gram = 0.5 * (gram + tf.linalg.matrix_transpose(gram))
+    else:
+        gram = linalg.outer_product(features[tf.newaxis])
+        gram = tf.repeat(gram, num_samples, axis=0)
+    grams, matrices = [], []
+    for i, layer_kernel in enumerate(checked_kernels(kernel, int(depth))):
+        if i > 0:
+            gram = sample_gram(matrices[-1], seed=random.fold_in(seed, i), **options)[0]
+        grams.append(gram)
+        matrices.append(kernels.get(layer_kernel).matrix(gram))
+    functions = _gaussian(matrices[-1], units, random.fold_in(seed, depth + 1))
+    return PriorSample(grams, matrices, functions)
+
+
+def _inverse_wishart(factor, seed, num_samples, delta):
+    delta = checked_positive("delta", delta)
+    df = tf.constant(delta + factor.shape[-1] + 1.0, factor.dtype)
+    law = InverseWishart(df, scale_tril=math.sqrt(delta) * factor)
+    return law.sample(num_samples, seed=seed)
+
+
+def _wishart(factor, seed, num_samples, width):
+    width, size = checked_positive("width", width), factor.shape[-1]
+    root = factor / math.sqrt(width)
+    if width > size - 1:
+        return Wishart(tf.constant(width, factor.dtype), scale_tril=root).sample(
+            num_samples, seed=seed
+        )
+    if width != int(width):
+        raise ValueError(
+            "`width` must be an integer where it is not greater than P - 1, P the number of "
+            f"points. Received: width={width}, P={size}"
+        )
+    return SingularWishart(int(width), scale_tril=root).sample(num_samples, seed=seed)
+
+
+def _residual_wishart(factor, seed, num_samples, width, residual):
+    size, width = factor.shape[-1], _checked_count("width", width)
+    if width < size:
+        raise ValueError(
+            "`width` must be at least the number of points P: the identity of a residual layer "
+            f"has no room otherwise. Received: width={width}, P={size}"
+        )
+    is_number = isinstance(residual, int | float | np.number) and not isinstance(residual, bool)
+    if not is_number or not np.isfinite(residual) or residual < 0:
+        raise ValueError(
+            f"`residual` must be a finite number of at least 0. Received: residual={residual!r}"
+        )
+    shape = tf.concat([[num_samples], tf.shape(factor)[:-1], [width]], axis=0)
+    noise = random.normal(shape, seed, factor.dtype) / math.sqrt(width)
+    weights = noise + residual * tf.eye(size, width, dtype=factor.dtype)
+    return linalg.outer_product(tf.matmul(factor, weights / math.sqrt(1.0 + residual**2)))
+
+
+def _gaussian(matrix, units, seed):
+    """`[S, P, D]` draws of N(0, matrix), `[S, P, P]`."""
+    factor = _factor_of_kernel(matrix)
+    shape = tf.concat([tf.shape(factor)[:-1], [units]], axis=0)
+    return tf.matmul(factor, random.normal(shape, seed, factor.dtype))
+
+
+def _factor_of_kernel(matrix):
+    matrix = _floating("kernel_matrix", matrix)
+    size = matrix.shape[-2:] if matrix.shape.rank else ()
+    if len(size) != 2 or size[0] is None or size[0] < 1 or size[0] != size[1]:
+        raise ValueError(
+            "`kernel_matrix` must have shape [..., P, P]. "
+            f"Received: kernel_matrix.shape={matrix.shape}"
+        )
+    factor, jitter = linalg.cholesky(matrix)
+    added = tf.get_static_value(jitter)
+    if added is not None:
+        unit = np.mean(np.abs(np.diagonal(matrix, axis1=-2, axis2=-1)), axis=-1)
+        if not np.all(added <= _ROUNDING * unit):  # nor NaN
+            raise ValueError(
+                "`kernel_matrix` must be finite, positive semidefinite and not zero. Received: a "
+                f"matrix that needs {np.max(added):.3g} more on its diagonal"
+            )
+    return factor
+
+
+def _features(x):
+    """`[P, N_0]` features, divided by the root of their number."""
+    x = _floating("x", x)
+    if x.shape.rank is None or x.shape.rank < 2 or not x.shape.is_fully_defined():
+        raise ValueError(f"`x` must have shape [P, ...]. Received: x.shape={x.shape}")
+    num_features = int(np.prod(x.shape[1:]))
+    if num_features == 0 or x.shape[0] == 0:
+        raise ValueError(f"`x` must not be empty. Received: x.shape={x.shape}")
+    return tf.reshape(x, [x.shape[0], num_features]) / math.sqrt(num_features)
+
+
+def _floating(name, value):
+    value = tf.convert_to_tensor(value)
+    if not value.dtype.is_floating:
+        raise TypeError(f"`{name}` must be floating. Received: dtype={value.dtype.name}")
+    return value
+
+
+def _checked_count(name, value):
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+    return int(value)

@@ -227,7 +227,7 @@ KILLED = """
 import os, sys
 import keras
 import numpy as np
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
 from test_stable_model import fit, make_model, stored
 
 def cut(epoch, logs=None):

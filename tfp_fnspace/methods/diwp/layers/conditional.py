@@ -3,7 +3,7 @@ r"""The data given the inducing points: inverse Wishart (equations 31 to 34) and
 With K_ii = L L^T and a = L^-1 K_it, both need `K_tt.i = K_tt - a^T a` only. Gram matrices of the
 data are put together from the draw G_ii = C C^T without a further factorisation:
 
-    G_ii^-1 G_it = L^-T (a + noise),     B = C^T G_ii^-1 G_it = (L^-1 C)^T (a + noise),
+    G_ii^-1 G_it = L^-T (a + noise),     B = C^T G_ii^-1 G_it = M^T (a + noise),  M = L^-1 C,
     G_it = C B,     G_tt = G_tt.i + B^T B.
 """
 
@@ -12,7 +12,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfp_fnspace.math import bartlett
+from tfp_fnspace.math.linalg import outer_product
 from tfp_fnspace.methods.diwp.layers.base import JITTER, with_jitter
+from tfp_fnspace.typing import GramBlocks
 
 #: The least variance of a data point given the inducing points.
 _TINY = 1e-20
@@ -97,27 +99,25 @@ def sample_joint(draws, given, delta, num_inducing):
     return noise, tf.matmul(root, root, transpose_a=True)
 
 
-def assemble(k_factor, g_factor, whitened, noise, variance):
-    """`G_it` and `G_tt`.
+def assemble(k_factor, rotation, whitened, variance):
+    """The Gram matrix in blocks.
 
     Args:
-        k_factor: L, `[S, P, P]`.
-        g_factor: C, `[S, P, P]`.
-        whitened: a, `[S, P, N]`.
-        noise: `[S, P, N]`.
+        k_factor: L, `[S, P, P]` or `[1, P, P]`.
+        rotation: M = L^-1 C, `[S, P, P]`.
+        whitened: a + noise, `[S, P, N]`.
         variance: g_tt.i, `[S, N]`, or G_tt.i, `[S, N, N]`.
 
     Returns:
-        `[S, P, N]`, and a tensor of the shape of `variance`.
+        `GramBlocks`.
     """
-    k_factor = tf.broadcast_to(k_factor, tf.shape(g_factor))
-    rotation = tf.linalg.triangular_solve(k_factor, g_factor)  # small: P x P
-    coordinates = tf.matmul(rotation, whitened + noise, transpose_a=True)
+    factor = tf.matmul(k_factor, rotation)
+    coordinates = tf.matmul(rotation, whitened, transpose_a=True)
     if variance.shape.rank == coordinates.shape.rank:
         tt = variance + tf.matmul(coordinates, coordinates, transpose_a=True)
     else:
         tt = variance + tf.reduce_sum(tf.square(coordinates), axis=-2)
-    return tf.matmul(g_factor, coordinates), tt
+    return GramBlocks(ii=outer_product(factor), it=tf.matmul(factor, coordinates), tt=tt)
 
 
 def sample_gaussian(draws, given, mean):

@@ -132,7 +132,7 @@ class InverseWishartFeatures(FeaturesToGram):
     def call(self, inputs):
         draws = current_draws()
         identity = tf.eye(self.num_features, batch_shape=[1], dtype=self.variable_dtype)
-        factor = self.posterior.sample_factor(draws, identity)
+        factor = self.posterior.sample(draws, identity)
         i, t = self.features(inputs)
         return self._gram(tf.matmul(i, factor), tf.matmul(t, factor))
 

@@ -12,7 +12,6 @@ from tfp_fnspace.methods.diwp.layers.base import (
     positive,
     with_jitter,
 )
-from tfp_fnspace.typing import GramBlocks
 
 #: Initial gamma, and the initial scale of V: little is known beyond the prior.
 _GAMMA, _V = 0.1, 0.01
@@ -44,15 +43,16 @@ class InverseWishartPosterior:
     def delta(self):
         return positive(self.log_delta)
 
-    def sample_factor(self, draws, k_factor):
-        r"""Cholesky factor of a draw; reports the divergence.
+    def sample(self, draws, k_factor):
+        r"""M of a draw `G = (L M)(L M)^T`, K = L L^T; reports the divergence.
 
-        With K = L L^T and W = L^-1 V / sqrt(delta), the scale of q is
+        With W = L^-1 V / sqrt(delta), the scale of q is
 
             delta K + V V^T = delta L (I + W W^T) L^T:
 
         what is factored is I + W W^T, so that the divergence is never the difference of two large
-        determinants (in float32 those of delta = 1e4 leave nothing of it).
+        determinants (in float32 those of delta = 1e4 leave nothing of it). M is lower triangular:
+        sqrt(delta) times the factor of I + W W^T times the inverse of Bartlett's.
 
         Args:
             draws: `FunctionDraws`.
@@ -68,10 +68,9 @@ class InverseWishartPosterior:
         draws.add_divergence(self.divergence(inner, w))
         df = self.delta + positive(self.log_gamma) + self.size + 1.0
         upper = bartlett.upper_factor(draws.next_seed(), df, self.size, [draws.num_samples]).factor
-        scale_factor = tf.broadcast_to(root * tf.matmul(k_factor, inner), tf.shape(upper))
-        transposed = tf.linalg.matrix_transpose(scale_factor)
+        transposed = tf.broadcast_to(tf.linalg.matrix_transpose(inner), tf.shape(upper))
         solved = tf.linalg.triangular_solve(upper, transposed, lower=False)
-        return tf.linalg.matrix_transpose(solved)
+        return root * tf.linalg.matrix_transpose(solved)
 
     def divergence(self, inner, w):
         r"""`KL(q || p)`, closed form.
@@ -83,7 +82,7 @@ class InverseWishartPosterior:
 
         Args:
             inner: Cholesky factor of I + W W^T, `[S, k, k]`.
-            w: W, `[S, k, k]`; see `sample_factor`.
+            w: W, `[S, k, k]`; see `sample`.
 
         Returns:
             Tensor `[S]`.
@@ -160,7 +159,7 @@ class InverseWishartProcess(GramLayer):
         ii, it, tt = self.unpack(blocks)
         ii = with_jitter(ii)
         k_factor = draws.cholesky(ii)
-        g_factor = self.posterior.sample_factor(draws, k_factor)
+        rotation = self.posterior.sample(draws, k_factor)
         given = conditional.given_inducing(k_factor, it, tt)
         delta, size = self.delta, self.posterior.size
         if draws.noise == "joint":
@@ -168,8 +167,7 @@ class InverseWishartProcess(GramLayer):
         else:
             extra = tf.shape(it)[-1] if self.batch_size_defect else 1
             noise, variance = conditional.sample_pointwise(draws, given, delta, size, extra)
-        it, tt = conditional.assemble(k_factor, g_factor, given.whitened, noise, variance)
-        return GramBlocks(ii=linalg.outer_product(g_factor), it=it, tt=tt)
+        return conditional.assemble(k_factor, rotation, given.whitened + noise, variance)
 
     def get_config(self):
         return {

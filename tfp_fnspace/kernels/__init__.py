@@ -10,6 +10,7 @@ from tfp_fnspace.kernels.gram import (
     deserialize,
     serialize,
 )
+from tfp_fnspace.kernels.neural_kernel_network import NeuralKernelNetwork
 from tfp_fnspace.kernels.registry import get
 from tfp_fnspace.kernels.stationary import Matern, RationalQuadratic, SquaredExponential
 
@@ -20,6 +21,7 @@ __all__ = [
     "GramKernel",
     "Linear",
     "Matern",
+    "NeuralKernelNetwork",
     "Product",
     "RationalQuadratic",
     "SquaredExponential",

@@ -1,1 +1,33 @@
 """Keras layers that several methods share."""
+
+from tfp_fnspace.layers.convert import from_keras
+from tfp_fnspace.layers.convolutions import VariationalConv1D, VariationalConv2D
+from tfp_fnspace.layers.dense import VariationalDense
+from tfp_fnspace.layers.draws import function_draws
+from tfp_fnspace.layers.embedding import VariationalEmbedding
+from tfp_fnspace.layers.per_sample import PerSample, RepeatSamples
+from tfp_fnspace.layers.posteriors import (
+    FactorizedGaussian,
+    FullCovarianceGaussian,
+    LowRankGaussian,
+    Posterior,
+    Radial,
+)
+from tfp_fnspace.layers.variational import VariationalLayer
+
+__all__ = [
+    "FactorizedGaussian",
+    "FullCovarianceGaussian",
+    "LowRankGaussian",
+    "PerSample",
+    "Posterior",
+    "Radial",
+    "RepeatSamples",
+    "VariationalConv1D",
+    "VariationalConv2D",
+    "VariationalDense",
+    "VariationalEmbedding",
+    "VariationalLayer",
+    "from_keras",
+    "function_draws",
+]

@@ -6,6 +6,7 @@ import threading
 import tensorflow as tf
 
 from tfp_fnspace.math import linalg, random
+from tfp_fnspace.math.normals import fast_normal
 
 #: How the noise of the data points is drawn. `"independent"`: anew for each, as training wants;
 #: `"shared"`: one draw for all, so that what is predicted at a point does not depend on the others;
@@ -69,7 +70,7 @@ class FunctionDraws:
         Returns:
             Tensor of that shape.
         """
-        return random.normal(tf.stack(shape), self.next_seed(), dtype)
+        return fast_normal(tf.stack(shape), self.next_seed(), dtype)
 
     def point_normal(self, shape, dtype):
         """Standard normal draws whose last axis counts data points.

@@ -1,0 +1,44 @@
+"""Normals in bulk have the law of normals."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import stats
+
+from tfp_fnspace.math.normals import fast_normal
+
+FALSE_FAIL = 1e-6
+SEED = tf.constant([1, 2])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_law_and_independence_of_the_halves(dtype, assert_mean_close):
+    draws = fast_normal([200_001], SEED, dtype).numpy()
+    assert draws.dtype == dtype and np.all(np.isfinite(draws))
+    assert stats.kstest(draws, "norm").pvalue > FALSE_FAIL
+    half = 100_001
+    first, second = draws[:100_000], draws[half : half + 100_000]
+    products = [first * second, (first**2 - 1) * (second**2 - 1), first**2 * second, first**3]
+    assert_mean_close(np.stack(products, axis=1), 0.0)
+    uniform = stats.norm.cdf([first, second])  # independence beyond moments, on a grid
+    counts, *_ = np.histogram2d(*uniform, bins=10, range=[[0, 1], [0, 1]])
+    assert stats.chisquare(counts.ravel()).pvalue > FALSE_FAIL
+
+
+def test_shapes_seeds_and_half_precision():
+    for shape in ([], [1], [3, 5], [0, 2]):
+        assert fast_normal(shape, SEED, "float32").shape == shape
+    half = fast_normal([7], SEED, "float16")
+    assert half.dtype == "float16"
+    np.testing.assert_array_equal(half, tf.cast(fast_normal([7], SEED, "float32"), "float16"))
+    assert np.all(fast_normal([7], SEED, "float64") != fast_normal([7], SEED + 1, "float64"))
+
+
+def test_dynamic_shapes_and_xla():
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
+    def dynamic(count):
+        return fast_normal([count, 3], SEED, "float32")
+
+    np.testing.assert_array_equal(dynamic(5), fast_normal([5, 3], SEED, "float32"))
+    compiled = tf.function(lambda: fast_normal([20_000], SEED, "float32"), jit_compile=True)()
+    assert stats.kstest(compiled, "norm").pvalue > FALSE_FAIL  # XLA has another stream

@@ -1,0 +1,223 @@
+"""Deterministic networks made variational."""
+
+import keras
+
+from tfp_fnspace.layers.convolutions import VariationalConv1D, VariationalConv2D
+from tfp_fnspace.layers.dense import VariationalDense
+from tfp_fnspace.layers.embedding import VariationalEmbedding
+from tfp_fnspace.layers.per_sample import PerSample, RepeatSamples
+
+_ENTRYWISE = (
+    keras.layers.Activation,
+    keras.layers.ELU,
+    keras.layers.Identity,
+    keras.layers.LeakyReLU,
+    keras.layers.ReLU,
+    keras.layers.Rescaling,
+)
+
+_PER_SAMPLE = (
+    keras.layers.AveragePooling1D,
+    keras.layers.AveragePooling2D,
+    keras.layers.Cropping1D,
+    keras.layers.Cropping2D,
+    keras.layers.Flatten,
+    keras.layers.GlobalAveragePooling1D,
+    keras.layers.GlobalAveragePooling2D,
+    keras.layers.GlobalMaxPooling1D,
+    keras.layers.GlobalMaxPooling2D,
+    keras.layers.MaxPooling1D,
+    keras.layers.MaxPooling2D,
+    keras.layers.Permute,
+    keras.layers.RepeatVector,
+    keras.layers.Reshape,
+    keras.layers.Softmax,
+    keras.layers.UpSampling1D,
+    keras.layers.UpSampling2D,
+    keras.layers.ZeroPadding1D,
+    keras.layers.ZeroPadding2D,
+)
+
+_MERGING = (
+    keras.layers.Add,
+    keras.layers.Average,
+    keras.layers.Concatenate,
+    keras.layers.Maximum,
+    keras.layers.Minimum,
+    keras.layers.Multiply,
+    keras.layers.Subtract,
+)
+
+#: Noise of training, in place of which there is the posterior's.
+_LEFT_OUT = (
+    keras.layers.Dropout,
+    keras.layers.GaussianDropout,
+    keras.layers.GaussianNoise,
+    keras.layers.SpatialDropout1D,
+    keras.layers.SpatialDropout2D,
+)
+
+
+def from_keras(model, **options):
+    """A variational network with its posterior means at the weights of a deterministic one.
+
+    `Dense`, `Conv1D`, `Conv2D` and `Embedding` become their variational counterparts; layers
+    without weights are kept and applied to each draw; dropout and noise layers are left out, and
+    so are regularizers, whose place the posterior and the prior take. A layer that is used several
+    times stays one layer.
+
+    Args:
+        model: Built `keras.Sequential` or functional model.
+        **options: Of the variational layers: `posterior`, `prior`, `bias_prior`, `estimator`,
+            see `VariationalLayer`; each layer takes what it has (an `estimator` it has not, it
+            leaves at `"function"`).
+
+    Returns:
+        Functional model from the same inputs `[N, ...]` to `[S, N, ...]`, new layers with the
+        names of the old.
+
+    Raises:
+        TypeError: If `model` is no built Sequential or functional model.
+        ValueError: If it has a layer, or an option of a layer, without counterpart.
+
+    Example:
+        >>> network = from_keras(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
+    """
+    functional = isinstance(model, keras.Model) and hasattr(model, "inputs") and model.built
+    if not functional or not model.inputs:
+        raise TypeError(
+            "`model` must be a built Sequential or functional Keras model. "
+            f"Received: model={model!r}"
+        )
+    return _Conversion(options).network(model)
+
+
+class _Conversion:
+    """State of a conversion: the new layers, and which tensors have an axis of draws."""
+
+    def __init__(self, options):
+        self.options = options
+        self.layers = {}
+        self.pending = []
+        self.drawn = {}
+
+    def network(self, model):
+        if isinstance(model, keras.Sequential):
+            (old,) = model.inputs
+            tensor = keras.Input(old.shape[1:], dtype=old.dtype, name=old.name)
+            network = keras.Model(tensor, self.sequence(model, tensor), name=model.name)
+        else:
+            network = keras.models.clone_model(
+                model, clone_function=lambda layer: layer, call_function=self.call
+            )
+        for layer, means in self.pending:
+            layer.posterior.set_means(**means)
+        return network
+
+    def sequence(self, model, tensor):
+        for layer in model.layers:
+            tensor = self.call(layer, tensor)
+        return tensor
+
+    def call(self, layer, *args, **kwargs):
+        """The tensor of a new layer for that of an old one."""
+        if isinstance(layer, _LEFT_OUT):
+            return args[0]
+        if isinstance(layer, keras.Sequential):
+            return self.sequence(layer, args[0])
+        if isinstance(layer, keras.layers.InputLayer):
+            return args[0]
+        several = isinstance(args[0], list | tuple)
+        inputs = list(args[0]) if several else [args[0]]
+        drawn = any(id(tensor) in self.drawn for tensor in inputs)
+        if drawn:
+            inputs = [self.with_draws(tensor) for tensor in inputs]
+        new = self.converted(layer, inputs[0], drawn)
+        output = new(inputs if several else inputs[0])
+        if drawn or layer.weights:
+            self.drawn[id(output)] = output  # held, so that no other tensor has its id
+        return output
+
+    def with_draws(self, tensor):
+        if id(tensor) in self.drawn:
+            return tensor
+        repeated = RepeatSamples()(tensor)
+        self.drawn[id(repeated)] = repeated
+        return repeated
+
+    def converted(self, layer, tensor, drawn):
+        """The new layer, made when the old one is first met."""
+        key = id(layer), drawn and not layer.weights
+        if key not in self.layers:
+            self.layers[key] = self.new_layer(layer, len(tensor.shape) - 1 - drawn, drawn)
+        return self.layers[key]
+
+    def new_layer(self, layer, row_rank, drawn):
+        kind = type(layer)
+        if kind in _VARIATIONAL:
+            cls, arguments, part = _VARIATIONAL[kind]
+            new = cls(**{**arguments(layer, row_rank), **self.options_of(cls), "name": layer.name})
+            means = {part: layer.weights[0].numpy()}
+            if len(layer.weights) > 1:
+                means["bias"] = layer.weights[1].numpy()
+            self.pending.append((new, means))
+            return new
+        if kind in _ENTRYWISE + _PER_SAMPLE + _MERGING:
+            new = kind.from_config(layer.get_config())
+            return PerSample(new) if drawn and kind not in _ENTRYWISE else new
+        raise ValueError(
+            "A layer must be one of Dense, Conv1D, Conv2D, Embedding, or a layer without weights "
+            "that acts on each row by itself (activations, pooling, reshaping, merging, dropout). "
+            f"Received: layer {layer.name!r} of type {kind.__name__}"
+        )
+
+    def options_of(self, cls):
+        options = dict(self.options)
+        if options.get("estimator") not in cls.estimators:
+            options.pop("estimator", None)
+        return options
+
+
+def _refuse(layer, name, value, allowed):
+    if value not in allowed:
+        raise ValueError(
+            f"A layer can be converted with `{name}` of {allowed} only. "
+            f"Received: layer {layer.name!r} with {name}={value!r}"
+        )
+
+
+def _dense(layer, row_rank):
+    return {
+        "units": layer.units,
+        "activation": layer.activation,
+        "use_bias": layer.use_bias,
+        "row_rank": row_rank,
+        "dtype": layer.dtype_policy,
+    }
+
+
+def _convolution(layer, row_rank):
+    _refuse(layer, "padding", layer.padding, ("valid", "same"))
+    _refuse(layer, "groups", layer.groups, (1,))
+    _refuse(layer, "data_format", layer.data_format, ("channels_last",))
+    names = ("filters", "kernel_size", "strides", "padding", "dilation_rate")
+    names += ("activation", "use_bias")
+    return {**{name: getattr(layer, name) for name in names}, "dtype": layer.dtype_policy}
+
+
+def _embedding(layer, row_rank):
+    _refuse(layer, "mask_zero", layer.mask_zero, (False,))
+    return {
+        "input_dim": layer.input_dim,
+        "output_dim": layer.output_dim,
+        "dtype": layer.dtype_policy,
+    }
+
+
+#: Class of a layer -> its counterpart, the arguments of that, and the part of the first weight.
+_VARIATIONAL = {
+    keras.layers.Dense: (VariationalDense, _dense, "kernel"),
+    keras.layers.Conv1D: (VariationalConv1D, _convolution, "kernel"),
+    keras.layers.Conv2D: (VariationalConv2D, _convolution, "kernel"),
+    keras.layers.Embedding: (VariationalEmbedding, _embedding, "embeddings"),
+}

@@ -1,0 +1,75 @@
+"""Embeddings whose table is drawn once for each function."""
+
+import keras
+import tensorflow as tf
+
+from tfp_fnspace import data
+from tfp_fnspace.layers.variational import VariationalLayer
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class VariationalEmbedding(VariationalLayer):
+    """Embedding with one draw of the table for each function.
+
+    The weights are the part `embeddings` of the posterior; there is no bias. An index is an input
+    of `fan_in` 1: the rules `"fan_in"` and `"standard"` are the same.
+
+    Args:
+        input_dim: Number of indices.
+        output_dim: Length of the vector of an index.
+        kernel_initializer: As for `VariationalLayer`, the standard normal by default.
+        **kwargs: See `VariationalLayer`, without `use_bias`. `estimator` is `"function"` or
+            `"local_reparameterization"`, which draws only rows that are looked up, and repeated
+            indices anew.
+
+    Call arguments:
+        inputs: Integers `[N]`, or `[N, ...]`, from 0 to `input_dim - 1`; never with an axis of
+            draws.
+
+    Returns:
+        Tensor `[S, N, ..., output_dim]`.
+    """
+
+    estimators = ("function", "local_reparameterization")
+    kernel_name = "embeddings"
+
+    def __init__(self, input_dim, output_dim, kernel_initializer=None, **kwargs):
+        if kernel_initializer is None:
+            kernel_initializer = keras.initializers.RandomNormal(stddev=1.0)
+        options = {"use_bias": False, "kernel_initializer": kernel_initializer, **kwargs}
+        # Indices: half precision would round them.
+        super().__init__(**{"autocast": False, **options})
+        for name, value in {"input_dim": input_dim, "output_dim": output_dim}.items():
+            data.check_count(name, value)
+            setattr(self, name, int(value))
+        if self.use_bias:
+            raise ValueError("An embedding has no bias. Received: use_bias=True")
+
+    def has_draws(self, input_shape):
+        return False
+
+    def _check_rank(self, input_shape):
+        """Indices may have any rank."""
+
+    def call(self, inputs):
+        return super().call(tf.cast(inputs, tf.int32))
+
+    def kernel_shape(self, input_shape):
+        return (self.input_dim, self.output_dim)
+
+    def fans(self, kernel_shape):
+        return 1, kernel_shape[1]
+
+    def map_each(self, x, kernel):
+        return tf.gather(kernel, x, axis=1)
+
+    def map_all(self, x, kernel):
+        return tf.gather(kernel, x)
+
+    def row_output_shape(self, row_shape):
+        return (*row_shape, self.output_dim)
+
+    def get_config(self):
+        config = super().get_config()
+        del config["use_bias"]
+        return {**config, "input_dim": self.input_dim, "output_dim": self.output_dim}

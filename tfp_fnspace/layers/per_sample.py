@@ -1,0 +1,111 @@
+"""Deterministic layers in a network of function draws."""
+
+import keras
+import tensorflow as tf
+
+from tfp_fnspace.layers.draws import current_draws
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class PerSample(keras.layers.Layer):
+    """Applies a layer to each draw: what Keras calls the batch is draws and rows together.
+
+    Layers behind the first one that draws see `[S, N, ...]`. Those that act entry by entry need
+    nothing; pooling, `Flatten`, `Reshape`, `Concatenate` and the like go into this.
+
+    Args:
+        layer: Keras layer without an axis of draws.
+        **kwargs: `name`, `dtype`.
+
+    Call arguments:
+        inputs: Tensor `[S, N, ...]`, or a list of such.
+
+    Returns:
+        Tensor `[S, N, ...]`.
+
+    Raises:
+        TypeError: If `layer` is no layer.
+
+    Example:
+        >>> hidden = VariationalConv2D(8, 3, activation="relu")(keras.Input((28, 28, 1)))
+        >>> hidden = PerSample(keras.layers.MaxPooling2D())(hidden)  # [S, N, 13, 13, 8]
+    """
+
+    def __init__(self, layer, **kwargs):
+        if not isinstance(layer, keras.layers.Layer):
+            raise TypeError(f"`layer` must be a Keras layer. Received: layer={layer!r}")
+        super().__init__(**{"name": f"each_{layer.name}", **kwargs})
+        self.layer = layer
+
+    def build(self, input_shape):
+        self.layer.build(_each_shape(_without_draws, input_shape))
+
+    def call(self, inputs):
+        several = isinstance(inputs, list | tuple)
+        tensors = [tf.convert_to_tensor(x) for x in (inputs if several else [inputs])]
+        shape = tf.shape(tensors[0])[:2]
+        folded = [
+            tf.ensure_shape(
+                tf.reshape(x, tf.concat([[shape[0] * shape[1]], tf.shape(x)[2:]], axis=0)),
+                [None, *x.shape[2:]],
+            )
+            for x in tensors
+        ]
+        outputs = self.layer(folded if several else folded[0])
+        unfolded = tf.reshape(outputs, tf.concat([shape, tf.shape(outputs)[1:]], axis=0))
+        return tf.ensure_shape(unfolded, [*tensors[0].shape[:2], *outputs.shape[1:]])
+
+    def compute_output_shape(self, input_shape):
+        first = input_shape[0] if _is_several(input_shape) else input_shape
+        inner = self.layer.compute_output_shape(_each_shape(_without_draws, input_shape))
+        return (*first[:2], *inner[1:])
+
+    def get_config(self):
+        return {**super().get_config(), "layer": keras.saving.serialize_keras_object(self.layer)}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        layer = keras.saving.deserialize_keras_object(
+            config["layer"], custom_objects=custom_objects
+        )
+        return cls(**{**config, "layer": layer})
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class RepeatSamples(keras.layers.Layer):
+    """Gives what does not depend on the draws their axis: `[N, ...]` to `[S, N, ...]`.
+
+    For branches of a network that merge with one that draws.
+
+    Args:
+        **kwargs: `name`, `dtype`.
+
+    Call arguments:
+        inputs: Tensor `[N, ...]`.
+
+    Returns:
+        Tensor `[S, N, ...]`, S equal copies.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.built = True
+
+    def call(self, inputs):
+        x = tf.convert_to_tensor(inputs)[tf.newaxis]
+        return tf.repeat(x, current_draws().num_samples, axis=0)
+
+    def compute_output_shape(self, input_shape):
+        return (None, *input_shape)
+
+
+def _is_several(shape):
+    return len(shape) > 0 and isinstance(shape[0], list | tuple)
+
+
+def _each_shape(function, shape):
+    return [function(each) for each in shape] if _is_several(shape) else function(shape)
+
+
+def _without_draws(shape):
+    return (None, *shape[2:])

@@ -1,0 +1,180 @@
+"""Priors over the weights of a layer: rules for their scale, and TFP distributions as data."""
+
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+tfd = tfp.distributions
+
+#: Standard deviation of a Gaussian prior with mean 0, by name, from `fan_in` and `fan_out`.
+RULES = {
+    "fan_in": lambda fan_in, fan_out: fan_in**-0.5,
+    "glorot": lambda fan_in, fan_out: (2.0 / (fan_in + fan_out)) ** 0.5,
+    "he": lambda fan_in, fan_out: (2.0 / fan_in) ** 0.5,
+    "standard": lambda fan_in, fan_out: 1.0,
+}
+
+_NOT_NUMBERS = ("name", "dtype")
+
+
+def checked(prior, name="prior"):
+    """A prior as layers keep it: a rule's name, or a distribution that no longer changes.
+
+    Args:
+        prior: A key of `RULES`, the result of `serialize`, or a `tfd.Distribution` of one weight.
+            The values of its parameters are taken as they are now.
+        name: Name of the argument, for messages.
+
+    Returns:
+        String, or `tfd.Distribution`.
+
+    Raises:
+        TypeError: If it is something else.
+        ValueError: If there is no rule of that name, or the distribution is not one of a scalar.
+    """
+    if isinstance(prior, str):
+        if prior not in RULES:
+            raise ValueError(
+                f"`{name}` must be one of {sorted(RULES)} or a TFP distribution. "
+                f"Received: {name}={prior!r}"
+            )
+        return prior
+    if isinstance(prior, dict):
+        return deserialize(prior)
+    if not isinstance(prior, tfd.Distribution):
+        raise TypeError(
+            f"`{name}` must be the name of a rule or a TFP distribution. Received: {name}={prior!r}"
+        )
+    if prior.event_shape.rank != 0 or prior.batch_shape.rank != 0:
+        raise ValueError(
+            f"`{name}` must be the law of one weight, without batch and event. "
+            f"Received: batch_shape={prior.batch_shape}, event_shape={prior.event_shape}"
+        )
+    return prior if _description(prior) is None else deserialize(_description(prior))
+
+
+def distribution(prior, fan_in, fan_out, dtype):
+    """The law of one weight.
+
+    Args:
+        prior: Result of `checked`.
+        fan_in: Number of inputs that a unit sums over.
+        fan_out: Number of units that an input goes to.
+        dtype: Of the weights.
+
+    Returns:
+        `tfd.Distribution` of a scalar; of that dtype unless it is none of TFP's own.
+    """
+    if isinstance(prior, str):
+        scale = RULES[prior](fan_in, fan_out)
+        return tfd.Normal(tf.zeros([], dtype), tf.constant(scale, dtype))
+    description = _description(prior)
+    return prior if description is None else _build(description, dtype)
+
+
+def log_prob(prior, weights):
+    """Log density of weights `[...]` in their dtype."""
+    values = prior.log_prob(tf.cast(weights, prior.dtype))
+    return tf.cast(values, weights.dtype)
+
+
+def expected_log_prob(prior, mean, variance, is_gaussian):
+    """Expected log density of weights of these moments, where it has a closed form.
+
+    Under a Gaussian prior it depends on the moments only; under a Laplace prior for Gaussian
+    weights it is by the mean of a folded Gaussian.
+
+    Args:
+        prior: `tfd.Distribution` of one weight.
+        mean: Tensor `[...]`.
+        variance: Tensor `[...]`.
+        is_gaussian: Whether the law of each weight is Gaussian.
+
+    Returns:
+        Tensor `[...]`, or `None`.
+    """
+    if isinstance(prior, tfd.Normal):
+        squared = tf.square(mean - prior.loc) + variance
+        log_scale = tf.math.log(prior.scale) + 0.5 * math.log(2.0 * math.pi)
+        return -0.5 * squared / tf.square(prior.scale) - log_scale
+    if isinstance(prior, tfd.Laplace) and is_gaussian:
+        stddev = tf.sqrt(variance)
+        ratio = (mean - prior.loc) / stddev
+        folded = math.sqrt(2.0 / math.pi) * tf.exp(-0.5 * tf.square(ratio))
+        folded = stddev * (folded + ratio * tf.math.erf(ratio / math.sqrt(2.0)))
+        return -folded / prior.scale - tf.math.log(2.0 * prior.scale)
+    return None
+
+
+def serialize(prior):
+    """A prior as strings and numbers.
+
+    Args:
+        prior: Result of `checked`.
+
+    Returns:
+        The rule's name, or a dict of the class's name in `tfd` and its parameters.
+
+    Raises:
+        ValueError: If the distribution is none of TFP's own with numbers as parameters.
+    """
+    if isinstance(prior, str):
+        return prior
+    description = _description(prior)
+    if description is None:
+        raise ValueError(
+            "A prior is saved by the name of a TFP distribution and numbers as its parameters. "
+            f"Received: prior={prior!r}"
+        )
+    return description
+
+
+def deserialize(config):
+    """The prior of a result of `serialize`.
+
+    Raises:
+        ValueError: If TFP has no such distribution.
+    """
+    return config if isinstance(config, str) else _build(config, keras.config.floatx())
+
+
+def _description(prior):
+    """What `_build` takes, or `None` where the parameters are not numbers."""
+    if getattr(tfd, type(prior).__name__, None) is not type(prior):
+        return None
+    parameters = {}
+    for name, value in prior.parameters.items():
+        if name in _NOT_NUMBERS or value is None or isinstance(value, bool):
+            continue
+        value = _description(value) if isinstance(value, tfd.Distribution) else _number(value)
+        if value is None:
+            return None
+        parameters[name] = value
+    return {"class_name": type(prior).__name__, "parameters": parameters}
+
+
+def _number(value):
+    """Nested lists of a number or an array; `None` where it is neither."""
+    try:
+        array = tf.get_static_value(tf.convert_to_tensor(value))
+    except (TypeError, ValueError):
+        return None
+    if array is None or not np.issubdtype(array.dtype, np.number):
+        return None
+    return array.tolist()
+
+
+def _build(config, dtype):
+    cls = getattr(tfd, str(config.get("class_name")), None)
+    if not isinstance(cls, type) or not issubclass(cls, tfd.Distribution):
+        raise ValueError(
+            f"A prior must be a distribution of TFP. Received: {config.get('class_name')!r}"
+        )
+    parameters = {
+        name: _build(value, dtype) if isinstance(value, dict) else tf.constant(value, dtype)
+        for name, value in config["parameters"].items()
+    }
+    return cls(**parameters)

@@ -1,0 +1,315 @@
+"""What layers share whose weights are drawn once for each function."""
+
+import weakref
+
+import keras
+import tensorflow as tf
+
+from tfp_fnspace.layers import posteriors, priors
+from tfp_fnspace.layers.draws import current_draws
+from tfp_fnspace.math.normals import fast_normal
+from tfp_fnspace.math.random import fold_in
+
+#: Draws -> id of a layer -> what the layer drew. As short-lived as the draws.
+_drawn = weakref.WeakKeyDictionary()
+
+#: Keeps the square root of a variance differentiable at inputs of 0.
+_TINY = 1e-20
+
+
+class VariationalLayer(keras.layers.Layer):
+    r"""Base of layers with an approximate posterior over their weights.
+
+    One draw of the weights for each function sample, shared by all inputs: within a
+    `function_draws` scope of S draws the layer takes inputs `[N, ...]`, or `[S, N, ...]` behind
+    another layer that draws, to outputs `[S, N, ...]`. Calls of one layer in one scope have the
+    same weights, and its divergence from the prior counts once. Outside a scope S is 1.
+
+    `estimator` says how outputs are drawn where the scope asks for no functions
+    (`noise="independent"`, as the expected log-likelihood of a training step does; everything that
+    predicts asks for functions and gets them):
+
+    - `"function"`: one draw of all weights for each function. Coherent.
+    - `"local_reparameterization"`: outputs from their marginal law, anew for each input. Gradients
+      have the least variance; what is lost is that the outputs at two inputs, or of two calls,
+      belong to one function. For independent Gaussian weights.
+    - `"flipout"`: one deviation of the weights for all functions, with random signs on inputs and
+      outputs for each function and row. The marginal laws are those of `"function"`; rows belong
+      to no common function, and draws are uncorrelated but not independent. Fewer normals are
+      drawn. For deviations that are as likely with other signs.
+
+    Args:
+        posterior: `"factorized"`, `"full"`, `"low_rank"`, `"radial"`, or an instance of those in
+            `layers.posteriors`.
+        prior: Law of one weight: a `tfd.Distribution`, or a rule for the standard deviation of a
+            Gaussian with mean 0: `"fan_in"`, `fan_in^-1/2`, with which the variance of a function
+            does not depend on the width; `"he"`, `(2 / fan_in)^1/2`; `"glorot"`,
+            `(2 / (fan_in + fan_out))^1/2`; `"standard"`, 1, the spherical prior that the
+            weight-space baselines of Sun et al. (2019) have.
+        bias_prior: The same for biases; by default the distribution given as `prior`, under a rule
+            the standard normal.
+        activation: As in Keras, applied entry by entry.
+        use_bias: Whether there is a bias.
+        estimator: See above.
+        kernel_initializer: Keras initializer of the posterior means.
+        bias_initializer: The same for the bias.
+        **kwargs: `name`, `dtype`, `trainable`.
+
+    Attributes:
+        posterior: `Posterior`; after `build` its `means` are the variables by part.
+
+    Raises:
+        TypeError: If an argument is of a wrong type.
+        ValueError: If an argument is none of the above.
+
+    References:
+        Kingma, Salimans & Welling (2015), "Variational dropout and the local reparameterization
+        trick", NeurIPS. Wen et al. (2018), "Flipout: efficient pseudo-independent weight
+        perturbations on mini-batches", ICLR. Sun et al. (2019), "Functional variational Bayesian
+        neural networks", ICLR.
+    """
+
+    #: Estimators that the layer has.
+    estimators = ("function",)
+    #: The part of the weights that multiplies inputs.
+    kernel_name = "kernel"
+
+    def __init__(
+        self,
+        posterior="factorized",
+        prior="fan_in",
+        bias_prior=None,
+        activation=None,
+        use_bias=True,
+        estimator="function",
+        kernel_initializer="lecun_normal",
+        bias_initializer="zeros",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.posterior = posteriors.get(posterior)
+        self.prior = priors.checked(prior)
+        self._given_bias_prior = bias_prior
+        if bias_prior is None:
+            bias_prior = "standard" if isinstance(self.prior, str) else self.prior
+        self.bias_prior = priors.checked(bias_prior, "bias_prior")
+        self.activation = keras.activations.get(activation)
+        self.use_bias = bool(use_bias)
+        self.estimator = self._checked_estimator(estimator)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+
+    def _checked_estimator(self, estimator):
+        if estimator not in self.estimators:
+            raise ValueError(
+                f"`estimator` of {type(self).__name__} must be one of {self.estimators}. "
+                f"Received: estimator={estimator!r}"
+            )
+        needs = {"local_reparameterization": "is_factorized", "flipout": "is_symmetric"}
+        if estimator in needs and not getattr(self.posterior, needs[estimator]):
+            raise ValueError(
+                f"`estimator={estimator!r}` does not have the law of this posterior. "
+                f"Received: posterior={type(self.posterior).__name__}"
+            )
+        return estimator
+
+    # Of a subclass ----------------------------------------------------------------------------
+
+    #: Rank of the inputs of one row.
+    row_rank = 1
+
+    def has_draws(self, input_shape):
+        """Whether inputs of a shape have an axis of draws."""
+        return len(input_shape) == self.row_rank + 2
+
+    def kernel_shape(self, input_shape):
+        """Shape of the kernel for the shape of the inputs."""
+        raise NotImplementedError
+
+    def fans(self, kernel_shape):
+        """Number of inputs that a unit sums over, and of units that an input goes to."""
+        raise NotImplementedError
+
+    def map_each(self, x, kernel):
+        """The linear map with a kernel for each draw.
+
+        Args:
+            x: Tensor `[N, ...]` or `[S, N, ...]`.
+            kernel: Tensor `[S, *kernel_shape]`.
+
+        Returns:
+            Tensor `[S, N, ..., units]`.
+        """
+        raise NotImplementedError
+
+    def map_all(self, x, kernel):
+        """The linear map with one kernel.
+
+        Args:
+            x: Tensor `[N, ...]` or `[S, N, ...]`.
+            kernel: Tensor `[*kernel_shape]`.
+
+        Returns:
+            Tensor `[N, ..., units]` or `[S, N, ..., units]`.
+        """
+        raise NotImplementedError
+
+    # Keras ------------------------------------------------------------------------------------
+
+    def build(self, input_shape):
+        self._check_rank(input_shape)
+        shape = tuple(self.kernel_shape(input_shape))
+        self._fans = self.fans(shape)
+        shapes = {self.kernel_name: shape}
+        initializers = {self.kernel_name: self.kernel_initializer}
+        if self.use_bias:
+            shapes["bias"], initializers["bias"] = (shape[-1],), self.bias_initializer
+        self.posterior.build(self, shapes, initializers, self._fans[0])
+
+    def _check_rank(self, input_shape):
+        if len(input_shape) not in (self.row_rank + 1, self.row_rank + 2):
+            raise ValueError(
+                f"{type(self).__name__} takes rows of rank {self.row_rank}, inputs [N, ...] or "
+                f"[S, N, ...] of draws. Received: input_shape={tuple(input_shape)}"
+            )
+
+    def call(self, inputs):
+        draws = current_draws()
+        x = tf.convert_to_tensor(inputs)
+        self._check_rank(x.shape)
+        estimator = self.estimator if draws.noise == "independent" else "function"
+        if estimator == "local_reparameterization":
+            outputs = self._from_marginals(draws, x)
+        elif estimator == "flipout":
+            outputs = self._with_signs(draws, x)
+        else:
+            weights = self._once(draws, lambda: self._drawn_weights(draws, draws.num_samples))
+            outputs = self.map_each(x, self._cast(weights[self.kernel_name]))
+            if self.use_bias:
+                outputs += self._aligned(self._cast(weights["bias"]), outputs)
+        return self.activation(tf.cast(outputs, self.compute_dtype))
+
+    def compute_output_shape(self, input_shape):
+        self._check_rank(input_shape)
+        rows = tuple(input_shape)[self.has_draws(input_shape) :]
+        samples = input_shape[0] if self.has_draws(input_shape) else None
+        return (samples, rows[0], *self.row_output_shape(rows[1:]))
+
+    def row_output_shape(self, row_shape):
+        """Shape of the outputs of one row."""
+        raise NotImplementedError
+
+    def get_config(self):
+        bias_prior = None if self._given_bias_prior is None else priors.serialize(self.bias_prior)
+        return {
+            **super().get_config(),
+            "posterior": keras.saving.serialize_keras_object(self.posterior),
+            "prior": priors.serialize(self.prior),
+            "bias_prior": bias_prior,
+            "activation": keras.activations.serialize(self.activation),
+            "use_bias": self.use_bias,
+            "estimator": self.estimator,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+        }
+
+    # Draws ------------------------------------------------------------------------------------
+
+    def _once(self, draws, make):
+        """What `make` gives the first time that the layer is called with these draws."""
+        kept = _drawn.setdefault(draws, {})
+        if id(self) not in kept:
+            kept[id(self)] = make()
+        return kept[id(self)]
+
+    def _priors(self):
+        dtype = self.variable_dtype
+        laws = {self.kernel_name: priors.distribution(self.prior, *self._fans, dtype)}
+        if self.use_bias:
+            laws["bias"] = priors.distribution(self.bias_prior, *self._fans, dtype)
+        return laws
+
+    def _drawn_weights(self, draws, num_samples):
+        """Draws of the weights, whose divergence is reported."""
+        weights = self.posterior.sample(draws.next_seed(), num_samples)
+        draws.add_divergence(self.posterior.kl(self._priors(), lambda: weights))
+        return weights
+
+    def _cast(self, weights):
+        return tf.cast(weights, self.compute_dtype)
+
+    def _aligned(self, bias, outputs):
+        """`[S, units]` for outputs `[S, N, ..., units]`."""
+        middle = [1] * (len(outputs.shape) - 2)
+        return tf.reshape(bias, [-1, *middle, bias.shape[-1]])
+
+    def _mean(self, x):
+        """Outputs `[N, ...]` or `[S, N, ...]` at the posterior means."""
+        dtype = x.dtype if x.dtype.is_floating else self.variable_dtype
+        means = {name: tf.cast(mean.value, dtype) for name, mean in self.posterior.means.items()}
+        outputs = self.map_all(x, means[self.kernel_name])
+        return outputs + means["bias"] if self.use_bias else outputs
+
+    def _variance(self, x):
+        """Variance of the outputs given the inputs, like `_mean`."""
+        variances = self.posterior.variances()
+        x = tf.square(x) if x.dtype.is_floating else x  # indices choose a variance
+        outputs = self.map_all(x, variances[self.kernel_name])
+        return outputs + variances["bias"] if self.use_bias else outputs
+
+    def _from_marginals(self, draws, x):
+        def report():
+            seed, count = draws.next_seed(), draws.num_samples
+            sample = _lazily(lambda: self.posterior.sample(seed, count))
+            draws.add_divergence(self.posterior.kl(self._priors(), sample))
+            return ()
+
+        self._once(draws, report)
+        if x.dtype.is_floating:
+            x = tf.cast(x, self.variable_dtype)  # variances are small for half precision
+        mean, variance = self._mean(x), self._variance(x)
+        stddev = tf.sqrt(variance + _TINY)
+        shape = self._shape_with_samples(draws, mean, x)
+        return mean + stddev * fast_normal(shape, draws.next_seed(), mean.dtype)
+
+    def _with_signs(self, draws, x):
+        def one_deviation():
+            seed = draws.next_seed()
+            deviation = self.posterior.deviations(seed, 1)
+            means = self.posterior.means
+            sample = _lazily(lambda: {k: means[k].value + d for k, d in deviation.items()})
+            draws.add_divergence(self.posterior.kl(self._priors(), sample))
+            return deviation
+
+        deviation = self._once(draws, one_deviation)
+        mean, seed = self._mean(x), draws.next_seed()
+        ones = [1] * (self.row_rank - 1)
+        rows = self._shape_with_samples(draws, x, x)[:2]
+        signs_in = _signs([*rows, *ones, x.shape[-1]], fold_in(seed, 0), x.dtype)
+        moved = self.map_all(x * signs_in, self._cast(deviation[self.kernel_name][0]))
+        if self.use_bias:
+            moved += self._cast(deviation["bias"][0])
+        signs_out = _signs([*rows, *ones, moved.shape[-1]], fold_in(seed, 1), moved.dtype)
+        return mean + moved * signs_out
+
+    def _shape_with_samples(self, draws, tensor, x):
+        """The shape of a tensor with S in front if the inputs have no draws, a list."""
+        shape = tf.unstack(tf.shape(tensor))
+        return shape if self.has_draws(x.shape) else [draws.num_samples, *shape]
+
+
+def _lazily(make):
+    """`make`, which is called once, when first asked for."""
+    made = []
+
+    def get():
+        if not made:
+            made.append(make())
+        return made[0]
+
+    return get
+
+
+def _signs(shape, seed, dtype):
+    bits = tf.random.stateless_uniform(shape, seed, 0, 2, tf.int32, alg="philox")
+    return tf.cast(2 * bits - 1, dtype)

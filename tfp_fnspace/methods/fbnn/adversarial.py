@@ -1,0 +1,120 @@
+"""Measurement points that seek the largest divergence."""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from tfp_fnspace.math import random
+from tfp_fnspace.methods.fbnn.measurement import Box, uniform
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
+class Adversarial(Box):
+    """Points that go where the divergence is largest, the inner player of equation 6.
+
+    M points in a box are a state, started by the first `restart`; `ascend` moves them along the
+    gradient of the divergence, concurrently with the training of the network. The authors report
+    that such points generalise worse than drawn ones: they go near the data.
+
+    Args:
+        num_points: M, a positive integer.
+        low: As of `Box`.
+        high: As of `Box`.
+        margin: As of `Box`.
+        step_size: Length of a step in widths of the box, positive.
+        num_steps: Steps of an `ascend`, a positive integer.
+        **kwargs: `name`, `dtype`.
+
+    Raises:
+        ValueError: If an argument is not as described.
+
+    References:
+        Sun, Zhang, Shi and Grosse (2019), "Functional variational Bayesian neural networks", ICLR,
+        section 3.2.
+    """
+
+    def __init__(
+        self, num_points, low=None, high=None, margin=None, step_size=0.01, num_steps=1, **kwargs
+    ):
+        super().__init__(num_points, low, high, margin, **kwargs)
+        if not 0.0 < step_size < math.inf:
+            raise ValueError(f"`step_size` must be positive. Received: step_size={step_size}")
+        if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
+            raise ValueError(
+                f"`num_steps` must be a positive integer. Received: num_steps={num_steps}"
+            )
+        self.step_size, self.num_steps = float(step_size), num_steps
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        shape = (self.num_points, input_shape[-1])
+        # In widths of the box, so that they stay inside when `adapt` moves it.
+        start = keras.initializers.RandomUniform(0.0, 1.0, seed=0)
+        self.places = self.add_weight(
+            name="places", shape=shape, initializer=start, trainable=False
+        )
+
+    def restart(self, seed):
+        """Draws the points uniformly in the box.
+
+        Args:
+            seed: Integer, two integers, or int32 tensor `[2]`.
+        """
+        places = self.places
+        places.assign(uniform(places.shape, random.as_seed(seed), tf.as_dtype(places.dtype)))
+
+    def ascend(self, divergence):
+        """Moves the points up a divergence.
+
+        Args:
+            divergence: Function of points `[M, I]` to a scalar, differentiable: `kl_estimate` of
+                draws of the network there, or `kl_surrogate` with `train_prior`.
+        """
+        low, high = self.limits
+        points = gradient_ascent(
+            divergence, self._draw(None, None), low, high, self.step_size, self.num_steps
+        )
+        self.places.assign(tf.math.divide_no_nan(points - low, high - low))
+
+    def _draw(self, seed, width):
+        low, high = self.limits
+        return low + tf.convert_to_tensor(self.places.value) * (high - low)
+
+    def get_config(self):
+        return {**super().get_config(), "step_size": self.step_size, "num_steps": self.num_steps}
+
+
+def gradient_ascent(function, points, low, high, step_size, num_steps=1):
+    """Points of a box moved up a function by projected, normalised gradient steps.
+
+        u = x / (high - low),   u <- clip(u + step_size g / rms(g)),   g = grad_u function
+
+    The gradient's root mean square is over all entries, so that a step is of `step_size` widths
+    whatever the units of the function; where the gradient is 0 or not finite nothing moves.
+
+    Args:
+        function: From points `[M, I]` to a scalar, differentiable.
+        points: Start, `[M, I]`.
+        low: Lower ends of the box, `[I]`.
+        high: Upper ends.
+        step_size: Positive number.
+        num_steps: Positive integer.
+
+    Returns:
+        Tensor `[M, I]`.
+    """
+    width = high - low
+
+    def step(i, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = function(x)
+        gradient = tape.gradient(value, x, unconnected_gradients="zero") * width
+        size = tf.sqrt(tf.reduce_mean(tf.square(gradient)))
+        direction = tf.math.divide_no_nan(gradient, size)
+        direction = tf.where(tf.math.is_finite(direction), direction, tf.zeros_like(direction))
+        return i + 1, tf.clip_by_value(x + step_size * width * direction, low, high)
+
+    _, points = tf.while_loop(lambda i, _: i < num_steps, step, (0, points))
+    return tf.stop_gradient(points)

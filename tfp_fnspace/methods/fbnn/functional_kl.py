@@ -1,0 +1,198 @@
+"""The divergence of a random network from a prior over functions, at measurement points."""
+
+import tensorflow as tf
+
+from tfp_fnspace.math import linalg, random
+from tfp_fnspace.methods.fbnn.spectral_stein import spectral_stein_score
+
+
+def kl_surrogate(
+    functions,
+    points,
+    prior,
+    seed,
+    injected_noise=0.0,
+    share=0.99,
+    bandwidth=1.0,
+    num_prior_samples=None,
+    train_prior=False,
+):
+    r"""A loss whose gradient is that of `KL[q(f_X) || p(f_X)]`; its value means nothing.
+
+        grad KL = E[J^T (grad_f log q - grad_f log p)]                               (equation 11)
+
+    J is the Jacobian of the values in what q depends on: the functions must be differentiable
+    draws. The score of q is `spectral_stein_score` of the draws, over the values of all points and
+    outputs jointly; that of p is exact where the prior has a density, else estimated from draws of
+    it. Noise `N(0, gamma^2)` is added to the values of both sides: `f + gamma e` against
+    `K + gamma^2 I` (appendix D.1), which is the gradient of `KL[q * N || p * N] <= KL[q || p]`.
+
+    Args:
+        functions: Draws of q at the points, `[S, N, D]`, S at least 2.
+        points: X, `[N, ...]`.
+        prior: `Process`.
+        seed: Integer, two integers, or int32 tensor `[2]`.
+        injected_noise: gamma, a number at least 0, in units of f.
+        share: As of `spectral_stein_score`.
+        bandwidth: As of `spectral_stein_score`.
+        num_prior_samples: Draws of a prior without density; None is S.
+        train_prior: Whether the gradient in parameters of the prior, `-E[grad log p(f)]`, and in
+            the points is included; the prior must have a density.
+
+    Returns:
+        Scalar of the dtype of the functions.
+
+    Raises:
+        ValueError: If an argument is not as described.
+
+    References:
+        Sun, Zhang, Shi and Grosse (2019), "Functional variational Bayesian neural networks", ICLR,
+        section 3.3 and appendices C.2 (joint training of the prior) and D.1.
+    """
+    if train_prior and not prior.has_density:
+        raise ValueError(
+            "`train_prior` needs a prior with a density. "
+            f"Received: train_prior=True, prior={type(prior).__name__}"
+        )
+    functions = _checked_functions(functions)
+    seeds = [random.fold_in(random.as_seed(seed), i) for i in range(3)]
+    noisy = _with_noise(functions, injected_noise, seeds[0])
+    q_score = spectral_stein_score(_flat(noisy), share=share, bandwidth=bandwidth)
+    q_score = tf.reshape(q_score, tf.shape(noisy))
+    if train_prior:
+        log_prob = prior.log_prob(noisy, points, injected_noise)
+        return score_surrogate(noisy, q_score) - tf.reduce_mean(log_prob)
+    constant = tf.stop_gradient(noisy)
+    if prior.has_density:
+        p_score = prior.score(constant, points, injected_noise)
+    else:
+        count = tf.shape(functions)[0] if num_prior_samples is None else num_prior_samples
+        draws = tf.cast(prior.sample(points, count, seeds[1]), functions.dtype)
+        draws = _flat(_with_noise(draws, injected_noise, seeds[2]))
+        p_score = spectral_stein_score(draws, _flat(constant), share, bandwidth)
+        p_score = tf.reshape(p_score, tf.shape(noisy))
+    return score_surrogate(noisy, q_score - p_score)
+
+
+def score_surrogate(functions, scores):
+    """`1/S sum_s f_s . stop_gradient(scores_s)`: its gradient is the mean of `J^T scores`.
+
+    Args:
+        functions: Differentiable draws `[S, ...]`.
+        scores: Tensor of that shape.
+
+    Returns:
+        Scalar.
+    """
+    count = tf.cast(tf.shape(functions)[0], functions.dtype)
+    return tf.reduce_sum(functions * tf.stop_gradient(scores)) / count
+
+
+def kl_estimate(functions, points, prior, seed, injected_noise=0.0, num_prior_samples=None):
+    r"""Estimates `KL[q(f_X) || p(f_X)]` by that of normal laws with the same moments.
+
+        1/2 [tr(P^-1 C) + (m - m_p)^T P^-1 (m - m_p) - N + log |P| - log |C|]
+
+    for each output, summed over outputs: with C the covariance of the draws of q with noise
+    `N(0, gamma^2)`, P that of the prior, exact (with `gamma^2 I`) where it is known, else of draws
+    of it. For a normal q and S draws it is unbiased: `log |C|` and the square of `m - m_p` are
+    corrected for S (and those of P for its number of draws, as if it were normal too). Where q is
+    far from normal, or its outputs are dependent, this is not its divergence: it is for watching,
+    not a bound.
+
+    It needs S - 2 > N. Of more points, evenly spaced ones are taken, at most (S - 1) // 2: the
+    divergence there is less than or equal to that at all (Theorem 1).
+
+    Args:
+        functions: Draws of q, `[S, N, D]`, S at least 4 and N known.
+        points: X, `[N, ...]`. The estimate can be differentiated in them, and in the functions.
+        prior: `Process`.
+        seed: Integer, two integers, or int32 tensor `[2]`.
+        injected_noise: gamma, a number at least 0.
+        num_prior_samples: Draws of a prior without moments; None is 10 S.
+
+    Returns:
+        Scalar of the dtype of the functions.
+
+    Raises:
+        ValueError: If there are fewer than 4 functions or their shape is not known.
+    """
+    functions = _checked_functions(functions)
+    num_samples, num_points, num_outputs = functions.shape
+    if num_samples is None or num_samples < 4 or num_points is None:
+        raise ValueError(
+            "An estimate of the divergence needs at least 4 functions at a known number of points. "
+            f"Received: functions.shape={functions.shape}"
+        )
+    most = (num_samples - 1) // 2
+    if num_points > most:
+        chosen = [int((i + 0.5) * num_points / most) for i in range(most)]
+        functions, points = tf.gather(functions, chosen, axis=1), tf.gather(points, chosen)
+        num_points = most
+    seeds = [random.fold_in(random.as_seed(seed), i) for i in range(3)]
+    mean, covariance = _moments(_with_noise(functions, injected_noise, seeds[0]))
+    log_det = _log_determinant(covariance, num_samples)
+    prior_mean, prior_covariance, prior_log_det, shrink, prior_count = _prior_moments(
+        prior, points, injected_noise, num_prior_samples or 10 * num_samples, seeds, functions.dtype
+    )
+    factor = linalg.cholesky(prior_covariance).factor
+    trace = shrink * tf.linalg.trace(tf.linalg.cholesky_solve(factor, covariance))
+    difference = (mean - prior_mean)[..., tf.newaxis]  # [D, N, 1]
+    square = shrink * linalg.squared_norm_of_solution(factor, difference)
+    square -= trace / num_samples
+    if prior_count:
+        square -= num_points / prior_count
+    return 0.5 * tf.reduce_sum(trace + square - num_points + prior_log_det - log_det)
+
+
+def _prior_moments(prior, points, injected_noise, count, seeds, dtype):
+    """Mean, covariance, log determinant, `E[P^-1] = factor * inverse`, number of draws or None."""
+    if prior.has_moments:
+        mean, covariance = (tf.cast(v, dtype) for v in prior.moments(points, injected_noise))
+        log_det = linalg.log_determinant(linalg.cholesky(covariance).factor)
+        return tf.transpose(mean), covariance, log_det, 1.0, None
+    draws = tf.cast(prior.sample(points, count, seeds[1]), dtype)
+    mean, covariance = _moments(_with_noise(draws, injected_noise, seeds[2]))
+    size = mean.shape[-1]
+    shrink = (count - size - 2.0) / (count - 1.0)  # of the mean of an inverse Wishart matrix
+    return mean, covariance, _log_determinant(covariance, count), shrink, count
+
+
+def _moments(functions):
+    """Means `[D, N]` and unbiased covariances `[D, N, N]` of draws `[S, N, D]`."""
+    values = tf.transpose(functions, [2, 1, 0])  # [D, N, S]
+    mean = tf.reduce_mean(values, axis=-1)
+    centred = values - mean[..., tf.newaxis]
+    count = tf.cast(tf.shape(values)[-1], values.dtype)
+    return mean, linalg.outer_product(centred) / (count - 1.0)
+
+
+def _log_determinant(covariance, num_samples):
+    """Unbiased `log |Sigma|` from a covariance of that many draws of N(., Sigma).
+
+    `E log |(n - 1) C| = log |Sigma| + sum_{i<N} digamma((n - 1 - i) / 2) + N log 2`.
+    """
+    size, dtype = covariance.shape[-1], covariance.dtype
+    degrees = tf.cast(num_samples - 1, dtype)
+    halves = 0.5 * (degrees - tf.range(size, dtype=dtype))
+    bias = tf.reduce_sum(tf.math.digamma(halves)) - size * tf.math.log(0.5 * degrees)
+    return linalg.log_determinant(linalg.cholesky(covariance).factor) - bias
+
+
+def _with_noise(functions, scale, seed):
+    noise = random.normal(tf.shape(functions), seed, functions.dtype)
+    return functions + tf.cast(scale, functions.dtype) * noise
+
+
+def _flat(functions):
+    """`[S, N, D]` as `[S, N D]`."""
+    return tf.reshape(functions, [tf.shape(functions)[0], -1])
+
+
+def _checked_functions(functions):
+    functions = tf.convert_to_tensor(functions)
+    if functions.shape.rank != 3:
+        raise ValueError(
+            f"Functions must have the shape [S, N, D]. Received: shape={functions.shape}"
+        )
+    return functions

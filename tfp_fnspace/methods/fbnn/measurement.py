@@ -1,0 +1,359 @@
+"""Measurement sets: the points at which a network is compared with its prior."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace.data import finite_batches, is_stream
+from tfp_fnspace.math import random
+
+
+class MeasurementSet(keras.layers.Layer):
+    """The rows of a batch and points drawn besides.
+
+    `points(x, seed)` is `[x; draw(seed)]`, `[B + M, I]`: the training rows first. What a set knows
+    of the data (`adapt`) are weights, so that it is saved with the model. Points are in model
+    units. A subclass has `_draw(seed, width)` and, if it looks at data, `_see(rows)` for each batch
+    of rows in `adapt`.
+
+    Args:
+        num_points: M, an integer, at least 1.
+        **kwargs: `name`, `dtype`.
+
+    Raises:
+        ValueError: If `num_points` is not a positive integer.
+    """
+
+    def __init__(self, num_points, **kwargs):
+        super().__init__(autocast=False, **{"trainable": False, **kwargs})
+        is_integer = isinstance(num_points, int | np.integer) and not isinstance(num_points, bool)
+        if not is_integer or num_points < self._least_points:
+            raise ValueError(
+                f"`num_points` must be an integer, at least {self._least_points}. "
+                f"Received: num_points={num_points!r}"
+            )
+        self.num_points = int(num_points)
+
+    _least_points = 1
+
+    def adapt(self, x):
+        """Takes from the data what the set needs, by one pass.
+
+        Args:
+            x: Rows `[N, I]`, or a stream of batches of them (of which the first part is the rows).
+
+        Raises:
+            ValueError: If rows are not `[N, I]` or not finite.
+        """
+        for batch in finite_batches(x) if is_stream(x) else [x]:
+            rows = batch[0] if isinstance(batch, tuple) else batch
+            rows = np.asarray(rows, np.float64)
+            if rows.ndim != 2 or not np.all(np.isfinite(rows)):
+                raise ValueError(
+                    f"Rows must be finite, of the shape [N, I]. Received: shape={rows.shape}"
+                )
+            if not self.built:
+                self.build((None, rows.shape[1]))
+            self._see(rows)
+
+    def points(self, x, seed):
+        """The rows of a batch and M points besides.
+
+        Args:
+            x: `[B, I]`.
+            seed: Integer, two integers, or int32 tensor `[2]`.
+
+        Returns:
+            Tensor `[B + M, I]` of the dtype of x.
+
+        Raises:
+            ValueError: If the set has another width.
+        """
+        x = tf.convert_to_tensor(x)
+        if x.shape.rank != 2:
+            raise ValueError(f"Rows must have the shape [B, I]. Received: x.shape={x.shape}")
+        if not self.built:
+            self.build(x.shape)
+        drawn = self._draw(random.as_seed(seed), x.shape[-1])
+        if drawn is None:
+            return x
+        if not tf.TensorShape([None, x.shape[-1]]).is_compatible_with(drawn.shape):
+            raise ValueError(
+                f"Measurement points must have the shape [M, {x.shape[-1]}], as the rows. "
+                f"Received: shape={drawn.shape}"
+            )
+        return tf.concat([x, tf.cast(drawn, x.dtype)], axis=0)
+
+    def _see(self, rows):
+        """Nothing of the data is needed."""
+
+    def _draw(self, seed, width):
+        raise NotImplementedError
+
+    def get_config(self):
+        return {**super().get_config(), "num_points": self.num_points}
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
+class TrainingRows(MeasurementSet):
+    """The rows of the batch alone.
+
+    Args:
+        num_points: 0.
+        **kwargs: `name`, `dtype`.
+    """
+
+    _least_points = 0
+
+    def __init__(self, num_points=0, **kwargs):
+        super().__init__(num_points, **kwargs)
+
+    def _draw(self, seed, width):
+        return None
+
+
+class _Adapted(MeasurementSet):
+    """A set with two vectors that are given, or taken from the data."""
+
+    _names = ("low", "high")
+
+    def __init__(self, num_points, first, second, **kwargs):
+        super().__init__(num_points, **kwargs)
+        if (first is None) != (second is None):
+            raise ValueError(
+                f"`{self._names[0]}` and `{self._names[1]}` must be given both or not at all. "
+                f"Received: {self._names[0]}={first}, {self._names[1]}={second}"
+            )
+        self.is_given = first is not None
+        self.given = [_as_list(v) for v in (first, second)] if self.is_given else [None, None]
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        starts = self.given if self.is_given else [0.0, 0.0]
+        self.vectors = [
+            self.add_weight(
+                name=name,
+                shape=(width,),
+                initializer=keras.initializers.Constant(np.broadcast_to(start, [width])),
+                trainable=False,
+            )
+            for name, start in zip(self._names, starts, strict=True)
+        ]
+        self.seen = self.add_weight(
+            name="seen", shape=(), initializer="zeros", dtype="int64", trainable=False
+        )
+        self.built = True
+
+    @property
+    def ready(self):
+        """Whether points can be drawn: the vectors are given, or data was seen."""
+        return self.is_given or (self.built and int(self.seen.numpy()) > 0)
+
+    def _see(self, rows):
+        if not self.is_given:
+            self._update(rows, int(self.seen.numpy()))
+        self.seen.assign_add(len(rows))
+
+    def get_config(self):
+        return {**super().get_config(), **dict(zip(self._names, self.given, strict=True))}
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
+class Box(_Adapted):
+    """Points uniform in a box.
+
+        x_i ~ U[low_i - margin d_i, high_i + margin d_i],   d_i = high_i - low_i
+
+    Args:
+        num_points: M, a positive integer.
+        low: Number or list of I; None is the least value of each column that `adapt` sees.
+        high: Number or list of I; None is the largest.
+        margin: At least 0. None is 1/2 (the paper's) around the data, and 0 around a given box.
+        **kwargs: `name`, `dtype`.
+
+    Raises:
+        ValueError: If an argument is not as described.
+
+    References:
+        Sun, Zhang, Shi and Grosse (2019), "Functional variational Bayesian neural networks", ICLR,
+        section 5.
+    """
+
+    def __init__(self, num_points, low=None, high=None, margin=None, **kwargs):
+        super().__init__(num_points, low, high, **kwargs)
+        if self.is_given and not np.all(np.asarray(low) <= np.asarray(high)):
+            raise ValueError(f"`low` must be at most `high`. Received: low={low}, high={high}")
+        if margin is not None and not 0.0 <= margin < np.inf:
+            raise ValueError(f"`margin` must be at least 0. Received: margin={margin}")
+        self.margin = margin
+
+    def _update(self, rows, seen):
+        low, high = (v.numpy() for v in self.vectors)
+        least, largest = rows.min(axis=0), rows.max(axis=0)
+        self.vectors[0].assign(np.minimum(low, least) if seen else least)
+        self.vectors[1].assign(np.maximum(high, largest) if seen else largest)
+
+    @property
+    def limits(self):
+        """Ends of the box, margin included, two tensors `[I]`."""
+        low, high = (tf.convert_to_tensor(v.value) for v in self.vectors)
+        margin = (0.0 if self.is_given else 0.5) if self.margin is None else self.margin
+        return low - margin * (high - low), high + margin * (high - low)
+
+    def _draw(self, seed, width):
+        low, high = self.limits
+        return uniform([self.num_points, width], seed, low.dtype) * (high - low) + low
+
+    def get_config(self):
+        return {**super().get_config(), "margin": self.margin}
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
+class Normal(_Adapted):
+    """Points from a normal law, independent over columns: `x_i ~ N(loc_i, scale_i^2)`.
+
+    Args:
+        num_points: M, a positive integer.
+        loc: Number or list of I; None is the mean of each column that `adapt` sees.
+        scale: The same for standard deviations.
+        **kwargs: `name`, `dtype`.
+
+    Raises:
+        ValueError: If an argument is not as described.
+    """
+
+    _names = ("loc", "scale")
+
+    def __init__(self, num_points, loc=None, scale=None, **kwargs):
+        super().__init__(num_points, loc, scale, **kwargs)
+        if self.is_given and not np.all(np.asarray(scale) > 0.0):
+            raise ValueError(f"`scale` must be positive. Received: scale={scale}")
+
+    def _update(self, rows, seen):
+        loc, scale = (np.asarray(v.numpy(), np.float64) for v in self.vectors)
+        total = seen + len(rows)
+        shift = rows.mean(axis=0) - loc
+        squares = seen * scale**2 + len(rows) * rows.var(axis=0)
+        squares += shift**2 * seen * len(rows) / total  # Chan's merge of two sets
+        self.vectors[0].assign(loc + shift * len(rows) / total)
+        self.vectors[1].assign(np.sqrt(squares / total))
+
+    def _draw(self, seed, width):
+        loc, scale = (tf.convert_to_tensor(v.value) for v in self.vectors)
+        return loc + scale * random.normal([self.num_points, width], seed, loc.dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
+class CallableSet(MeasurementSet):
+    """Points that a user's function draws.
+
+    Args:
+        num_points: M, a positive integer.
+        function: Function of M and an int32 seed `[2]` to a tensor `[M, I]`, in TensorFlow. For
+            saving, register it by `keras.saving.register_keras_serializable`.
+        **kwargs: `name`, `dtype`.
+
+    Raises:
+        TypeError: If `function` is not callable.
+    """
+
+    def __init__(self, num_points, function, **kwargs):
+        super().__init__(num_points, **kwargs)
+        if isinstance(function, dict):
+            function = keras.saving.deserialize_keras_object(function)
+        if not callable(function):
+            raise TypeError(f"`function` must be callable. Received: function={function!r}")
+        self.function = function
+
+    def build(self, input_shape):
+        self.built = True
+
+    def _draw(self, seed, width):
+        return tf.convert_to_tensor(self.function(self.num_points, seed))
+
+    def get_config(self):
+        function = keras.saving.serialize_keras_object(self.function)
+        return {**super().get_config(), "function": function}
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
+class DataStream(MeasurementSet):
+    """Rows of data without targets, drawn with replacement from a reservoir.
+
+    `adapt` passes over the data, which can be a stream longer than memory, and keeps `capacity`
+    rows of it, each set of rows equally likely (Vitter's reservoir sampling, algorithm R). They
+    are weights: a saved model draws the same points.
+
+    Args:
+        num_points: M, a positive integer.
+        capacity: Rows kept, a positive integer.
+        seed: Of which rows are kept, a non-negative integer.
+        **kwargs: `name`, `dtype`.
+
+    Raises:
+        ValueError: If an argument is not as described.
+
+    References:
+        Vitter (1985), "Random sampling with a reservoir", ACM TOMS 11.
+    """
+
+    def __init__(self, num_points, capacity=10_000, seed=0, **kwargs):
+        super().__init__(num_points, **kwargs)
+        if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
+            raise ValueError(f"`capacity` must be a positive integer. Received: {capacity!r}")
+        random.base_seed(seed)  # checks it
+        self.capacity, self.seed = capacity, int(seed)
+
+    def build(self, input_shape):
+        shape = (self.capacity, input_shape[-1])
+        options = {"initializer": "zeros", "trainable": False}
+        self.rows = self.add_weight(name="rows", shape=shape, **options)
+        self.seen = self.add_weight(name="seen", shape=(), dtype="int64", **options)
+        self.built = True
+
+    @property
+    def ready(self):
+        """Whether points can be drawn: data was seen."""
+        return self.built and int(self.seen.numpy()) > 0
+
+    def _see(self, rows):
+        kept, seen = self.rows.numpy(), int(self.seen.numpy())
+        order = np.arange(seen, seen + len(rows))
+        chosen = np.random.default_rng([self.seed, seen]).integers(0, order + 1)
+        places = np.where(order < self.capacity, order, chosen)
+        is_kept = places < self.capacity
+        kept[places[is_kept]] = rows[is_kept]  # the last of several wins, as one by one
+        self.rows.assign(kept)
+        self.seen.assign(seen + len(rows))
+
+    def _draw(self, seed, width):
+        count = tf.minimum(tf.convert_to_tensor(self.seen.value), self.capacity)
+        index = tf.random.stateless_uniform(
+            [self.num_points], seed, maxval=count, dtype=tf.int64, minval=0, alg="philox"
+        )
+        return tf.gather(tf.convert_to_tensor(self.rows.value), index)
+
+    def get_config(self):
+        return {**super().get_config(), "capacity": self.capacity, "seed": self.seed}
+
+
+def uniform(shape, seed, dtype):
+    """Draws uniform on [0, 1).
+
+    Args:
+        shape: List of integers.
+        seed: int32 tensor `[2]`.
+        dtype: Floating dtype.
+
+    Returns:
+        Tensor of that shape.
+    """
+    return tf.random.stateless_uniform(shape, seed, dtype=dtype, alg="philox")
+
+
+def _as_list(value):
+    """A number or a list of numbers, as JSON can hold them."""
+    values = np.asarray(value, np.float64)
+    if values.ndim > 1 or not np.all(np.isfinite(values)):
+        raise ValueError(f"Ends of a set must be finite numbers. Received: {value}")
+    return values.tolist()

@@ -1,0 +1,217 @@
+"""Variational inference in the space of weights, as a Keras model."""
+
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace import data, likelihoods
+from tfp_fnspace.layers.draws import function_draws
+from tfp_fnspace.layers.variational import VariationalLayer
+from tfp_fnspace.math.random import fold_in
+from tfp_fnspace.model.gradient import GradientTraining
+from tfp_fnspace.model.mixture import MixturePrediction
+from tfp_fnspace.typing import GaussianMoments
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
+class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
+    r"""Bayes by Backprop: a network of variational layers trained by its evidence lower bound.
+
+        elbo = E_q log p(y | f) - KL(q(w) || p(w)),
+
+    the expectation over S draws of the weights, the divergence of all layers in closed form where
+    posterior and prior have one. A step estimates it from a batch: the mean over its rows of the
+    expected log-likelihood, less `KL / N` with N the rows that `fit` trains on.
+
+    Args:
+        network: Keras model from inputs in model units to f, `[S, N, D]`, with layers of
+            `tfp_fnspace.layers` (`layers.from_keras` makes one from a deterministic network);
+            or a pair of its symbolic inputs and outputs.
+        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise with a learned scale by
+            default.
+        kl_weight: What the divergence is multiplied by in the loss. With 1 it is the negative
+            bound; less, such as 0.001, tempers the prior's influence.
+        kl_annealing_steps: The weight rises to `kl_weight` in equal parts over so many steps.
+        num_samples: S in a training step.
+        num_eval_samples: S of everything that predicts.
+        standardize: Whether to standardise inputs and targets by the data of the first `fit`; by
+            default for rows of rank 1 that are not indices.
+        seed: Non-negative integer: the same seed gives the same run from the same initial weights.
+        **kwargs: `name`, `dtype`.
+
+    Raises:
+        TypeError: If `network` is neither, or `likelihood` is none.
+        ValueError: If the network has no variational layers, or an argument is not as described.
+
+    Example:
+        >>> inputs = keras.Input((1,))
+        >>> hidden = layers.VariationalDense(50, activation="tanh")(inputs)
+        >>> model = VariationalModel((inputs, layers.VariationalDense(1)(hidden)))
+        >>> history = model.fit(x, y, epochs=100)
+        >>> f = model.sample_functions(x, 10)  # [10, N, 1]
+
+    References:
+        Blundell et al. (2015), "Weight uncertainty in neural networks", ICML.
+    """
+
+    def __init__(
+        self,
+        network,
+        likelihood=None,
+        kl_weight=1.0,
+        kl_annealing_steps=0,
+        num_samples=10,
+        num_eval_samples=100,
+        standardize=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(autocast=False, **kwargs)
+        for name, value in {
+            "num_samples": num_samples,
+            "num_eval_samples": num_eval_samples,
+        }.items():
+            data.check_count(name, value)
+            setattr(self, name, int(value))
+        self.kl_weight = _checked_weight(kl_weight)
+        self.kl_annealing_steps = _checked_steps(kl_annealing_steps)
+        self.network = _checked_network(network)
+        if likelihood is None:
+            dtype = self.variable_dtype
+            likelihood = likelihoods.Gaussian(scale=0.3, trainable=True, dtype=dtype)
+        inputs = self.network.inputs
+        if standardize is None:
+            are_numbers = all("int" not in str(tensor.dtype) for tensor in inputs)
+            standardize = len(inputs[0].shape) == 2 and are_numbers
+        self._setup(inputs, self.network.outputs[0].shape[-1], likelihood, standardize, seed)
+
+    # Training ---------------------------------------------------------------------------------
+
+    def objective(self, inputs, targets, num_rows, seed):
+        """See `GradientTraining.objective`.
+
+        Returns:
+            The loss per row, and `elbo`, `log_likelihood` (expected) and `kl` per row in the
+            user's units, `elbo = log_likelihood - kl`. The loss is `-elbo` where the weight of the
+            divergence is 1.
+        """
+        with function_draws(self.num_samples, fold_in(seed, 0)) as draws:
+            moments = GaussianMoments(self._values(inputs), None)
+        log_likelihood = self.likelihood.expected_log_prob(moments, targets, fold_in(seed, 1))
+        log_likelihood = tf.reduce_mean(log_likelihood) - self._log_unit()
+        kl = tf.cast(draws.kl(self.variable_dtype), self.variable_dtype) / num_rows
+        loss = self._kl_weight() * kl - log_likelihood
+        parts = {"elbo": log_likelihood - kl, "log_likelihood": log_likelihood, "kl": kl}
+        return loss, parts
+
+    def _kl_weight(self):
+        """The weight of the divergence in this step."""
+        if not self.kl_annealing_steps:
+            return self.kl_weight
+        step = tf.cast(self.steps_seen.value + 1, self.variable_dtype)
+        return self.kl_weight * tf.minimum(step / self.kl_annealing_steps, 1.0)
+
+    def _log_unit(self):
+        """What a log density in model units has to lose in the user's."""
+        if self.likelihood.is_classifier:
+            return 0.0
+        return tf.reduce_sum(tf.math.log(self.target_unit))
+
+    # Prediction -------------------------------------------------------------------------------
+
+    def _values(self, inputs):
+        """Draws of f in model units, `[S, N, D]`, for a list of inputs in model units."""
+        if isinstance(self.network, keras.Sequential):
+            (packed,) = inputs
+        else:
+            packed = keras.tree.pack_sequence_as(self.network.input, inputs)
+        return tf.cast(self.network(packed), self.variable_dtype)
+
+    def call(self, inputs):
+        """Draws of f in model units, `[S, N, D]`, for inputs in the user's units."""
+        seed = fold_in(tf.convert_to_tensor(self.seed_state), -1)
+        return self._draws(inputs, self.num_eval_samples, seed)
+
+    def _draws(self, inputs, num_samples, seed):
+        with function_draws(num_samples, seed, noise="joint"):
+            return self._values(self.scaled(inputs))
+
+    def mixture_moments(self, x, num_samples, seed):
+        return self.in_user_units(GaussianMoments(self._draws(x, num_samples, seed), None))
+
+    def draw_functions(self, x, num_samples, seed):
+        return self.target_scaler.inverse(self._draws(x, num_samples, seed))
+
+    def numbers_per_sample(self):
+        shapes = [tensor.shape for layer in self.network.layers for tensor in _outputs(layer)]
+        return max(math.prod(size or 1 for size in shape) for shape in shapes)
+
+    # Keras ------------------------------------------------------------------------------------
+
+    def get_config(self):
+        options = ("kl_weight", "kl_annealing_steps", "num_samples", "num_eval_samples")
+        options += ("standardize", "seed")
+        return {
+            "name": self.name,
+            "dtype": self.variable_dtype,
+            **{name: getattr(self, name) for name in options},
+            "likelihood": keras.saving.serialize_keras_object(self.likelihood),
+            "network": keras.saving.serialize_keras_object(self.network),
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        for name in ("likelihood", "network"):
+            config[name] = keras.saving.deserialize_keras_object(
+                config[name], custom_objects=custom_objects
+            )
+        return cls(**config)
+
+
+def _checked_network(network):
+    if isinstance(network, tuple | list) and len(network) == 2:
+        inputs, outputs = network
+        network = keras.Model(inputs, outputs, name="network")
+    if not isinstance(network, keras.Model) or not getattr(network, "inputs", None):
+        raise TypeError(
+            "`network` must be a built Keras model, or its symbolic inputs and outputs. "
+            f"Received: network={network!r}"
+        )
+    if not any(isinstance(layer, VariationalLayer) for layer in network._flatten_layers()):
+        raise ValueError(
+            "`network` must have variational layers: `layers.from_keras` makes them of "
+            f"deterministic ones. Received: network with {len(network.layers)} layers and none"
+        )
+    if len(network.outputs) != 1 or len(network.outputs[0].shape) != 3:
+        shapes = [tuple(tensor.shape) for tensor in network.outputs]
+        raise ValueError(
+            "`network` must end in function values, one output [S, N, D]. "
+            f"Received: outputs of shapes {shapes}"
+        )
+    return network
+
+
+def _checked_weight(kl_weight):
+    number = isinstance(kl_weight, int | float | np.number) and not isinstance(kl_weight, bool)
+    if not number or not np.isfinite(kl_weight) or kl_weight < 0.0:
+        raise ValueError(
+            "`kl_weight` must be a finite number that is not negative. "
+            f"Received: kl_weight={kl_weight!r}"
+        )
+    return float(kl_weight)
+
+
+def _checked_steps(steps):
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
+        raise ValueError(
+            "`kl_annealing_steps` must be an integer of at least 0. "
+            f"Received: kl_annealing_steps={steps!r}"
+        )
+    return int(steps)
+
+
+def _outputs(layer):
+    return keras.tree.flatten(layer.output)

@@ -1,0 +1,227 @@
+"""The parameters of a TFP kernel as the weights of a Keras layer."""
+
+import functools
+import inspect
+import operator
+from collections.abc import Iterable
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_fnspace import kernels
+
+tfpk = tfp.math.psd_kernels
+
+_COMPOSITES = {"SumKernel": operator.add, "ProductKernel": operator.mul}
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class KernelWeights(keras.layers.Layer):
+    """A TFP kernel whose parameters are weights.
+
+    Every tensor parameter t of the kernel, and of the kernels it is made of, is a weight u with
+    `t = b(u)`, b the bijector that TFP names for it (`parameter_properties`): softplus for a scale,
+    say. What the given kernel has for values are the initial ones. `kernel()` builds the kernel
+    from the present values, so that gradients reach the weights.
+
+    Serialised are the names and the arguments of the kernels, no code: kernels of TFP, of
+    `tfp_fnspace.kernels`, and classes registered by `keras.saving.register_keras_serializable`.
+
+    Args:
+        kernel: `PositiveSemidefiniteKernel`, or what `describe` makes of one.
+        fixed: Names of parameters that are not learned: `"period"` for all of that name,
+            `"kernels/0/period"` for one in a sum.
+        **kwargs: `name`, `dtype`, `trainable`.
+
+    Raises:
+        TypeError: If `kernel` is something else.
+        ValueError: If a parameter has no known value, a class is not known by name, or a name in
+            `fixed` fits no parameter.
+
+    Example:
+        >>> smooth = tfp.math.psd_kernels.ExponentiatedQuadratic(1.0, 0.5)
+        >>> periodic = tfp.math.psd_kernels.ExpSinSquared(1.0, 1.0, period=2.0)
+        >>> layer = KernelWeights(smooth + periodic, fixed=["period"])
+        >>> layer.kernel().matrix(x, x)
+    """
+
+    def __init__(self, kernel, fixed=(), **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        self.fixed = [fixed] if isinstance(fixed, str) else list(fixed)
+        self.description = dict(kernel) if isinstance(kernel, dict) else describe(kernel)
+        self.parameter_weights = {}
+        unused = set(self.fixed)
+
+        def add(path, value, bijector):
+            names = {name for name in self.fixed if f"/{path}".endswith(f"/{name}")}
+            unused.difference_update(names)
+            start = tf.constant(value, tf.float64)
+            start = start if bijector is None else bijector(tf.float64).inverse(start)
+            self.parameter_weights[path] = self.add_weight(
+                name=path.replace("/", "_"),
+                shape=start.shape,
+                initializer=keras.initializers.Constant(start.numpy()),
+                trainable=bijector is not None and not names,
+            )
+            return value
+
+        _build(self.description, add)
+        if unused:
+            raise ValueError(
+                f"`fixed` must name parameters out of {sorted(self.parameter_weights)}. "
+                f"Received: fixed={self.fixed}"
+            )
+        self.built = True
+
+    def kernel(self):
+        """The kernel at the present values of the weights."""
+        dtype = tf.as_dtype(self.variable_dtype)
+
+        def read(path, _, bijector):
+            value = tf.convert_to_tensor(self.parameter_weights[path].value)
+            return value if bijector is None else bijector(dtype).forward(value)
+
+        return _build(self.description, read)
+
+    def get_config(self):
+        return {**super().get_config(), "kernel": self.description, "fixed": self.fixed}
+
+
+def describe(kernel):
+    """Names and arguments of a kernel and of those it is made of, as JSON can hold them.
+
+    Args:
+        kernel: `PositiveSemidefiniteKernel` with known parameters.
+
+    Returns:
+        Dict with the keys `kernel`, a name, and `parameters`.
+
+    Raises:
+        TypeError: If it is no such kernel.
+        ValueError: If a parameter has no known value or a class is not known by name.
+    """
+    if not isinstance(kernel, tfpk.PositiveSemidefiniteKernel):
+        raise TypeError(
+            "A kernel must be a tfp.math.psd_kernels.PositiveSemidefiniteKernel. "
+            f"Received: kernel={kernel!r}"
+        )
+    name = _name_of(type(kernel))
+    defaults = inspect.signature(type(kernel).__init__).parameters
+    properties = _properties(type(kernel), None)
+    parameters = {}
+    for key, value in kernel.parameters.items():
+        is_default = key in defaults and value is defaults[key].default
+        if value is None or is_default or key in ("name", "validate_args"):
+            continue
+        parameters[key] = _describe_value(key, value, key in properties)
+    return {"kernel": name, "parameters": parameters}
+
+
+def _describe_value(key, value, is_tensor):
+    if isinstance(value, tfpk.PositiveSemidefiniteKernel):
+        return describe(value)
+    is_list = isinstance(value, list | tuple)
+    if is_list and any(isinstance(v, Iterable) or _is_parameter_object(v) for v in value):
+        return [_describe_value(key, v, is_tensor) for v in value]
+    if not is_tensor and not (is_list or tf.is_tensor(value) or isinstance(value, np.ndarray)):
+        return keras.saving.serialize_keras_object(value)
+    known = value.numpy() if hasattr(value, "numpy") else value
+    if tf.is_tensor(known):
+        raise ValueError(f"A kernel's `{key}` must have a known value. Received: {key}={value}")
+    return {"tensor": np.asarray(known, np.float64).tolist()}
+
+
+def _is_parameter_object(value):
+    return isinstance(value, tfpk.PositiveSemidefiniteKernel) or tf.is_tensor(value)
+
+
+def _build(description, leaf, path=""):
+    """The kernel of a description, with `leaf(path, value, bijector)` for each tensor in it."""
+    cls = _class_of(description["kernel"])
+    is_composite = description["kernel"] in _COMPOSITES
+
+    def convert(key, value, here):
+        if isinstance(value, list):
+            return [convert(key, v, f"{here}/{i}") for i, v in enumerate(value)]
+        if isinstance(value, dict) and "kernel" in value:
+            return _build(value, leaf, f"{here}/")
+        if isinstance(value, dict) and "tensor" in value:
+            is_known = not is_composite and key in _properties(cls, tf.float64)
+            bijector = functools.partial(_bijector, cls, key) if is_known else None
+            return leaf(here, value["tensor"], bijector)
+        return keras.saving.deserialize_keras_object(value)
+
+    arguments = {
+        key: convert(key, value, f"{path}{key}") for key, value in description["parameters"].items()
+    }
+    if is_composite:
+        return functools.reduce(cls, arguments["kernels"])
+    return cls(**arguments)
+
+
+def _bijector(cls, key, dtype):
+    return _properties(cls, dtype)[key].default_constraining_bijector_fn()
+
+
+def _properties(cls, dtype):
+    """Properties of the tensor parameters of a kernel class, empty if it does not tell."""
+    try:
+        properties = cls.parameter_properties(dtype=dtype or tf.float64)
+    except NotImplementedError:
+        return {}
+    return {key: value for key, value in properties.items() if value.is_tensor}
+
+
+def _name_of(cls):
+    name = cls.__name__.removeprefix("_NonCompositeTensor").removeprefix("_")
+    is_of_tfp = cls.__module__.startswith("tensorflow_probability.")
+    is_composite = is_of_tfp and name in _COMPOSITES
+    if is_composite or (_public(name) is not None and (is_of_tfp or _public(name) is cls)):
+        return name
+    registered = keras.saving.get_registered_name(cls)
+    if keras.saving.get_registered_object(registered) is not cls:
+        raise ValueError(
+            "A kernel's class must be one of TFP or of tfp_fnspace.kernels, or registered by "
+            f"keras.saving.register_keras_serializable. Received: class={cls.__name__}"
+        )
+    return registered
+
+
+def _public(name):
+    """The kernel class of features of that name in TFP or here, or None."""
+    for module in (tfpk, kernels):
+        found = getattr(module, name, None)
+        if isinstance(found, type) and issubclass(found, tfpk.PositiveSemidefiniteKernel):
+            return found
+    return None
+
+
+def _class_of(name):
+    """The class of a kernel; for a sum or a product the function of two kernels."""
+    found = _COMPOSITES.get(name) or _public(name) or keras.saving.get_registered_object(name)
+    if found is None:
+        raise ValueError(f"A kernel's class must be known by its name. Received: kernel={name!r}")
+    return found
+
+
+def ard_squared_exponential(num_features, amplitude=1.0, length_scale=1.0):
+    """Squared exponential kernel with a length scale for each feature.
+
+        k(x, x') = amplitude^2 exp(-sum_i (x_i - x'_i)^2 / (2 length_scale_i^2))
+
+    Args:
+        num_features: I, a positive integer.
+        amplitude: Positive number.
+        length_scale: Positive number, or one for each feature.
+
+    Returns:
+        `tfp.math.psd_kernels.FeatureScaled`, whose `scale_diag` are the length scales.
+
+    References:
+        Sun, Zhang, Shi and Grosse (2019), "Functional variational Bayesian neural networks", ICLR,
+        section 5.2.1.
+    """
+    scales = np.broadcast_to(np.asarray(length_scale, np.float64), [num_features]).tolist()
+    return tfpk.FeatureScaled(tfpk.ExponentiatedQuadratic(amplitude), scale_diag=scales)

@@ -1,0 +1,209 @@
+"""Fitting by marginal likelihood: L-BFGS over weights, and the bound with inducing points."""
+
+import math
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_fnspace.math import linalg
+from tfp_fnspace.processes.base import checked_count
+
+#: A line search that fails leaves the best point so far, from where L-BFGS starts anew.
+_MOST_STARTS = 10
+
+_LOG_TWO_PI = math.log(2.0 * math.pi)
+
+
+class Fit(NamedTuple):
+    """What a fit reports.
+
+    Attributes:
+        log_marginal_likelihood: The largest value found, or the bound; a float.
+        converged: Whether the gradient or the relative change became small enough.
+        num_iterations: Of L-BFGS.
+    """
+
+    log_marginal_likelihood: float
+    converged: bool
+    num_iterations: int
+
+
+def maximise(objective, variables, max_iterations=200):
+    """Maximises a function of variables by L-BFGS and assigns them the best values.
+
+    Args:
+        objective: Function without arguments that reads the variables and returns a float64
+            scalar.
+        variables: Float64 `keras.Variable`s.
+        max_iterations: Positive integer.
+
+    Returns:
+        `Fit`.
+
+    Raises:
+        ValueError: If the objective is not finite at the start.
+    """
+    checked_count("max_iterations", max_iterations)
+    shapes = [tuple(v.shape) for v in variables]
+    sizes = [math.prod(shape) for shape in shapes]
+
+    def parts(position):
+        pieces = tf.split(position, sizes)
+        return [tf.reshape(p, shape) for p, shape in zip(pieces, shapes, strict=True)]
+
+    def loss(position):
+        mapping = list(zip(variables, parts(position), strict=True))
+        with keras.StatelessScope(state_mapping=mapping):
+            return -tf.reshape(objective(), [])
+
+    @tf.function(autograph=False)  # traced once, though L-BFGS calls it in many places
+    def loss_and_gradient(position):
+        return tfp.math.value_and_gradient(loss, position)
+
+    @tf.function(autograph=False)
+    def minimise(start, scale, max_iterations):
+        return tfp.optimizer.lbfgs_minimize(
+            lambda position: tf.nest.map_structure(
+                lambda v: scale * v, loss_and_gradient(position)
+            ),
+            start,
+            tolerance=1e-6,
+            f_relative_tolerance=1e-12,
+            max_iterations=max_iterations,
+        )
+
+    best = tf.concat([tf.reshape(v.value, [-1]) for v in variables], axis=0)
+    least, gradient = loss_and_gradient(best)
+    if not math.isfinite(float(least)):
+        raise ValueError(
+            "The marginal likelihood must be finite at the start. "
+            f"Received: log_marginal_likelihood={-float(least)}"
+        )
+    converged, num_iterations = False, 0
+    for _ in range(_MOST_STARTS):
+        # The first step is along the gradient as it is: at most 1 in each weight.
+        scale = 1.0 / tf.maximum(tf.reduce_max(tf.abs(gradient)), 1.0)
+        result = minimise(best, scale, max_iterations - num_iterations)
+        num_iterations += int(result.num_iterations)
+        value, slope = loss_and_gradient(result.position)
+        is_better = bool(value <= least)  # not if a line search met a NaN
+        gain = float(least - value) if is_better else 0.0
+        if is_better:
+            best, least, gradient = result.position, value, slope
+        converged = is_better and bool(result.converged)
+        if converged or num_iterations >= max_iterations or gain <= 0.0:
+            break
+    for variable, value in zip(variables, parts(best), strict=True):
+        variable.assign(value)
+    return Fit(-float(least), converged, num_iterations)
+
+
+def take_best(objective, variable, values):
+    """Assigns a variable the value at which an objective is largest; the first of equals.
+
+    Args:
+        objective: Function without arguments to a scalar; what is not finite counts as least.
+        variable: Scalar `keras.Variable`.
+        values: List of numbers.
+    """
+    found = []
+    for value in values:
+        variable.assign(value)
+        found.append(float(objective()))
+    variable.assign(values[int(np.argmax(np.where(np.isfinite(found), found, -np.inf)))])
+
+
+def collapsed_bound(y, x, inducing, kernel, noise_scale, jitter):
+    """Lower bound of `log N(y; 0, K + s^2 I)` by inducing points at their best posterior.
+
+        log N(y; 0, Q + s^2 I) - tr(K - Q) / (2 s^2),   Q = K_xz K_zz^-1 K_zx
+
+    O(N M^2): with `A = L^-1 K_zx / s`, `L L^T = K_zz` and `B = I + A A^T` no N x N matrix is made.
+
+    Args:
+        y: Residuals, `[D, N]`.
+        x: Points `[N, I]`.
+        inducing: z, `[M, I]`.
+        kernel: TFP kernel of batch shape `[]` or `[D]`.
+        noise_scale: s, a scalar.
+        jitter: Added to the diagonals of K and K_zz.
+
+    Returns:
+        Tensor `[D]`.
+
+    References:
+        Titsias (2009), "Variational learning of inducing variables in sparse Gaussian processes",
+        AISTATS, equation 9.
+    """
+    size = tf.cast(tf.shape(x)[0], x.dtype)
+    identity = tf.eye(tf.shape(inducing)[0], dtype=x.dtype)
+    factor = linalg.cholesky(kernel.matrix(inducing, inducing) + jitter * identity).factor
+    a = tf.linalg.triangular_solve(factor, kernel.matrix(inducing, x)) / noise_scale  # [..., M, N]
+    inner = linalg.outer_product(a)
+    inner_factor = linalg.cholesky(inner + identity).factor
+    projected = tf.linalg.matvec(a, y) / noise_scale  # [D, M]
+    factors = tf.broadcast_to(
+        inner_factor, tf.concat([tf.shape(y)[:1], tf.shape(identity)], axis=0)
+    )
+    explained = tf.linalg.triangular_solve(factors, projected[..., tf.newaxis])[..., 0]
+    variance = tf.square(noise_scale)
+    log_det = linalg.log_determinant(inner_factor) + size * tf.math.log(variance)
+    squares = tf.reduce_sum(tf.square(y), axis=-1) / variance
+    squares -= tf.reduce_sum(tf.square(explained), axis=-1)
+    total = tf.reduce_sum(kernel.apply(x, x, example_ndims=1), axis=-1) + size * jitter
+    unexplained = total / variance - tf.linalg.trace(inner)
+    return -0.5 * (size * _LOG_TWO_PI + log_det + squares + unexplained)
+
+
+def checked_data(x, y, num_outputs):
+    """Points and observations as float64 tensors, `[N, ...]` and `[N, D]`.
+
+    Args:
+        x: Array `[N, ...]`.
+        y: Array `[N, D]`, or `[N]` for one output.
+        num_outputs: D.
+
+    Returns:
+        The pair.
+
+    Raises:
+        ValueError: If shapes do not fit or a value is not finite.
+    """
+    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    y = y[:, np.newaxis] if y.ndim == 1 else y
+    if x.ndim < 2 or len(x) < 1 or y.shape != (len(x), num_outputs):
+        raise ValueError(
+            f"`x` must have the shape [N, ...] and `y` [N, {num_outputs}]. "
+            f"Received: x.shape={x.shape}, y.shape={y.shape}"
+        )
+    for name, values in (("x", x), ("y", y)):
+        if not np.all(np.isfinite(values)):
+            count = np.count_nonzero(~np.isfinite(values))
+            raise ValueError(f"`{name}` must be finite. Received: {name} with {count} other values")
+    return tf.constant(x), tf.constant(y)
+
+
+def random_rows(x, num_rows, seed):
+    """Distinct rows of x.
+
+    Args:
+        x: Tensor `[N, I]`.
+        num_rows: How many, a positive integer.
+        seed: Integer.
+
+    Returns:
+        Array `[num_rows, I]`.
+
+    Raises:
+        ValueError: If there are fewer.
+    """
+    rows = np.unique(x.numpy(), axis=0)
+    if checked_count("num_inducing", num_rows) > len(rows):
+        raise ValueError(
+            f"`num_inducing` must be at most the number of distinct rows, {len(rows)}. "
+            f"Received: num_inducing={num_rows}"
+        )
+    return np.random.default_rng(seed).permutation(rows)[:num_rows]

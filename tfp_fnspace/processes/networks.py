@@ -1,0 +1,182 @@
+"""Random networks as processes: random weights, or random inputs."""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from tfp_fnspace.math import random
+from tfp_fnspace.processes.base import Process, checked_count, checked_number
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class BNNProcess(Process):
+    """Functions of a Keras network whose weights are drawn from a prior; no density.
+
+        f_s(x) = network(x; w_s),   w_s ~ prior,   s = 1 ... n
+
+    By default a weight of rank 2 or more is `N(0, kernel_gain^2 / fan_in)`, fan_in the product of
+    all its axes but the last, and one of lower rank (a bias) `N(0, bias_stddev^2)`. All functions
+    of a call are computed in one vectorised pass. Weights that the network does not train (moving
+    averages) stay as they are. The process has a copy of the network.
+
+    Args:
+        network: Keras model or layer from `[N, ...]` to `[N, D]`, or its serialised form.
+        kernel_gain: Positive number. sqrt(2) keeps the variance from layer to layer with ReLUs.
+        bias_stddev: Number, at least 0.
+        weight_prior: Function from the path of a weight (as `"sequential/dense/kernel"`) and its
+            shape to a TFP distribution of tensors of that shape, which replaces the default; for
+            saving it must be registered by `keras.saving.register_keras_serializable`.
+        num_outputs: D, a positive integer.
+        **kwargs: `name`, `dtype`.
+
+    Raises:
+        ValueError: If an argument is not as described; in `sample` if the network's output is not
+            `[N, D]`.
+
+    Example:
+        >>> network = keras.Sequential(
+        ...     [keras.layers.Dense(50, activation="tanh"), keras.layers.Dense(1)]
+        ... )
+        >>> BNNProcess(network).sample(x, 100, seed=0)  # [100, N, 1]
+    """
+
+    def __init__(
+        self,
+        network,
+        kernel_gain=1.0,
+        bias_stddev=1.0,
+        weight_prior=None,
+        num_outputs=1,
+        **kwargs,
+    ):
+        super().__init__(num_outputs, **kwargs)
+        self.kernel_gain = checked_number("kernel_gain", kernel_gain, 0.0)
+        self.bias_stddev = checked_number("bias_stddev", bias_stddev, 0.0, inclusive=True)
+        if isinstance(weight_prior, dict):
+            weight_prior = keras.saving.deserialize_keras_object(weight_prior)
+        self.weight_prior = weight_prior
+        config = network if isinstance(network, dict) else _serialized(network)
+        self.network = keras.saving.deserialize_keras_object(config)
+        self.network.trainable = False
+        self._compiled = tf.function(self._draw, autograph=False, reduce_retracing=True)
+
+    def build(self, input_shape):
+        if not self.network.built:
+            self.network.build((None, *input_shape[1:]))
+        self.network.trainable = True
+        self._drawn = list(self.network.trainable_variables)
+        self.network.trainable = False
+        self.built = True
+
+    def _sample(self, x, n, seed):
+        return self._compiled(x, tf.convert_to_tensor(n), seed)
+
+    def _draw(self, x, n, seed):
+        weights = [
+            self._weight(variable, n, random.fold_in(seed, i))
+            for i, variable in enumerate(self._drawn)
+        ]
+
+        def function(weights):
+            mapping = list(zip(self._drawn, weights, strict=True))
+            with keras.StatelessScope(state_mapping=mapping):
+                return self._cast(self.network(x, training=False))
+
+        return _checked_output(tf.vectorized_map(function, weights), self.num_outputs)
+
+    def _weight(self, variable, n, seed):
+        """Draws of a weight, `[n, ...]`."""
+        shape = tuple(variable.shape)
+        if self.weight_prior is not None:
+            values = tf.cast(
+                self.weight_prior(variable.path, shape).sample(n, seed), variable.dtype
+            )
+            if not values.shape[1:].is_compatible_with(shape):
+                raise ValueError(
+                    f"`weight_prior` must give a distribution of tensors of the shape {shape} for "
+                    f"{variable.path}. Received: shape={values.shape[1:]}"
+                )
+            return values
+        fan_in = math.prod(shape[:-1])
+        scale = self.kernel_gain / math.sqrt(fan_in) if len(shape) > 1 else self.bias_stddev
+        return scale * random.normal([n, *shape], seed, variable.dtype)
+
+    def get_config(self):
+        prior = self.weight_prior
+        return {
+            **super().get_config(),
+            "network": _serialized(self.network),
+            "kernel_gain": self.kernel_gain,
+            "bias_stddev": self.bias_stddev,
+            "weight_prior": None if prior is None else keras.saving.serialize_keras_object(prior),
+        }
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class NeuralSamplerProcess(Process):
+    """Functions of a network that takes noise beside the point; no density.
+
+        f_s(x) = network([x, xi_s]),   xi_s ~ N(0, I_k),   s = 1 ... n
+
+    One draw of the noise is one function. The network's weights are those of the process.
+
+    Args:
+        network: Keras model or layer from `[B, I + k]` to `[B, D]`, or its serialised form.
+        num_noise: k, a positive integer.
+        num_outputs: D, a positive integer.
+        **kwargs: `name`, `dtype`, `trainable`.
+
+    Raises:
+        ValueError: If an argument is not as described; in `sample` if points are not `[N, I]` or
+            the network's output is not `[B, D]`.
+
+    References:
+        Ma, Li and Hernandez-Lobato (2019), "Variational implicit processes", ICML, example 3.
+    """
+
+    def __init__(self, network, num_noise=1, num_outputs=1, **kwargs):
+        super().__init__(num_outputs, **kwargs)
+        self.num_noise = checked_count("num_noise", num_noise)
+        is_config = isinstance(network, dict)
+        self.network = keras.saving.deserialize_keras_object(network) if is_config else network
+
+    def build(self, input_shape):
+        if len(input_shape) != 2:
+            raise ValueError(
+                f"A neural sampler has points of the shape [N, I]. Received: x.shape={input_shape}"
+            )
+        if not self.network.built:
+            self.network.build((None, input_shape[-1] + self.num_noise))
+        self.built = True
+
+    def _sample(self, x, n, seed):
+        size, width = tf.shape(x)[0], x.shape[-1]
+        noise = random.normal([n, 1, self.num_noise], seed, x.dtype)
+        noise = tf.broadcast_to(noise, [n, size, self.num_noise])
+        points = tf.broadcast_to(x, [n, size, width])
+        rows = tf.reshape(tf.concat([points, noise], axis=-1), [-1, width + self.num_noise])
+        outputs = _checked_output(self._cast(self.network(rows)), self.num_outputs)
+        return tf.reshape(outputs, [n, size, self.num_outputs])
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "network": _serialized(self.network),
+            "num_noise": self.num_noise,
+        }
+
+
+def _serialized(network):
+    if not isinstance(network, keras.layers.Layer):
+        raise ValueError(f"`network` must be a Keras model or layer. Received: network={network!r}")
+    return keras.saving.serialize_keras_object(network)
+
+
+def _checked_output(values, num_outputs):
+    if values.shape[-1] != num_outputs:
+        raise ValueError(
+            f"The network must have {num_outputs} outputs, `num_outputs`. "
+            f"Received: output shape={values.shape}"
+        )
+    return values

@@ -163,6 +163,19 @@ def stable_uci_table():
     return "\n".join(lines)
 
 
+def stable_atoms_table():
+    """RMSE at alpha = 2 with the exact kernel and with sampled hyperplanes."""
+    records = json.loads((RESULTS / "stable_atoms.json").read_text())
+    kinds = list(records[0]["rmse"])
+    heads = ["exact kernel", *(f"{int(kind):,} atoms" for kind in kinds[1:])]
+    lines = [f"| data set | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+    for dataset in dict.fromkeys(record["dataset"] for record in records):
+        rows = [record["rmse"] for record in records if record["dataset"] == dataset]
+        cells = (f"{statistics.mean(row[kind] for row in rows):.2f}" for kind in kinds)
+        lines.append(f"| {dataset} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def _score_cells(rows):
     """RMSE, log-likelihood, CRPS, coverage and seconds; a single split has no standard error."""
 
@@ -188,6 +201,7 @@ TABLES = {
     "speed": speed_table,
     "stable-functions": stable_functions_table,
     "stable-speed": stable_speed_table,
+    "stable-atoms": stable_atoms_table,
     "stable-uci": stable_uci_table,
 }
 

@@ -5,6 +5,9 @@ rows of 13 inputs, three kernels, two inverse Wishart layers, Adam; through `fit
 that traces. An epoch has 20 such batches in the first table; with 455 rows in all it has one, and
 Keras's loop over epochs is in the time of a step.
 
+Without and with oneDNN, whose matrix products and memory TensorFlow takes by itself on processors
+with AVX-512 only: `TF_ENABLE_ONEDNN_OPTS`, which is read when TensorFlow is imported.
+
     python benchmarks/diwp_speed.py
     python benchmarks/diwp_speed.py --cost        # against rows and inducing points, and a plot
 
@@ -12,6 +15,10 @@ Run it with nothing else running.
 """
 
 import argparse
+import os
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
 
@@ -22,7 +29,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from tfp_fnspace.benchmark import machine, versions, write_records
+from tfp_fnspace.benchmark import machine, read_records, versions, write_records
 from tfp_fnspace.diwp import DIWPModel
 
 RESULTS = "benchmarks/results/diwp_speed.json"
@@ -66,8 +73,11 @@ def step_time(rows, batch, inducing, kernel="relu", dtype="float32", epochs=6):
     return round(1e3 * float(np.median(times.seconds[1:])) / steps, 2), round(whole, 2)
 
 
-def speed(echo=print):
-    """The step for two kernels and two dtypes."""
+_ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+
+
+def speed(path, echo=print):
+    """The step for two kernels and two dtypes, with oneDNN as the environment has it."""
     records = []
     for kernel in ("relu", "squared_exponential"):
         for dtype in ("float32", "float64"):
@@ -76,6 +86,7 @@ def speed(echo=print):
             record = {
                 "kernel": kernel,
                 "dtype": dtype,
+                "onednn": os.environ[_ONEDNN] == "1",
                 "milliseconds": step,
                 "milliseconds_with_the_loop_over_epochs": whole,
                 "milliseconds_one_step_an_epoch": alone,
@@ -84,9 +95,21 @@ def speed(echo=print):
                 "versions": versions(),
                 "machine": machine(),
             }
-            echo({key: record[key] for key in list(record)[:5]})
+            echo({key: record[key] for key in list(record)[:6]})
             records.append(record)
-    return records
+    write_records(path, records)
+
+
+def speed_with_and_without_onednn():
+    """`speed` in processes of their own."""
+    records = []
+    for value in ("0", "1"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "speed.json")
+            command = [sys.executable, __file__, "--out", path]
+            subprocess.run(command, check=True, env={**os.environ, _ONEDNN: value})
+            records += read_records(path)
+    write_records(RESULTS, records)
 
 
 def cost(echo=print):
@@ -126,12 +149,16 @@ def plot_cost(records):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cost", action="store_true", help="cost against rows and inducing points")
-    if parser.parse_args().cost:
+    parser.add_argument("--out", help="one process, with oneDNN as it is set; the file to write")
+    options = parser.parse_args()
+    if options.cost:
         records = cost()
         write_records(COST_RESULTS, records)
         plot_cost(records)
+    elif options.out:
+        speed(options.out)
     else:
-        write_records(RESULTS, speed())
+        speed_with_and_without_onednn()
 
 
 if __name__ == "__main__":

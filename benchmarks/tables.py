@@ -121,7 +121,8 @@ def stable_speed_table():
         "|---|---|---|---|---|---|---|",
     ]
     for record in records:
-        for key, name in (("ours", "grouped"), ("algorithm_s2", "Algorithm S.2, NumPy")):
+        ours = f"grouped, {record['chains']} chains in a batch"
+        for key, name in (("ours", ours), ("algorithm_s2", "Algorithm S.2, NumPy")):
             row = record[key]
             lines.append(
                 f"| {record['case']} | {name} | {row['milliseconds_per_iteration']:.2f} "

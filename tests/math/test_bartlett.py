@@ -115,3 +115,29 @@ def test_multivariate_gamma_function(k):
     )
     slope = (above - below) / (2.0 * half_step)
     np.testing.assert_allclose(bartlett.multidigamma(tf.constant(df), k), slope, rtol=1e-5)
+
+
+@MODES
+def test_solution_with_the_upper_factor(jit_compile):
+    values = np.random.default_rng(0).normal(size=(7, 3, 2))
+
+    def solve(df):
+        return bartlett.solve_upper_factor(SEED, df, tf.constant(values))
+
+    def solve_with_factor(df):
+        factor = bartlett.upper_factor(SEED, df, 3, [7]).factor
+        return tf.linalg.triangular_solve(factor, tf.constant(values), lower=False)
+
+    df = tf.constant(4.5, tf.float64)
+    results = []
+    for function in (solve, solve_with_factor):
+
+        def value_and_slope(df, function=function):
+            with tf.GradientTape() as tape:
+                tape.watch(df)
+                value = function(df)
+            return value, tape.gradient(value, df)
+
+        results.append(tf.function(value_and_slope, jit_compile=jit_compile)(df))
+    for actual, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-10)

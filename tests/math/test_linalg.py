@@ -159,3 +159,48 @@ def test_log_determinant():
     matrix = positive_definite(5, (2,))
     factor = linalg.cholesky(tf.constant(matrix)).factor
     np.testing.assert_allclose(linalg.log_determinant(factor), np.linalg.slogdet(matrix)[1])
+
+
+def gradients_of(function, *arguments):
+    """Of a nonlinear function of what `function` gives, in all arguments."""
+    tensors = [tf.constant(value) for value in arguments]
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        result = function(*tensors)
+        weights = tf.cast(tf.reshape(tf.range(tf.size(result)), tf.shape(result)), result.dtype)
+        value = tf.reduce_sum(tf.sin(result) * (1.0 + weights))
+    return result, tape.gradient(value, tensors)
+
+
+@pytest.mark.parametrize("jit", JIT)
+@pytest.mark.parametrize(
+    "function, plain",
+    [
+        (linalg.outer_product, lambda a: a @ tf.linalg.matrix_transpose(a)),
+        (linalg.squared_column_norms, lambda a: tf.reduce_sum(a**2, axis=-2)),
+    ],
+)
+def test_products_and_their_gradients(function, plain, jit):
+    matrix = np.random.default_rng(0).normal(size=(2, 3, 4))
+    actual, gradients = gradients_of(compiled(function, jit), matrix)
+    expected, expected_gradients = gradients_of(plain, matrix)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
+    np.testing.assert_allclose(gradients[0], expected_gradients[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("jit", JIT)
+def test_solution_of_an_upper_triangle_and_its_gradients(jit):
+    random = np.random.default_rng(1)
+    above, diagonal = random.normal(size=(2, 4, 4)), random.uniform(1.0, 2.0, size=(2, 4))
+    values = random.normal(size=(2, 4, 3))
+
+    def plain(above, diagonal, values):
+        upper = tf.linalg.band_part(above, 0, -1) - tf.linalg.diag(tf.linalg.diag_part(above))
+        return tf.linalg.inv(upper + tf.linalg.diag(diagonal)) @ values
+
+    arguments = (above, diagonal, values)
+    actual, gradients = gradients_of(compiled(linalg.solve_upper, jit), *arguments)
+    expected, expected_gradients = gradients_of(plain, *arguments)
+    np.testing.assert_allclose(actual, expected, rtol=1e-10)
+    for gradient, its_expected in zip(gradients[1:], expected_gradients[1:], strict=True):
+        np.testing.assert_allclose(gradient, its_expected, rtol=1e-9, atol=1e-12)

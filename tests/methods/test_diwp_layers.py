@@ -190,6 +190,19 @@ def test_gradients_of_a_stack_are_finite_in_float32(name, constant, edge):
     assert np.all(moments.variance > 0.0) or edge == "zero rows"
 
 
+@pytest.mark.parametrize(
+    "name, make",
+    [
+        ("units", lambda: diwp.GlobalInducingGP(1.5)),
+        ("units", lambda: diwp.GaussianProcessGram(0)),
+        ("inducing_points", lambda: diwp.FeaturesToGram(2.7)),
+    ],
+)
+def test_counts_are_integers(name, make):
+    with pytest.raises(ValueError, match=f"`{name}` must be a positive integer. Received: {name}="):
+        make()
+
+
 def test_matrices_that_need_jitter_are_counted():
     layer = diwp.InverseWishartProcess()
     k = np.ones((1, 6, 6), "float32")

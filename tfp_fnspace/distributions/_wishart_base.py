@@ -136,22 +136,26 @@ class WishartBase(ScaledByMatrix):
     def __init__(
         self,
         df,
-        scale,
-        scale_tril,
-        input_output_cholesky,
-        validate_args,
-        allow_nan_stats,
-        parameters,
-        name,
+        scale=None,
+        scale_tril=None,
+        input_output_cholesky=False,
+        validate_args=False,
+        allow_nan_stats=True,
+        name=None,
     ):
-        dtype = common_dtype(*(v for v in (df, scale, scale_tril) if v is not None))
-        self._df = as_parameter(df, dtype)
-        self._input_output_cholesky = input_output_cholesky
-        super().__init__(scale, scale_tril, dtype, parameters, validate_args, allow_nan_stats, name)
-        size = self._given_scale().shape[-1]
-        if size is not None:
-            rule = f"finite and greater than k - 1 = {size - 1}, where the scale is k x k"
-            check_known_parameter("df", self._df, lambda v: np.isfinite(v) & (v > size - 1), rule)
+        parameters = dict(locals())
+        with tf.name_scope(name or type(self).__name__) as name:
+            dtype = common_dtype(*(v for v in (df, scale, scale_tril) if v is not None))
+            self._df = as_parameter(df, dtype)
+            self._input_output_cholesky = input_output_cholesky
+            super().__init__(
+                scale, scale_tril, dtype, parameters, validate_args, allow_nan_stats, name
+            )
+            size = self._given_scale().shape[-1]
+            if size is not None:
+                rule = f"finite and greater than k - 1 = {size - 1}, where the scale is k x k"
+                is_valid = lambda v: np.isfinite(v) & (v > size - 1)  # noqa: E731
+                check_known_parameter("df", self._df, is_valid, rule)
 
     @classmethod
     def _parameter_properties(cls, dtype, num_classes=None):

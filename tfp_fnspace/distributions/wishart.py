@@ -37,7 +37,7 @@ class Wishart(WishartBase):
             matrix meant and `log_prob` takes it. The density stays that of the matrix.
         validate_args: Whether to check parameters whose value is not known beforehand.
         allow_nan_stats: Whether an undefined mode is NaN; an error otherwise.
-        name: Name of the operations.
+        name: Name of the operations, by default that of the class.
 
     Raises:
         ValueError: If a parameter has a known value or shape that breaks its rule.
@@ -51,34 +51,6 @@ class Wishart(WishartBase):
     References:
         Muirhead (1982), "Aspects of multivariate statistical theory", section 3.2.
     """
-
-    def __init__(
-        self,
-        df,
-        scale=None,
-        scale_tril=None,
-        input_output_cholesky=False,
-        validate_args=False,
-        allow_nan_stats=True,
-        name="Wishart",
-    ):
-        parameters = dict(locals())
-        with tf.name_scope(name) as name:
-            super().__init__(
-                df,
-                scale,
-                scale_tril,
-                input_output_cholesky,
-                validate_args,
-                allow_nan_stats,
-                parameters,
-                name,
-            )
-
-    @classmethod
-    def _parameter_properties(cls, dtype, num_classes=None):
-        # TFP wants it in every class with a constructor.
-        return super()._parameter_properties(dtype, num_classes)
 
     def _draw_factor(self, seed, shape):
         lower, log_diagonal = self._standard(bartlett.lower_factor, seed, shape)

@@ -109,8 +109,9 @@ def log_determinant(factor):
     return 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor)), axis=-1)
 
 
+@tf.custom_gradient
 def outer_product(factor):
-    """`A A^T`.
+    """`A A^T`, with a gradient of one product instead of two.
 
     Args:
         factor: `[..., k, n]`.
@@ -118,7 +119,50 @@ def outer_product(factor):
     Returns:
         Tensor `[..., k, k]`.
     """
-    return tf.matmul(factor, factor, transpose_b=True)
+
+    def gradient(upstream):
+        return tf.matmul(upstream + tf.linalg.matrix_transpose(upstream), factor)
+
+    return tf.matmul(factor, factor, transpose_b=True), gradient
+
+
+@tf.custom_gradient
+def squared_column_norms(matrix):
+    """`diag(A^T A)`, with a gradient that makes no other matrix than the result.
+
+    Args:
+        matrix: `[..., k, n]`.
+
+    Returns:
+        Tensor `[..., n]`.
+    """
+
+    def gradient(upstream):
+        return matrix * tf.expand_dims(2.0 * upstream, -2)
+
+    return tf.reduce_sum(tf.square(matrix), axis=-2), gradient
+
+
+@tf.custom_gradient
+def solve_upper(strictly_upper, diagonal, values):
+    """`U^-1 B` of an upper triangular U whose elements off the diagonal are constants.
+
+    Args:
+        strictly_upper: `[..., k, k]`, only what is above the diagonal is read; without gradient.
+        diagonal: `[..., k]`.
+        values: B, `[..., k, n]`.
+
+    Returns:
+        Tensor `[..., k, n]`.
+    """
+    upper = tf.linalg.set_diag(strictly_upper, diagonal)
+    solution = tf.linalg.triangular_solve(upper, values, lower=False)
+
+    def gradient(upstream):
+        back = tf.linalg.triangular_solve(upper, upstream, lower=False, adjoint=True)
+        return None, -tf.reduce_sum(back * solution, axis=-1), back
+
+    return solution, gradient
 
 
 def squared_norm_of_solution(a, b):

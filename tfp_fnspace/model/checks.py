@@ -41,6 +41,13 @@ class Checks:
         """One model unit of the targets in the user's units, tensor `[D]`."""
         return self.target_scaler.stddev.value
 
+    @property
+    def log_target_unit(self):
+        """What a log density in model units has to lose in the user's, a scalar."""
+        if self.likelihood.is_classifier:
+            return tf.zeros([], self.variable_dtype)
+        return tf.reduce_sum(tf.math.log(self.target_unit))
+
     def scaled(self, inputs):
         """Inputs in model units, a list of tensors."""
         tensors = data.check_structure(inputs, self.input_tensors)

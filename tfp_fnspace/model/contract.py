@@ -135,3 +135,14 @@ class FunctionSpaceModel(Training, Prediction):
     def _ensure_compiled(self):
         if not self.compiled:
             self.compile()
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """A model from the result of `get_config`, whose parts that are objects are made first."""
+        config = dict(config)
+        for name in ("likelihood", "network"):
+            if name in config:
+                config[name] = keras.saving.deserialize_keras_object(
+                    config[name], custom_objects=custom_objects
+                )
+        return cls(**config)

@@ -269,9 +269,9 @@ class GradientTraining:
 
         The objective is scaled by the rows of the last `fit`, or `compile(num_rows=...)`.
         """
+        self._check_ready()
         self._ensure_compiled()
         inputs, targets = self._check_data(x, y)
-        self._check_ready()
         if not self.steps_seen.numpy():
             self.prepare_training(inputs, targets)
         self._prepare_steps(None, None)

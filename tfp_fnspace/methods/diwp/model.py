@@ -214,12 +214,6 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
             self._setup_for(arrays[0].shape[1:], arrays[1].shape[1], len(arrays[0]))
         return super().fit(self._learn_sizes(x, y), y, **kwargs)
 
-    def train_on_batch(self, x, y=None, **kwargs):
-        """One step from one batch; continues a fitted model (`fit` adapts, this does not)."""
-        if self.network is None:
-            self._check_ready()
-        return super().train_on_batch(x, y, **kwargs)
-
     def default_optimizer(self, total_steps):
         """Adam, 1e-2 in the first half of the first `fit` and 1e-3 after it (section 7)."""
         half = (total_steps or 8000) // 2
@@ -242,28 +236,17 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
             y = self.target_scaler(tf.constant(targets[rows]))
             self.network.layers[-1].posterior.v.assign(tf.transpose(y))
 
-    def scaled(self, inputs):
-        """Inputs in model units, a list."""
-        tensors = data.check_structure(inputs, self.input_tensors)
-        return [scaler(x) for x, scaler in zip(tensors, self.input_scalers, strict=True)]
-
     def objective(self, inputs, targets, num_rows, seed):
         samples = self._samples(self.num_samples)
         with function_draws(samples, fold_in(seed, 0)) as draws:
             moments = self.network(inputs[0])
         log_likelihood = self.likelihood.expected_log_prob(moments, targets, fold_in(seed, 1))
-        log_likelihood = tf.reduce_mean(log_likelihood) - self._log_unit()
+        log_likelihood = tf.reduce_mean(log_likelihood) - self.log_target_unit
         kl = draws.kl(self.variable_dtype) / num_rows
         elbo = log_likelihood - kl
         jittered = tf.cast(draws.num_jittered, elbo.dtype)
         parts = {"elbo": elbo, "log_likelihood": log_likelihood, "kl": kl, "jittered": jittered}
         return -elbo, parts
-
-    def _log_unit(self):
-        """What a log density in model units has to lose in the user's."""
-        if self.likelihood.is_classifier:
-            return 0.0
-        return tf.reduce_sum(tf.math.log(self.target_unit))
 
     def _samples(self, count):
         """One sample is all of them where nothing is sampled."""
@@ -327,15 +310,6 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
             "likelihood": keras.saving.serialize_keras_object(self.likelihood),
             "network": None if network is None else keras.saving.serialize_keras_object(network),
         }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        for name in ("likelihood", "network"):
-            config[name] = keras.saving.deserialize_keras_object(
-                config[name], custom_objects=custom_objects
-            )
-        return cls(**config)
 
     def get_build_config(self):
         if self.network is None or self._given_network is not None:

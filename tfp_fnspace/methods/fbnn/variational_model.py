@@ -100,7 +100,7 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         with function_draws(self.num_samples, fold_in(seed, 0)) as draws:
             moments = GaussianMoments(self._values(inputs), None)
         log_likelihood = self.likelihood.expected_log_prob(moments, targets, fold_in(seed, 1))
-        log_likelihood = tf.reduce_mean(log_likelihood) - self._log_unit()
+        log_likelihood = tf.reduce_mean(log_likelihood) - self.log_target_unit
         kl = tf.cast(draws.kl(self.variable_dtype), self.variable_dtype) / num_rows
         loss = self._kl_weight() * kl - log_likelihood
         parts = {"elbo": log_likelihood - kl, "log_likelihood": log_likelihood, "kl": kl}
@@ -112,12 +112,6 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
             return self.kl_weight
         step = tf.cast(self.steps_seen.value + 1, self.variable_dtype)
         return self.kl_weight * tf.minimum(step / self.kl_annealing_steps, 1.0)
-
-    def _log_unit(self):
-        """What a log density in model units has to lose in the user's."""
-        if self.likelihood.is_classifier:
-            return 0.0
-        return tf.reduce_sum(tf.math.log(self.target_unit))
 
     # Prediction -------------------------------------------------------------------------------
 
@@ -160,15 +154,6 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
             "likelihood": keras.saving.serialize_keras_object(self.likelihood),
             "network": keras.saving.serialize_keras_object(self.network),
         }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        for name in ("likelihood", "network"):
-            config[name] = keras.saving.deserialize_keras_object(
-                config[name], custom_objects=custom_objects
-            )
-        return cls(**config)
 
 
 def _checked_network(network):

@@ -257,14 +257,6 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
             "likelihood": keras.saving.serialize_keras_object(self.likelihood),
         }
 
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        config["likelihood"] = keras.saving.deserialize_keras_object(
-            config["likelihood"], custom_objects=custom_objects
-        )
-        return cls(**config)
-
     def get_build_config(self):
         if self.input_tensors is None:
             return None

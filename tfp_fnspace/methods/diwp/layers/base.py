@@ -55,15 +55,21 @@ def positive(log_weight):
     )
 
 
+@tf.custom_gradient
 def with_jitter(matrix):
     """The matrix with `JITTER` of its mean diagonal on the diagonal.
 
     The mean is differentiated too: where most eigenvalues are the jitter, the gradient in the size
     of the matrix would otherwise miss most of the log-determinant's.
     """
-    diagonal = tf.linalg.diag_part(matrix)
-    unit = tf.reduce_mean(diagonal, axis=-1, keepdims=True)
-    return tf.linalg.set_diag(matrix, diagonal + JITTER[matrix.dtype.name] * unit)
+
+    def add(values):
+        # The map is its own transpose.
+        diagonal = tf.linalg.diag_part(values)
+        unit = tf.reduce_mean(diagonal, axis=-1, keepdims=True)
+        return tf.linalg.set_diag(values, diagonal + JITTER[values.dtype.name] * unit)
+
+    return add(matrix), add
 
 
 def checked_positive(name, value):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfp_fnspace.math import bartlett
-from tfp_fnspace.math.linalg import outer_product
+from tfp_fnspace.math.linalg import outer_product, squared_column_norms
 from tfp_fnspace.methods.diwp.layers.base import JITTER, with_jitter
 from tfp_fnspace.typing import GramBlocks
 
@@ -47,7 +47,7 @@ def given_inducing(factor, it, tt):
     if tt.shape.rank == it.shape.rank:
         residual = with_jitter(tt - tf.matmul(whitened, whitened, transpose_a=True))
     else:
-        residual = tt - tf.reduce_sum(tf.square(whitened), axis=-2)
+        residual = tt - squared_column_norms(whitened)
         # Against rounding; and at a point whose kernel is 0 the square root has a gradient.
         residual = tf.maximum(residual, JITTER[tt.dtype.name] * tt + _TINY)
     return GivenInducing(whitened, residual)
@@ -73,7 +73,7 @@ def sample_pointwise(draws, given, delta, num_inducing, extra):
     log_gamma = bartlett.log_gamma(tf.broadcast_to(shape, size), draws.next_seed())
     variance = 0.5 * delta * given.residual * tf.exp(-log_gamma)
     noise = draws.point_normal([samples, num_inducing, count], dtype)
-    return noise * tf.sqrt(variance / delta)[:, tf.newaxis, :], variance
+    return noise * tf.expand_dims(tf.sqrt(variance / delta), -2), variance
 
 
 def sample_joint(draws, given, delta, num_inducing):
@@ -91,9 +91,8 @@ def sample_joint(draws, given, delta, num_inducing):
     samples, count = draws.num_samples, tf.shape(given.residual)[-1]
     factor = tf.sqrt(delta) * draws.cholesky(given.residual)
     df = delta + tf.cast(num_inducing + 1 + count, delta.dtype)
-    upper = bartlett.upper_factor(draws.next_seed(), df, count, [samples]).factor
-    transposed = tf.broadcast_to(tf.linalg.matrix_transpose(factor), tf.shape(upper))
-    root = tf.linalg.triangular_solve(upper, transposed, lower=False)  # G_tt.i = root^T root
+    transposed = tf.broadcast_to(tf.linalg.matrix_transpose(factor), [samples, count, count])
+    root = bartlett.solve_upper_factor(draws.next_seed(), df, transposed)  # G_tt.i = root^T root
     noise = draws.normal([samples, num_inducing, count], delta.dtype)
     noise = tf.matmul(noise, root) / tf.sqrt(delta)
     return noise, tf.matmul(root, root, transpose_a=True)
@@ -116,7 +115,7 @@ def assemble(k_factor, rotation, whitened, variance):
     if variance.shape.rank == coordinates.shape.rank:
         tt = variance + tf.matmul(coordinates, coordinates, transpose_a=True)
     else:
-        tt = variance + tf.reduce_sum(tf.square(coordinates), axis=-2)
+        tt = variance + squared_column_norms(coordinates)
     return GramBlocks(ii=outer_product(factor), it=tf.matmul(factor, coordinates), tt=tt)
 
 

@@ -4,10 +4,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.data import check_count
 from tfp_fnspace.layers.draws import current_draws
 from tfp_fnspace.math import linalg
 from tfp_fnspace.methods.diwp.layers import conditional
-from tfp_fnspace.methods.diwp.layers.base import GramLayer, checked_positive, with_jitter
+from tfp_fnspace.methods.diwp.layers.base import GramLayer, with_jitter
 from tfp_fnspace.methods.diwp.layers.features import gram_of_features
 from tfp_fnspace.typing import GaussianMoments
 
@@ -105,7 +106,8 @@ def _solve(factor, values, adjoint=False):
 class _GaussianProcess(GramLayer):
     def __init__(self, units, precision, shared_precision, **kwargs):
         super().__init__(**kwargs)
-        self.units = int(checked_positive("units", units))
+        check_count("units", units)
+        self.units = int(units)
         if precision not in PRECISIONS:
             raise ValueError(
                 f"`precision` must be one of {PRECISIONS}. Received: precision={precision!r}"
@@ -164,7 +166,7 @@ class GlobalInducingGP(_GaussianProcess):
         ii, it, tt = self.unpack(blocks)
         factor, whitened = self.posterior.condition(draws, with_jitter(ii))
         cross = _solve(factor, it[:, tf.newaxis])  # [S, D or 1, P, N]
-        mean = tf.reduce_sum(cross * whitened, axis=-2)
+        mean = tf.squeeze(tf.matmul(whitened, cross, transpose_a=True), -2)
         if draws.noise == "joint":
             covariance = tt[:, tf.newaxis] - tf.matmul(cross, cross, transpose_a=True)
             root = draws.cholesky(with_jitter(covariance))
@@ -173,7 +175,7 @@ class GlobalInducingGP(_GaussianProcess):
             values = mean + tf.matmul(root + tf.zeros_like(noise), noise)[..., 0]
             values = tf.linalg.matrix_transpose(values)
             return GaussianMoments(values, tf.zeros_like(values))
-        variance = tt[:, tf.newaxis] - tf.reduce_sum(tf.square(cross), axis=-2)
+        variance = tt[:, tf.newaxis] - linalg.squared_column_norms(cross)
         variance = tf.maximum(variance, 1e-10 * tt[:, tf.newaxis]) + tf.zeros_like(mean)
         return GaussianMoments(*(tf.linalg.matrix_transpose(part) for part in (mean, variance)))
 

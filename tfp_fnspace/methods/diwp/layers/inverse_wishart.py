@@ -67,9 +67,9 @@ class InverseWishartPosterior:
         inner = draws.cholesky(identity + linalg.outer_product(w))
         draws.add_divergence(self.divergence(inner, w))
         df = self.delta + positive(self.log_gamma) + self.size + 1.0
-        upper = bartlett.upper_factor(draws.next_seed(), df, self.size, [draws.num_samples]).factor
-        transposed = tf.broadcast_to(tf.linalg.matrix_transpose(inner), tf.shape(upper))
-        solved = tf.linalg.triangular_solve(upper, transposed, lower=False)
+        shape = [draws.num_samples, self.size, self.size]
+        transposed = tf.broadcast_to(tf.linalg.matrix_transpose(inner), shape)
+        solved = bartlett.solve_upper_factor(draws.next_seed(), df, transposed)
         return root * tf.linalg.matrix_transpose(solved)
 
     def divergence(self, inner, w):

@@ -378,7 +378,13 @@ def run_stable(data_dir, names, seed=0, echo=print):
             "rhat": {key: round(value, 4) for key, value in worst.items()},
             "points_with_rhat_above_1.05": bad.tolist(),
             "prediction": {key: np.round(v, 4).tolist() for key, v in prediction.items()},
-            "config": {"chains": 4, "iterations": 3000, "burn_in": 1000, "alpha_prior": [0.2, 2.0]},
+            "config": {
+                "chains": model.num_chains,
+                "iterations": 3000,
+                "burn_in": 1000,
+                "alpha_prior": list(model.alpha_prior),
+                "nu_prior": list(model.nu_prior),
+            },
             "versions": versions(),
             "machine": machine(),
         }

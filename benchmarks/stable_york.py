@@ -52,6 +52,7 @@ def record_of(model, x_new, seconds, **more):
         **more,
         "rhat": {key: round(float(np.max(v.rhat)), 4) for key, v in found.items()},
         "ess_bulk": {key: round(float(np.min(v.ess_bulk)), 1) for key, v in found.items()},
+        "nu_prior": list(model.nu_prior),
         "posterior_median": {key: round(float(np.median(v)), 4) for key, v in draws.items()},
         "seconds": round(seconds, 1),
         "versions": versions(),

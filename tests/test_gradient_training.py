@@ -239,6 +239,42 @@ def test_compile_options_change_nothing_but_speed(options):
     np.testing.assert_allclose(other.mean, plain.mean, rtol=1e-5, atol=1e-6)
 
 
+class Seen(keras.callbacks.Callback):
+    """The epochs whose end a user's callback sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.epochs = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs.append(epoch)
+
+
+@pytest.mark.parametrize("path", ["compiled", "loop", "dataset"])
+def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_saved(path):
+    x, y = example_data()
+    model, seen = make(), Seen()
+    model.compile(optimizer=keras.optimizers.SGD(1e9))
+    data = (tf.data.Dataset.from_tensor_slices((x, y)).batch(20),) if path == "dataset" else (x, y)
+    callbacks = [seen, Batches()] if path == "loop" else [seen]
+    options = {"epochs": 9, "verbose": 0, "callbacks": callbacks, "validation_data": (x, y)}
+    message = r"The loss must be finite. Received: loss=(-?inf|nan) in epoch {}. .*learning rate"
+    with pytest.raises(FloatingPointError, match="The loss must be finite") as caught:
+        model.fit(*data, **options)
+    caught.match(message.format(len(seen.epochs) + 1))
+    assert model.epochs_seen.numpy() == len(seen.epochs)
+    assert np.max(np.abs(model.mean)) > 1e6  # as the run has left them
+
+
+def test_terminate_on_nan_ends_the_run_without_an_error():
+    x, y = example_data()
+    model = make()
+    model.compile(optimizer=keras.optimizers.SGD(1e9))
+    callbacks = [keras.callbacks.TerminateOnNaN()]
+    history = model.fit(x, y, epochs=9, verbose=0, callbacks=callbacks).history
+    assert len(history["loss"]) < 9 and not np.isfinite(history["loss"][-1])
+
+
 # Data --------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from scipy import integrate, special, stats
 
 from tfp_fnspace import likelihoods, metrics
 from tfp_fnspace.distributions import quantile
+from tfp_fnspace.math.quadrature import normal_nodes
 from tfp_fnspace.typing import GaussianMoments
 
 #: Name -> constructor from a scale, law of the noise at scale 1.
@@ -257,6 +258,107 @@ def test_mixture_of_student_t_draws_f_alike_at_all_points(float64, assert_mean_c
     densities = law.components_distribution.log_prob(np.full((3, 1, 1), 1.1))[0]
     expected = expectation(stats.t(4.0, 1.1, 0.7).pdf, 0.5, 1.5)
     assert_mean_close(np.exp(densities), expected)
+
+
+def gaussian_mixture(size, outputs, dtype="float32"):
+    """An equal mixture of Gaussians, `[S, 5, D]`: arrays."""
+    rng = np.random.default_rng(5)
+    shape = (size, 5, outputs)
+    return GaussianMoments(rng.normal(size=shape).astype(dtype), rng.gamma(2.0, size=shape) + 0.1)
+
+
+def tensors(moments, dtype=tf.float32):
+    return GaussianMoments(*(tf.constant(part, dtype) for part in moments))
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("size", [1, 5])
+@pytest.mark.parametrize("name", ["Gaussian", "StudentT"])
+def test_law_has_the_predicted_moments(name, size, outputs):
+    noise = likelihoods.Gaussian(0.7) if name == "Gaussian" else likelihoods.StudentT(4.0, 0.7)
+    mean, variance = gaussian_mixture(size, outputs)
+    unit = np.array([2.0, 0.5][:outputs], "float32")
+    law = noise.mixture(tensors((mean, variance)), unit, seed=(1, 2))
+    np.testing.assert_allclose(law.mean(), mean.mean(0), rtol=1e-4, atol=1e-6)
+    total = variance.mean(0) + mean.var(0) + noise.noise_variance(unit)
+    np.testing.assert_allclose(law.stddev(), np.sqrt(total), rtol=1e-4)
+    alone = noise.mixture(tensors((mean[:, 1:2], variance[:, 1:2])), unit, seed=(1, 2))
+    y = tf.constant(mean[0, 1:2])
+    np.testing.assert_allclose(alone.log_prob(y), law[1:2].log_prob(y), rtol=1e-5)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("size", [1, 5])
+@pytest.mark.parametrize("name", ["Bernoulli", "Categorical"])
+def test_law_has_the_predicted_probabilities(name, size, outputs, assert_mean_close):
+    """And they are the means over draws of f."""
+    likelihood, link = likelihoods.Bernoulli(), special.expit
+    if name == "Categorical":
+        likelihood, link = likelihoods.Categorical(), special.softmax
+        outputs += 1  # classes
+    mean, variance = gaussian_mixture(size, outputs)
+    moments = tensors((mean, variance))
+    ours = likelihood.uncertainty(moments, seed=(1, 2))["probabilities"]
+    law = likelihood.mixture(moments, seed=(1, 2))
+    np.testing.assert_allclose(likelihood.probabilities(law), ours, rtol=1e-5)
+    if name == "Bernoulli":
+        np.testing.assert_allclose(law.mean(), ours, rtol=1e-5)
+        np.testing.assert_allclose(law.stddev(), np.sqrt(ours * (1.0 - ours)), rtol=1e-5)
+    noise = np.random.default_rng(6).normal(size=(4000, *mean.shape))
+    f = mean + np.sqrt(variance) * noise
+    draws = link(f) if name == "Bernoulli" else link(f, axis=-1)
+    draws = draws.mean(1)
+    if name == "Bernoulli":
+        assert_mean_close(draws, ours)
+    else:
+        # 800 independent values of logits would have a standard error of 0.4 / 28 = 0.014.
+        np.testing.assert_allclose(draws.mean(0), ours, atol=0.03)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_gaussian_of_logits_is_averaged_well(seed):
+    """Two classes are a logistic regression on the difference of the logits."""
+    mean, variance = [[[0.4, -0.8]]], [[[2.0, 3.0]]]
+    law = likelihoods.Categorical().mixture(tensors((mean, variance)), seed=(seed, 2))
+    expected = expectation(special.expit, 1.2, 5.0)
+    np.testing.assert_allclose(law.probs_parameter()[0, 0], expected, atol=0.02)
+
+
+@pytest.mark.parametrize("ratio", [0.3, 1.0, 3.0])
+def test_student_t_noise_about_one_gaussian(ratio, float64):
+    y = np.linspace(-3.0, 3.0, 9)[:, np.newaxis] * np.hypot(ratio, 1.0)
+    moments = tensors((np.zeros((1, 9, 1)), np.full((1, 9, 1), 4.0 * ratio**2)), tf.float64)
+    law = likelihoods.StudentT(4.0, 0.5).mixture(moments, unit=4.0, seed=(1, 2))
+    for density, value in zip(law.prob(2.0 * y).numpy(), y[:, 0], strict=True):
+        expected = expectation(stats.t(4.0, value).pdf, 0.0, ratio**2) / 2.0
+        np.testing.assert_allclose(density, expected, rtol=0.05 if ratio > 1.0 else 0.01)
+
+
+@pytest.mark.parametrize("name", ["Gaussian", "StudentT"])
+@pytest.mark.parametrize("unit", [1e-6, 1e-4, 1e4])
+def test_law_does_not_depend_on_the_units(name, unit):
+    noise = likelihoods.Gaussian(0.1) if name == "Gaussian" else likelihoods.StudentT(4.0, 0.1)
+    mean, variance = gaussian_mixture(1, 2)
+    y = mean[0] + 0.1
+    law = noise.mixture(tensors((mean, variance)), seed=(1, 2))
+    scaled = noise.mixture(tensors((mean * unit, variance * unit**2)), unit, seed=(1, 2))
+    in_units = scaled.log_prob(tf.constant(y * unit, tf.float32)) + 2.0 * np.log(unit)
+    np.testing.assert_allclose(in_units, law.log_prob(y), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(1, 200, 2), (100, 2, 3), (7, 30, 1)])
+def test_nodes_of_normal_laws(shape):
+    size, nodes, outputs = shape
+    z = normal_nodes(*shape, seed=(1, 2), dtype=tf.float64).numpy()
+    np.testing.assert_allclose(z.mean(1), 0.0, atol=1e-12)
+    midpoints = stats.norm.ppf((np.arange(size * nodes) + 0.5) / (size * nodes))
+    for column in np.moveaxis(z, 2, 0):
+        np.testing.assert_allclose(np.sort(column, axis=None), midpoints, atol=1e-9)
+        parts = np.floor(stats.norm.cdf(np.sort(column, axis=1)) * nodes)
+        np.testing.assert_array_equal(parts, np.broadcast_to(np.arange(nodes), (size, nodes)))
+    if outputs > 1:
+        correlations = np.corrcoef(z.reshape(-1, outputs).T)[np.triu_indices(outputs, 1)]
+        assert np.abs(correlations).max() < 5.0 / np.sqrt(size * nodes)
 
 
 def test_uncertainty_of_binary_outputs(float64):

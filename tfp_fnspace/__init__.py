@@ -20,13 +20,22 @@ if keras.backend.backend() != "tensorflow":
         f"Received: backend={keras.backend.backend()!r}"
     )
 
-from tfp_fnspace import datasets, likelihoods, metrics, plotting  # noqa: E402
-from tfp_fnspace.methods import diwp, stable_process, tagi  # noqa: E402
+from tfp_fnspace import (  # noqa: E402
+    datasets,
+    kernels,
+    layers,
+    likelihoods,
+    metrics,
+    plotting,
+    processes,
+)
+from tfp_fnspace.methods import diwp, fbnn, stable_process, tagi  # noqa: E402
 from tfp_fnspace.model import FunctionSpaceModel  # noqa: E402
 from tfp_fnspace.typing import GaussianMoments, GramBlocks  # noqa: E402
 
 # `from tfp_fnspace.tagi import Dense` works: a short name for `tfp_fnspace.methods.tagi`.
 sys.modules[f"{__name__}.diwp"] = diwp
+sys.modules[f"{__name__}.fbnn"] = fbnn
 sys.modules[f"{__name__}.stable_process"] = stable_process
 sys.modules[f"{__name__}.tagi"] = tagi
 
@@ -36,9 +45,13 @@ __all__ = [
     "GramBlocks",
     "datasets",
     "diwp",
+    "fbnn",
+    "kernels",
+    "layers",
     "likelihoods",
     "metrics",
     "plotting",
+    "processes",
     "stable_process",
     "tagi",
 ]

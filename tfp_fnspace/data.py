@@ -1,7 +1,6 @@
 """Data at the boundary: what comes in is checked once, with one clear error."""
 
 import contextlib
-import itertools
 
 import keras
 import numpy as np
@@ -44,16 +43,6 @@ def count_rows(stream):
     if count_batches(stream) is None:
         return None
     return sum(len(tf.nest.flatten(batch)[0]) for batch in finite_batches(stream))
-
-
-def first_batch(stream):
-    """The first batch of a stream, and a stream that still has it."""
-    if isinstance(stream, keras.utils.PyDataset):
-        return stream[0], stream
-    if hasattr(stream, "__next__"):
-        batch = next(stream)
-        return batch, itertools.chain([batch], stream)
-    return next(iter(stream)), stream
 
 
 class _CheckedPyDataset(keras.utils.PyDataset):

@@ -77,10 +77,21 @@ def test_special_cases_of_the_general_law():
         np.testing.assert_allclose(law.survival_function(x), expected.sf(x), rtol=1e-8, atol=1e-15)
 
 
-@pytest.mark.parametrize("alpha", [0.4, 0.8, 1.0, 1.2, 1.7, 1.95])
-def test_general_law_is_scipys(alpha):
-    # SciPy is right here; it rounds indices within 0.005 of 1 to 1.
-    for beta in [-1.0, -0.5, 0.0, 0.7, 1.0]:
+@pytest.mark.parametrize(
+    ("alpha", "betas"),
+    [
+        (0.4, [-1.0, 0.7]),
+        (0.8, [-0.5, 1.0]),
+        (1.0, [-1.0, 0.0, 0.7]),
+        (1.2, [-0.5, 1.0]),
+        (1.7, [-1.0, 0.7]),
+        (1.95, [0.0, 1.0]),
+    ],
+)
+def test_general_law_is_scipys(alpha, betas):
+    # SciPy is right here; it rounds indices within 0.005 of 1 to 1. It is slow: more pairs in
+    # `tests/math/test_stable.py`, by Zolotarev's integral.
+    for beta in betas:
         law = Stable(double(alpha), double(beta), 1.0, 2.0)
         x = body(law)
         expected = stats.levy_stable(alpha, beta, 1.0, 2.0)

@@ -14,6 +14,7 @@ FALSE_FAIL = 1e-6  # of each statistical test
 SIZES = [1, 2, 5, 20, 50]
 LAWS = [(InverseWishart, stats.invwishart), (Wishart, stats.wishart)]
 DEGREES = [0.05, 0.5, 1.0, 3.7, 30.0]  # above k - 1
+STATISTICS = ["log_det", "entries"]
 
 
 def double(value):
@@ -26,10 +27,9 @@ def positive_definite(k, seed=0):
 
 
 def compiled(function, mode):
-    return function if mode == "eager" else tf.function(function, jit_compile=mode == "xla")
+    return tf.function(function, jit_compile=mode == "xla")
 
 
-MODES = pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
 FAMILIES = pytest.mark.parametrize(("family", "reference"), LAWS)
 
 
@@ -51,38 +51,53 @@ def test_density_is_scipys(family, reference, k):
             np.testing.assert_allclose(law.log_prob(factor), expected, rtol=rtol)
 
 
-@FAMILIES
-def test_compiled_density(family, reference):
-    x = np.stack([positive_definite(5, seed) for seed in range(3)])
+@pytest.mark.parametrize(
+    ("family", "reference", "dtype", "mode"),
+    [
+        (*LAWS[0], "float32", "graph"),
+        (*LAWS[0], "float64", "graph"),
+        (*LAWS[1], "float32", "graph"),
+        (*LAWS[1], "float64", "graph"),
+        (*LAWS[0], "float32", "xla"),
+        (*LAWS[1], "float64", "xla"),
+    ],
+)
+def test_samples_marginals_and_densities(family, reference, dtype, mode):
+    """One compilation of all that a law does; samples by their diagonal.
 
-    @tf.function(jit_compile=True)
-    def density(df, scale, x):
-        return family(df, scale).log_prob(x)
-
-    df, scale = 4.2, positive_definite(5, 7)
-    actual = density(double(df), double(scale), double(x))
-    expected = reference(df, scale).logpdf(np.moveaxis(x, 0, -1))
-    np.testing.assert_allclose(actual, expected, rtol=1e-6)
-
-
-@FAMILIES
-@MODES
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_sample_and_log_prob_agree(family, reference, mode, dtype):
-    k, df = 4, 5.5
+    It is inverse gamma((nu-k+1)/2, psi/2), or gamma(nu/2, 2 v).
+    """
+    k, degrees, seed = 3, [2.6, 5.5], [1, 2]
     scale = positive_definite(k, 3)
+    x = np.stack([positive_definite(k, seed) for seed in range(3)])
 
-    def draw():
-        law = family(tf.constant(df, dtype), tf.constant(scale, dtype), input_output_cholesky=True)
-        return law.experimental_sample_and_log_prob(6, seed=[1, 2])
+    def draw(df, scale, x):
+        factors = family(df, scale, input_output_cholesky=True)
+        matrices = family(df, scale)
+        factor, log_prob = factors.experimental_sample_and_log_prob(4000, seed=seed)
+        density = matrices.log_prob(x[:, tf.newaxis])
+        return factor, log_prob, matrices.sample(4000, seed=seed), density
 
-    factor, log_prob = compiled(draw, mode)()
-    assert factor.dtype == log_prob.dtype == dtype
-    np.testing.assert_array_equal(np.triu(factor, 1), np.zeros((6, k, k)))
-    x = np.float64(factor) @ np.swapaxes(np.float64(factor), -1, -2)
-    expected = reference(df, scale).logpdf(np.moveaxis(x, 0, -1))
+    parts = compiled(draw, mode)(*(tf.constant(v, dtype) for v in (degrees, scale, x)))
+    assert {part.dtype for part in parts} == {tf.as_dtype(dtype)}
+    factor, log_prob, matrix, density = (part.numpy() for part in parts)
+    np.testing.assert_array_equal(np.triu(factor, 1), np.zeros((4000, 2, k, k)))
+    diagonal = np.float64(np.diagonal(matrix, 0, 2, 3))
+    for d, df in enumerate(degrees):
+        for i in range(k):
+            if family is InverseWishart:
+                law = stats.invgamma((df - k + 1) / 2, scale=scale[i, i] / 2)
+            else:
+                law = stats.gamma(df / 2, scale=2 * scale[i, i])
+            assert stats.kstest(diagonal[:, d, i], law.cdf).pvalue > FALSE_FAIL
+        expected = reference(df, scale).logpdf(np.moveaxis(x, 0, -1))
+        rtol = 1e-3 if dtype == "float32" else 1e-6
+        np.testing.assert_allclose(density[:, d], expected, rtol=rtol)
+    drawn = np.float64(factor[:6, 1])
+    drawn = drawn @ np.swapaxes(drawn, -1, -2)
+    expected = reference(degrees[1], scale).logpdf(np.moveaxis(drawn, 0, -1))
     tolerance = 1e-3 if dtype == "float32" else 1e-8
-    np.testing.assert_allclose(log_prob, expected, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(log_prob[:6, 1], expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("family", [InverseWishart, Wishart])
@@ -109,36 +124,38 @@ def test_single_precision_at_the_edge(family):
 # Moments and marginals ----------------------------------------------------------------------------
 
 
-@FAMILIES
-@MODES
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_marginals(family, reference, mode, dtype):
-    """The diagonal is inverse gamma((nu-k+1)/2, psi/2), or gamma(nu/2, 2 v)."""
-    k, df = 3, 2.6
-    scale = positive_definite(k, 5)
+@pytest.mark.parametrize(
+    ("family", "mode"),
+    [
+        (InverseWishart, "graph"),
+        (Wishart, "graph"),
+        pytest.param(InverseWishart, "xla", marks=pytest.mark.slow),
+    ],
+)
+def test_close_to_the_edge_in_single_precision(family, mode):
+    """Laws of the diagonal, and finite densities and gradients, near df = k - 1.
 
-    def draw():
-        return family(tf.constant(df, dtype), tf.constant(scale, dtype)).sample(4000, seed=[5, 6])
+    There log |G| is a sum of independent log chi^2, one of them with df 0.05.
+    """
+    k, df = 5, 4.05
 
-    diagonal = np.float64(tf.linalg.diag_part(compiled(draw, mode)()))
-    for i in range(k):
-        if family is InverseWishart:
-            law = stats.invgamma((df - k + 1) / 2, scale=scale[i, i] / 2)
-        else:
-            law = stats.gamma(df / 2, scale=2 * scale[i, i])
-        assert stats.kstest(diagonal[:, i], law.cdf).pvalue > FALSE_FAIL
+    def draw(df, root):
+        with tf.GradientTape() as tape:
+            tape.watch([df, root])
+            law = family(df, scale_tril=root, input_output_cholesky=True)
+            factor, log_prob = law.experimental_sample_and_log_prob(4000, seed=[7, 8])
+            total = tf.reduce_sum(log_prob)
+        return factor, log_prob, tape.gradient(total, [df, root])
 
-
-@pytest.mark.parametrize("mode", ["graph", "xla"])
-def test_marginals_close_to_the_edge_in_single_precision(mode):
-    """log |G| near df = k - 1 is a sum of independent log chi^2, the first of them with df 0.05."""
-    df = np.float32(1.05)
-    law = InverseWishart(df, scale_tril=tf.eye(2), input_output_cholesky=True)
-    draw = compiled(lambda: law.experimental_sample_and_log_prob(4000, seed=[7, 8]), mode)
-    factor, log_prob = draw()
-    # The lower right element of G^-1 is chi^2(df): U_11^2, with the larger degree.
-    assert stats.kstest(np.float64(factor[:, 1, 1]) ** -2, stats.chi2(1.05).cdf).pvalue > FALSE_FAIL
-    assert np.all(np.isfinite(log_prob))
+    factor, log_prob, gradients = compiled(draw, mode)(tf.constant(df), tf.eye(k))
+    for part in (log_prob, *gradients):
+        assert part.dtype == tf.float32
+        assert np.all(np.isfinite(part))
+    # Of the inverse of G the lower right element is chi^2(df); of a Wishart matrix the upper left.
+    diagonal = np.float64(np.diagonal(factor, 0, 1, 2))
+    squares = diagonal[:, ::-1] ** -2 if family is InverseWishart else diagonal**2
+    for i in range(k - 1):  # the one with df 0.05 underflows
+        assert stats.kstest(squares[:, i], stats.chi2(df - i).cdf).pvalue > FALSE_FAIL
 
 
 @FAMILIES
@@ -206,52 +223,42 @@ def statistic(family, factor, what):
 
 
 @pytest.mark.parametrize("family", [InverseWishart, Wishart])
-@pytest.mark.parametrize("what", ["log_det", "entries"])
 @pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=pytest.mark.slow)])
-def test_gradients_of_expectations(family, what, mode, assert_mean_close):
+def test_gradients_of_expectations(family, mode, assert_mean_close):
     k, number = 3, 20000
     degrees = np.array([2.6, 8.0])
     root = np.linalg.cholesky(positive_definite(k, 8))
 
     def gradients(df, root):
-        with tf.GradientTape() as tape:
+        results = {}
+        with tf.GradientTape(persistent=True) as tape:
             tape.watch([df, root])
             law = family(df, scale_tril=root, input_output_cholesky=True)
-            total = tf.reduce_sum(statistic(family, law.sample(seed=[2, 3]), what))
-        return tape.gradient(total, [df, root])
+            factor = law.sample(seed=[2, 3])
+            totals = {w: tf.reduce_sum(statistic(family, factor, w)) for w in STATISTICS}
+        for what, total in totals.items():
+            results[what] = tape.gradient(total, [df, root])
+        return results
 
     # A row for each sample: gradients of samples, not of their sum.
     rows = np.tile(degrees, [number, 1]), np.tile(root, [number, 2, 1, 1])
-    in_df, in_root = compiled(gradients, mode)(*map(double, rows))
+    results = compiled(gradients, mode)(*map(double, rows))
     step = 1e-5
 
-    def slopes(at):
+    def slopes(at, what):
         """Central differences of the exact expectation along `at(df, step) = (df, root)`."""
         ends = [[at(df, step), at(df, -step)] for df in degrees]
         ends = [[exact_expectation(family, df, r @ r.T, what) for df, r in e] for e in ends]
         return (np.array(ends) @ [1.0, -1.0]) / (2.0 * step)
 
-    assert_mean_close(in_df, slopes(lambda df, h: (df + h, root)), FALSE_FAIL)
-    for i, j in zip(*np.tril_indices(k), strict=True):
-        unit = np.zeros((k, k))
-        unit[i, j] = 1.0
-        expected = slopes(lambda df, h, unit=unit: (df, root + h * unit))
-        assert_mean_close(in_root[..., i, j], expected, FALSE_FAIL)
-
-
-@pytest.mark.parametrize("family", [InverseWishart, Wishart])
-@pytest.mark.parametrize("mode", ["graph", "xla"])
-def test_gradients_near_the_edge_are_finite_in_single_precision(family, mode):
-    def gradients(df, root):
-        with tf.GradientTape() as tape:
-            tape.watch([df, root])
-            law = family(df, scale_tril=root, input_output_cholesky=True)
-            _, log_prob = law.experimental_sample_and_log_prob(50, seed=[2, 3])
-            total = tf.reduce_sum(log_prob)
-        return tape.gradient(total, [df, root])
-
-    for part in compiled(gradients, mode)(tf.constant(4.05), tf.eye(5)):
-        assert np.all(np.isfinite(part))
+    for what in STATISTICS:
+        in_df, in_root = results[what]
+        assert_mean_close(in_df, slopes(lambda df, h: (df + h, root), what), FALSE_FAIL)
+        for i, j in zip(*np.tril_indices(k), strict=True):
+            unit = np.zeros((k, k))
+            unit[i, j] = 1.0
+            expected = slopes(lambda df, h, unit=unit: (df, root + h * unit), what)
+            assert_mean_close(in_root[..., i, j], expected, FALSE_FAIL)
 
 
 @FAMILIES

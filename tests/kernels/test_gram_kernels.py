@@ -137,21 +137,32 @@ def test_float32_gradients_are_finite_with_duplicates(kernel, scale):
         assert np.all(np.isfinite(part))
 
 
-def test_xla_agrees(kernel):
+def test_xla_agrees():
     gram = gram_of(features(2, P + N, D)).astype(np.float32)
     blocks = [tf.constant(block) for block in blocks_of(gram, False)]
 
-    def run(*blocks):
+    def values_and_gradients(function, arguments):
         with tf.GradientTape() as tape:
-            tape.watch(blocks)
-            values = kernel.blocks(blocks)
-        return values, tape.gradient(values, blocks, unconnected_gradients="zero")
+            tape.watch(arguments)
+            values = function(arguments)
+        return values, tape.gradient(values, arguments, unconnected_gradients="zero")
+
+    def run(gram, blocks):
+        """The matrix, with equal points on its diagonal, of all kernels; blocks of one."""
+        results = {
+            name: values_and_gradients(make().matrix, gram) for name, make in KERNELS.items()
+        }
+        results["blocks"] = values_and_gradients(KERNELS["sum"]().blocks, blocks)
+        return results
 
     plain, compiled = (
-        tf.nest.flatten(tf.function(run, jit_compile=jit)(*blocks)) for jit in (0, 1)
+        tf.function(run, jit_compile=jit)(tf.constant(gram), blocks) for jit in (False, True)
     )
-    for expected, ours in zip(plain, compiled, strict=True):
-        np.testing.assert_allclose(ours, expected, rtol=2e-5, atol=2e-5)
+    assert plain.keys() == compiled.keys() == {*KERNELS, "blocks"}
+    for name, expected in plain.items():
+        expected, ours = (tf.nest.flatten(part) for part in (expected, compiled[name]))
+        for value, expected_value in zip(ours, expected, strict=True):
+            np.testing.assert_allclose(value, expected_value, rtol=2e-5, atol=2e-5, err_msg=name)
 
 
 def test_sizes_may_be_unknown_beforehand(kernel):

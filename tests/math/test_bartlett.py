@@ -10,40 +10,73 @@ from tfp_fnspace.math import bartlett
 FALSE_FAIL = 1e-6  # of each statistical test
 SEED = tf.constant([1, 2])
 
-MODES = pytest.mark.parametrize("jit_compile", [False, True])
-BOTH = pytest.mark.parametrize("order", ["lower", "upper"])
+DRAWS = {"lower": bartlett.lower_factor, "upper": bartlett.upper_factor}
+BOTH = pytest.mark.parametrize("order", DRAWS)
 
 
-def drawn(order, df, size, shape, jit_compile):
-    draw = {"lower": bartlett.lower_factor, "upper": bartlett.upper_factor}[order]
-    return tf.function(lambda df: draw(SEED, df, size, shape), jit_compile=jit_compile)(df)
+def drawn(order, df, size, shape, jit_compile=False):
+    return tf.function(lambda df: DRAWS[order](SEED, df, size, shape), jit_compile=jit_compile)(df)
 
 
-@BOTH
-@MODES
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_laws_of_the_entries(order, jit_compile, dtype):
-    k, df = 3, 2.5
-    factor, log_diagonal = drawn(order, tf.constant(df, dtype), k, [5000], jit_compile)
-    assert factor.dtype == log_diagonal.dtype == dtype
-    factor = np.float64(factor)
+# Both orders share all that is random: compiled by XLA, each dtype and each order once.
+@pytest.mark.parametrize(
+    ("order", "dtype", "jit_compile", "number"),
+    [
+        ("lower", "float32", False, 20_000),
+        ("lower", "float64", False, 20_000),
+        ("upper", "float32", False, 20_000),
+        ("upper", "float64", False, 20_000),
+        pytest.param("upper", "float32", True, 20_000, marks=pytest.mark.slow),
+        # XLA's derivative of gamma draws takes long in float64.
+        pytest.param("lower", "float64", True, 5000, marks=pytest.mark.slow),
+    ],
+)
+def test_laws_of_the_entries_and_gradient_in_df(
+    order, dtype, jit_compile, number, assert_mean_close
+):
+    k, excess = 3, np.array([0.05, 0.5, 20.0, 1e3, 1e5, 1e8])
+    df = tf.constant(np.tile(k - 1 + excess, [number, 1]), dtype)
+
+    @tf.function(jit_compile=jit_compile)
+    def parts_and_gradient(df):
+        with tf.GradientTape() as tape:
+            tape.watch(df)
+            parts = DRAWS[order](SEED, df, k)
+            total = 2.0 * tf.reduce_sum(parts.log_diagonal)
+        return *parts, tape.gradient(total, df)
+
+    factor, log_diagonal, gradient = parts_and_gradient(df)
+    assert factor.dtype == log_diagonal.dtype == gradient.dtype == dtype
+
+    one_df = 2.5
+    np.testing.assert_array_equal(df[:, 1], one_df)
+    one, its_log_diagonal = np.float64(factor[:, 1]), log_diagonal[:, 1]
     for i in range(k):
         for j in range(k):
-            entry = factor[:, i, j]
+            entry = one[:, i, j]
             if i == j:
-                degree = df - i if order == "lower" else df - (k - 1 - i)
+                degree = one_df - i if order == "lower" else one_df - (k - 1 - i)
                 assert stats.kstest(entry**2, stats.chi2(degree).cdf).pvalue > FALSE_FAIL
             elif (i > j) == (order == "lower"):
                 assert stats.kstest(entry, stats.norm.cdf).pvalue > FALSE_FAIL
             else:
                 np.testing.assert_array_equal(entry, 0.0)
-    np.testing.assert_allclose(np.exp(log_diagonal), np.diagonal(factor, 0, 1, 2), rtol=1e-5)
+    np.testing.assert_allclose(np.exp(its_log_diagonal), np.diagonal(one, 0, 1, 2), rtol=1e-5)
+
+    degrees = np.float64(df[0])[:, np.newaxis] - np.arange(k)  # k - 1 + excess was rounded
+    step = 1e-5 * excess
+    above, below = (
+        special.digamma((degrees + h[:, np.newaxis]) / 2).sum(axis=-1) for h in (step, -step)
+    )
+    # Times df - (k - 1): of order one for every df.
+    expected = excess * (above - below) / (2.0 * step)
+    assert_mean_close(excess * gradient.numpy(), expected, FALSE_FAIL)
 
 
 @BOTH
 def test_product_is_standard_wishart(order, assert_mean_close, assert_variance_close):
     k, df = 4, 5.7
-    factor, _ = drawn(order, tf.constant(df, tf.float64), k, [20000], False)
+    factor, _ = drawn(order, tf.constant(df, tf.float64), k, [20000])
     product = tf.matmul(factor, factor, transpose_b=True)
     law = stats.wishart(df, np.eye(k))
     assert_mean_close(product, law.mean(), FALSE_FAIL)
@@ -53,39 +86,8 @@ def test_product_is_standard_wishart(order, assert_mean_close, assert_variance_c
 
 
 @pytest.mark.parametrize(
-    ("order", "dtype", "jit_compile"),
-    [
-        ("lower", "float32", False),
-        ("upper", "float32", False),
-        ("upper", "float64", False),
-        pytest.param("upper", "float32", True, marks=pytest.mark.slow),
-        pytest.param("lower", "float64", True, marks=pytest.mark.slow),
-    ],
+    ("order", "jit_compile"), [("lower", False), ("upper", False), ("upper", True)]
 )
-def test_gradient_in_df(order, dtype, jit_compile, assert_mean_close):
-    k, excess = 2, np.array([0.05, 0.8, 20.0, 1e3, 1e5, 1e8])
-    df = tf.constant(np.tile(k - 1 + excess, [20000, 1]), dtype)
-    draw = {"lower": bartlett.lower_factor, "upper": bartlett.upper_factor}[order]
-
-    @tf.function(jit_compile=jit_compile)
-    def gradient(df):
-        with tf.GradientTape() as tape:
-            tape.watch(df)
-            total = 2.0 * tf.reduce_sum(draw(SEED, df, k).log_diagonal)
-        return tape.gradient(total, df)
-
-    degrees = np.float64(df[0])[:, np.newaxis] - np.arange(k)  # k - 1 + excess was rounded
-    step = 1e-5 * excess
-    above, below = (
-        special.digamma((degrees + h[:, np.newaxis]) / 2).sum(axis=-1) for h in (step, -step)
-    )
-    # Times df - (k - 1): of order one for every df.
-    expected = excess * (above - below) / (2.0 * step)
-    assert_mean_close(excess * gradient(df).numpy(), expected, FALSE_FAIL)
-
-
-@BOTH
-@MODES
 def test_no_underflow_in_single_precision(order, jit_compile):
     df = tf.constant([49.001, 49.05, 60.0])
     factor, log_diagonal = drawn(order, df, 50, [400], jit_compile)
@@ -117,7 +119,7 @@ def test_multivariate_gamma_function(k):
     np.testing.assert_allclose(bartlett.multidigamma(tf.constant(df), k), slope, rtol=1e-5)
 
 
-@MODES
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_solution_with_the_upper_factor(jit_compile):
     values = np.random.default_rng(0).normal(size=(7, 3, 2))
 
@@ -128,16 +130,16 @@ def test_solution_with_the_upper_factor(jit_compile):
         factor = bartlett.upper_factor(SEED, df, 3, [7]).factor
         return tf.linalg.triangular_solve(factor, tf.constant(values), lower=False)
 
-    df = tf.constant(4.5, tf.float64)
-    results = []
-    for function in (solve, solve_with_factor):
-
-        def value_and_slope(df, function=function):
+    @tf.function(jit_compile=jit_compile)
+    def values_and_slopes(df):
+        results = []
+        for function in (solve, solve_with_factor):
             with tf.GradientTape() as tape:
                 tape.watch(df)
                 value = function(df)
-            return value, tape.gradient(value, df)
+            results.append((value, tape.gradient(value, df)))
+        return results
 
-        results.append(tf.function(value_and_slope, jit_compile=jit_compile)(df))
+    results = values_and_slopes(tf.constant(4.5, tf.float64))
     for actual, expected in zip(*results, strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-10)

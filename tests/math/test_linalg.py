@@ -8,6 +8,7 @@ from tfp_fnspace.math import linalg
 
 DTYPES = ["float32", "float64"]
 JIT = [None, False, True]  # eager, tf.function, XLA
+CASES = [(None, "float32"), (None, "float64"), (False, "float32"), (False, "float64")]
 
 
 def compiled(function, jit):
@@ -28,9 +29,8 @@ def not_quite(k, dtype, seed=0):
     return matrix * 3.0 / np.mean(np.diag(matrix))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("jit", JIT)
-def test_a_good_matrix_gets_its_factor_and_no_jitter(dtype, jit):
+@pytest.mark.parametrize(("jit", "dtype"), CASES)
+def test_a_good_matrix_gets_its_factor_and_no_jitter(jit, dtype):
     matrix = positive_definite(5, (2, 3))
     result = compiled(linalg.cholesky, jit)(tf.constant(matrix, dtype))
     tolerance = 1e-5 if dtype == "float32" else 1e-12
@@ -38,33 +38,52 @@ def test_a_good_matrix_gets_its_factor_and_no_jitter(dtype, jit):
     np.testing.assert_array_equal(result.jitter, np.zeros((2, 3)))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("jit", JIT)
-def test_a_bad_member_gets_the_smallest_jitter_that_helps(dtype, jit):
+def check_mended(factor, jitter, bad, dtype):
+    """Of a matrix that `not_quite` made: the smallest jitter that helps, and the factor with it."""
+    k = len(bad)
+    assert 0.0 < jitter < 3e4 * np.finfo(dtype).eps
+    tenths = np.log10(jitter / np.trace(bad) * k) + (6 if dtype == "float32" else 12)
+    np.testing.assert_allclose(tenths, np.round(tenths), atol=1e-4)  # 1, 10, 100 ... times s m
+    expected = bad + jitter * np.eye(k)
+    rounding = 100.0 * np.finfo(dtype).eps
+    np.testing.assert_allclose(linalg.outer_product(factor), expected, atol=rounding)
+    np.testing.assert_array_equal(np.triu(factor, 1), 0.0)
+
+
+@pytest.mark.parametrize(("jit", "dtype"), CASES)
+def test_a_bad_member_gets_the_smallest_jitter_that_helps(jit, dtype):
     good, bad = positive_definite(20), not_quite(20, dtype)
     batch = tf.constant([good, bad, good], dtype)
     assert np.isnan(tf.linalg.cholesky(batch)[1, -1, -1])  # what it is for
     factor, jitter = compiled(linalg.cholesky, jit)(batch)
-    jitter = jitter.numpy()
     assert jitter[0] == jitter[2] == 0.0
-    assert 0.0 < jitter[1] < 3e4 * np.finfo(dtype).eps
-    tenths = np.log10(jitter[1] / np.trace(bad) * 20) + (6 if dtype == "float32" else 12)
-    np.testing.assert_allclose(tenths, np.round(tenths), atol=1e-4)  # 1, 10, 100 ... times s m
     rounding = 100.0 * np.finfo(dtype).eps
     np.testing.assert_allclose(linalg.outer_product(factor)[0], good, atol=rounding)
-    expected = bad + jitter[1] * np.eye(20)
-    np.testing.assert_allclose(linalg.outer_product(factor)[1], expected, atol=rounding)
-    np.testing.assert_array_equal(np.triu(factor[1], 1), 0.0)
+    check_mended(factor[1], jitter[1].numpy(), bad, dtype)
 
 
-@pytest.mark.parametrize("jit", JIT)
+def hopeless(k):
+    """Not finite; far from positive semidefinite."""
+    return np.stack([np.full((k, k), np.nan), -1e9 * (np.ones((k, k)) - np.eye(k))])
+
+
+@pytest.mark.parametrize("jit", [None, False])
 def test_what_no_jitter_helps_is_reported(jit):
-    hopeless = np.stack([np.eye(3), np.full((3, 3), np.nan), -1e9 * np.ones((3, 3))])
-    hopeless[2] -= np.diag(np.diag(hopeless[2]))
-    factor, jitter = compiled(linalg.cholesky, jit)(tf.constant(hopeless))
+    batch = np.concatenate([[np.eye(3)], hopeless(3)])
+    factor, jitter = compiled(linalg.cholesky, jit)(tf.constant(batch))
     np.testing.assert_array_equal(jitter, [0.0, np.inf, np.inf])
     np.testing.assert_array_equal(factor[0], np.eye(3))
     assert np.all(np.isnan(tf.linalg.diag_part(factor)[1:]))
+
+
+def test_good_bad_and_hopeless_members_compiled_by_xla():
+    good, bad = positive_definite(20), not_quite(20, "float32")
+    batch = tf.constant([good, bad, *hopeless(20)], tf.float32)
+    factor, jitter = compiled(linalg.cholesky, True)(batch)
+    np.testing.assert_array_equal(jitter.numpy()[[0, 2, 3]], [0.0, np.inf, np.inf])
+    np.testing.assert_allclose(factor[0], np.linalg.cholesky(good), atol=1e-5)
+    check_mended(factor[1], jitter[1].numpy(), bad, "float32")
+    assert np.all(np.isnan(tf.linalg.diag_part(factor)[2:]))
 
 
 @pytest.mark.parametrize("matrix", [np.zeros((3, 3)), np.ones((3, 3)), -np.eye(3)])
@@ -99,30 +118,8 @@ def weighted(matrix):
 
 
 @pytest.mark.parametrize("jit", JIT)
-def test_gradient_is_that_of_tensorflow(jit):
-    matrix = tf.constant(positive_definite(6, (3,)))
-
-    def gradient(matrix):
-        with tf.GradientTape() as tape:
-            tape.watch(matrix)
-            value, _ = weighted(matrix)
-        return tape.gradient(value, matrix)
-
-    def reference(matrix):
-        with tf.GradientTape() as tape:
-            tape.watch(matrix)
-            factor = tf.linalg.cholesky(0.5 * (matrix + tf.linalg.matrix_transpose(matrix)))
-            weights = np.random.default_rng(1).normal(size=(6, 6))
-            value = tf.reduce_sum(tf.sin(factor) * weights)
-        return tape.gradient(value, matrix)
-
-    expected = reference(matrix)
-    np.testing.assert_allclose(compiled(gradient, jit)(matrix), expected, atol=1e-10)
-
-
-@pytest.mark.parametrize("jit", JIT)
-def test_gradient_after_jitter_is_that_of_the_matrix_with_jitter(jit):
-    bad = tf.constant(not_quite(8, "float64"))
+def test_gradient_is_that_of_tensorflow_for_the_matrix_with_jitter(jit):
+    matrices = tf.constant([*positive_definite(8, (3,)), not_quite(8, "float64")])
 
     def gradient(matrix):
         with tf.GradientTape() as tape:
@@ -130,12 +127,20 @@ def test_gradient_after_jitter_is_that_of_the_matrix_with_jitter(jit):
             value, jitter = weighted(matrix)
         return tape.gradient(value, matrix), jitter
 
-    actual, jitter = compiled(gradient, jit)(bad)
-    assert jitter > 0.0
-    mended = bad + jitter * tf.eye(8, dtype=tf.float64)
-    expected, none = gradient(mended)
-    assert none == 0.0
-    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-6 * np.max(np.abs(expected)))
+    def reference(matrix):
+        with tf.GradientTape() as tape:
+            tape.watch(matrix)
+            factor = tf.linalg.cholesky(0.5 * (matrix + tf.linalg.matrix_transpose(matrix)))
+            weights = np.random.default_rng(1).normal(size=(8, 8))
+            value = tf.reduce_sum(tf.sin(factor) * weights)
+        return tape.gradient(value, matrix)
+
+    actual, jitter = compiled(gradient, jit)(matrices)
+    np.testing.assert_array_equal(jitter > 0.0, [False, False, False, True])
+    expected = reference(matrices + jitter[:, tf.newaxis, tf.newaxis] * np.eye(8))
+    np.testing.assert_allclose(actual[:3], expected[:3], atol=1e-10)
+    atol = 1e-6 * np.max(np.abs(expected[3]))
+    np.testing.assert_allclose(actual[3], expected[3], rtol=1e-3, atol=atol)
 
 
 def test_second_derivatives():

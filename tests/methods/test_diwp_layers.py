@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from tfp_fnspace import GaussianMoments, GramBlocks, diwp, kernels
 from tfp_fnspace.layers.draws import current_draws, function_draws
+from tfp_fnspace.methods.diwp.layers.base import positive
 
 #: Name -> constructor of a layer from blocks to blocks, or from inputs to blocks.
 LAYERS = {
@@ -213,6 +214,29 @@ def test_matrices_that_need_jitter_are_counted():
     assert all(np.all(np.isfinite(part)) for part in outputs)
 
 
+@pytest.mark.parametrize(
+    ("log_weight", "expected", "upstream", "passes"),
+    [
+        (0.5, np.exp(0.5), 1.0, True),
+        (0.5, np.exp(0.5), -1.0, True),
+        (-20.0, 1e-6, 1.0, False),  # a step downhill would lead further out
+        (-20.0, 1e-6, -1.0, True),
+        (30.0, 1e10, 1.0, True),
+        (30.0, 1e10, -1.0, False),
+    ],
+)
+def test_a_positive_parameter_out_of_bounds_has_the_gradient_that_leads_back(
+    log_weight, expected, upstream, passes
+):
+    weight = tf.constant(log_weight)
+    with tf.GradientTape() as tape:
+        tape.watch(weight)
+        value = positive(weight)
+    assert_allclose(value, expected, rtol=1e-5)
+    gradient = tape.gradient(value, weight, output_gradients=tf.constant(upstream))
+    assert_allclose(gradient, upstream * expected if passes else 0.0, rtol=1e-5)
+
+
 def test_draws_outside_and_nested():
     assert current_draws().num_samples == 1
     with function_draws(3, (0, 0)) as outer:
@@ -232,8 +256,70 @@ def test_draws_outside_and_nested():
         (lambda: diwp.GlobalInducingGP(0), "units"),
         (lambda: diwp.GlobalInducingGP(1, precision="low"), "precision"),
         (lambda: diwp.GramKernel("unknown"), "unknown"),
+        (lambda: diwp.GramKernel("relu", dtype="float16"), "dtype"),
     ],
 )
 def test_bad_arguments_are_refused(make, message):
     with pytest.raises(ValueError, match=f"{message}.*Received|Received.*{message}"):
         make()
+
+
+# Networks that are given --------------------------------------------------------------------------
+
+
+def two_inputs():
+    inputs = [keras.Input((3,)), keras.Input((3,))]
+    x = keras.layers.Add()(inputs)
+    for layer in network().layers:
+        x = layer(x)
+    return keras.Model(inputs, x)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: "foo", TypeError, "`network` must be a Keras model. Received: network='foo'"),
+        (keras.Sequential, ValueError, "have layers .* with 0 layers and 0 inputs"),
+        (lambda: keras.Sequential([keras.Input((3,))]), ValueError, "0 layers and 0 inputs"),
+        (
+            lambda: keras.Sequential(network().layers),
+            ValueError,
+            "one `keras.Input`.*4 layers and 0 input",
+        ),
+        (two_inputs, ValueError, "one `keras.Input`. Received: .* and 2 inputs"),
+        (
+            lambda: keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]),
+            ValueError,
+            "begin with FeaturesToGram or .* Received: Dense ... Dense",
+        ),
+    ],
+)
+def test_other_networks_are_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        diwp.DIWPModel(network=make())
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"inducing_points": 9},
+        {"kernel": "matern32"},
+        {"kernel": kernels.Matern(1.5)},
+        {"depth": 1},
+        {"hidden": "none"},
+        {"stack": "omega"},
+        {"num_outputs": 1},
+        {"delta": 3.0},
+        {"constant": False},
+    ],
+)
+def test_a_network_goes_without_the_arguments_that_describe_one(option):
+    message = rf"`network` has layers of its own.*Received: network and {next(iter(option))}="
+    with pytest.raises(ValueError, match=message):
+        diwp.DIWPModel(network=network(), **option)
+
+
+def test_network_with_more_inducing_points_than_rows_is_refused():
+    model = diwp.DIWPModel(network=network(points=50))
+    with pytest.raises(ValueError, match="50. Received: 40 rows"):
+        model.fit(np.ones((40, 3)), np.ones(40), verbose=0)

@@ -8,11 +8,15 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.likelihoods.base import Likelihood
-from tfp_fnspace.math.quadrature import normal_expectation, stddev_of
-from tfp_fnspace.math.random import as_seed, normal
+from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes
+from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.typing import GaussianMoments
 
 tfd = tfp.distributions
+
+#: Least number of components of a predictive mixture whose Gaussians each take several nodes. The
+#: time of CRPS and quantiles grows with it.
+_NUM_COMPONENTS = 200
 
 
 class _AdditiveNoise(Likelihood):
@@ -127,14 +131,15 @@ class _AdditiveNoise(Likelihood):
         """See `Likelihood.mixture`.
 
         Returns:
-            `tfd.MixtureSameFamily` of S components, batch `[N]`, event `[D]`.
+            `tfd.MixtureSameFamily`, batch `[N]`, event `[D]`, of S components; of S K for
+            `StudentT`, with K nodes of each Gaussian.
         """
         mean, variance = moments
         swapped = tf.transpose(mean, [1, 0, 2])  # [N, S, D]
         variance = None if variance is None else tf.transpose(variance, [1, 0, 2])
         components = self._components(GaussianMoments(swapped, variance), unit, seed)
-        weights = tfd.Categorical(logits=tf.zeros(tf.shape(mean)[0], mean.dtype))
-        return tfd.MixtureSameFamily(weights, components)
+        weights = tf.zeros(components.batch_shape_tensor()[-1], mean.dtype)
+        return tfd.MixtureSameFamily(tfd.Categorical(logits=weights), components)
 
     def get_config(self):
         return {
@@ -286,11 +291,30 @@ class StudentT(_AdditiveNoise):
         return tf.reduce_sum(densities, axis=-1)
 
     def _components(self, moments, unit, seed):
-        """Each component's f is drawn once, at all points alike: a mixture of S laws again."""
-        mean, variance = moments
+        r"""K values of f for each component, and noise about each.
+
+            f_ks = m_s + c sqrt(v_s) z_ks,    c^2 = sum_s v_s / sum_s v_s (1/K sum_k z_ks^2)
+
+        with the nodes z of `normal_nodes`: c, at each point near 1, makes the variance of the law
+        exact, as its mean is. The density is right as far as the nodes are closer than the noise is
+        wide. For S = 1, df 4, the log density has a standard error over y of 0.002 where f has a
+        standard deviation of 1 scale of the noise, 0.02 at 3 and 0.1 at 10 for D = 1 (past the last
+        node, at 3 to 5 standard deviations of the law, it is too low: by 0.01, 0.3 and 3); the
+        nodes of several outputs fill a volume: for D = 2, 0.02 at 1 and 0.2 at 3.
+        """
+        mean, variance = moments  # [N, S, D]
         if variance is not None:
-            noise = normal(tf.shape(mean)[1:], as_seed(seed), mean.dtype)  # [S, D]
-            mean = mean + stddev_of(variance) * noise
+            size, outputs = mean.shape[1:]
+            nodes = 2 * -(-_NUM_COMPONENTS // (2 * size))
+            z = normal_nodes(size, nodes, outputs, as_seed(seed), mean.dtype)  # [S, K, D]
+            squares = variance * tf.reduce_mean(tf.square(z), axis=1)
+            ratio = tf.math.divide_no_nan(  # no floor, here or below: it would be in some unit
+                tf.reduce_sum(variance, axis=1, keepdims=True),
+                tf.reduce_sum(squares, axis=1, keepdims=True),
+            )
+            stddev = tf.sqrt(variance * ratio)[:, :, tf.newaxis]
+            mean = mean[:, :, tf.newaxis] + stddev * z  # [N, S, K, D]
+            mean = tf.reshape(mean, [tf.shape(mean)[0], size * nodes, outputs])
         return self.conditional(mean, unit)
 
     def get_config(self):

@@ -56,10 +56,11 @@ class Likelihood(keras.layers.Layer):
         """Law of the observations where f is an equal mixture of S Gaussians.
 
         Args:
-            moments: `GaussianMoments` of f, tensors `[S, N, D]` in the units of the result;
-                `variance=None` for draws.
+            moments: `GaussianMoments` of f, tensors `[S, N, D]` in the units of the result, S and
+                D known when a graph is made; `variance=None` for draws.
             unit: One model unit of the targets, `[]` or `[D]`, in the units of the result.
-            seed: Seed of the draws of f where there is no closed form.
+            seed: Seed of the nodes of f where there is no closed form; they are the same at all
+                points, so that predictions do not depend on the other rows.
 
         Returns:
             `tfd.Distribution`, batch `[N]`.

@@ -6,13 +6,14 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.likelihoods.base import Likelihood
-from tfp_fnspace.math.quadrature import normal_expectation, stddev_of
-from tfp_fnspace.math.random import as_seed, fold_in, normal
+from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes, stddev_of
+from tfp_fnspace.math.random import as_seed, normal
 
 tfd = tfp.distributions
 
-#: Draws of the logits from each component of a mixture of Gaussians.
-_DRAWS = 8
+#: Values of the logits in an average over a mixture of Gaussians: so many in all or more, taken in
+#: so many parts, each with one or more of every component.
+_NUM_LOGITS, _NUM_PARTS = 800, 8
 
 
 class _Classes(Likelihood):
@@ -34,7 +35,7 @@ class _Classes(Likelihood):
         Args:
             moments: `GaussianMoments` of the logits, tensors `[S, N, D]`: an equal mixture of S;
                 `variance=None` for draws.
-            seed: Seed of the draws from the components, for `Categorical`.
+            seed: Seed of the nodes of the components, for `Categorical`; the same at all points.
 
         Returns:
             Dict of `probabilities` `[N, D]`, the mean over f; `entropy` `[N]`, of the label under
@@ -65,8 +66,9 @@ class Categorical(_Classes):
     """One of D classes, `p(y = k | f) = exp(f_k) / sum_j exp(f_j)`.
 
     The D outputs of the model are logits, one for each class; targets are integer labels from 0
-    to D - 1, of shape `[N]` or `[N, 1]`. Expectations over Gaussian logits are taken by draws
-    `f = mean + stddev e`: there is no integral of low dimension.
+    to D - 1, of shape `[N]` or `[N, 1]`. Expectations over Gaussian logits are no
+    integrals of low dimension: `expected_log_prob` draws the logits, and predictions average over
+    Latin hypercubes, 800 values or more in all and 8 or more for each component of a mixture.
 
     Args:
         **kwargs: `name`, `dtype`.
@@ -110,18 +112,22 @@ class Categorical(_Classes):
         return self.log_prob(mean + stddev_of(variance) * noise, targets)
 
     def _averages(self, moments, seed):
+        parts = [tf.nn.softmax(logits) for logits in self._logits(moments, as_seed(seed))]
+        means = [tf.reduce_mean(p, axis=[0, 1]) for p in parts]
+        entropies = [tf.reduce_mean(self._entropy(p), axis=[0, 1]) for p in parts]
+        return tf.add_n(means) / len(parts), tf.add_n(entropies) / len(parts)
+
+    def _logits(self, moments, seed):
+        """Values of f, a list of tensors `[S, K, N, D]` of equal sizes."""
         mean, variance = moments
-        draws = [mean]
-        if variance is not None:
-            # The same draws at all points: predictions must not depend on the other rows.
-            shape = tf.concat([tf.shape(mean)[:1], [1], tf.shape(mean)[2:]], axis=0)
-            seeds = [fold_in(as_seed(seed), k) for k in range(_DRAWS)]
-            stddev = stddev_of(variance)
-            draws = [mean + stddev * normal(shape, s, mean.dtype) for s in seeds]
-        probabilities = [tf.nn.softmax(logits) for logits in draws]
-        means = [tf.reduce_mean(p, axis=0) for p in probabilities]
-        entropies = [tf.reduce_mean(self._entropy(p), axis=0) for p in probabilities]
-        return tf.add_n(means) / len(draws), tf.add_n(entropies) / len(draws)
+        mean = mean[:, tf.newaxis]
+        if variance is None:
+            return [mean]
+        size, outputs = mean.shape[0], mean.shape[-1]
+        nodes = _NUM_PARTS * -(-_NUM_LOGITS // (_NUM_PARTS * size))
+        noise = normal_nodes(size, nodes, outputs, seed, mean.dtype)[:, :, tf.newaxis]
+        stddev = stddev_of(variance)[:, tf.newaxis]
+        return [mean + stddev * part for part in tf.split(noise, _NUM_PARTS, axis=1)]
 
     def _entropy(self, probabilities):
         return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)

@@ -1,14 +1,19 @@
-"""Expectations under Gaussians by Gauss-Hermite quadrature."""
+"""Expectations under Gaussians by quadrature."""
 
 import numpy as np
 import tensorflow as tf
+
+from tfp_fnspace.math.random import fold_in, normal
 
 #: Nodes of `normal_expectation` if the caller does not say.
 NUM_NODES = 20
 
 
 def stddev_of(variance):
-    """Square root with a finite gradient down to 0: below one rounding of 1 it is constant."""
+    """Square root with a finite gradient down to 0: below one rounding of 1 it is constant.
+
+    For variances in model units, where 1 is large; in other units the floor would be seen.
+    """
     eps = np.finfo(variance.dtype.as_numpy_dtype).eps
     return tf.sqrt(tf.maximum(variance, eps))
 
@@ -37,3 +42,33 @@ def normal_expectation(function, moments, num_nodes=NUM_NODES):
     nodes = tf.reshape(tf.constant(nodes, mean.dtype), column)
     weights = tf.reshape(tf.constant(weights / weights.sum(), mean.dtype), column)
     return tf.reduce_sum(weights * function(mean + stddev_of(variance) * nodes), axis=0)
+
+
+def normal_nodes(num_components, num_nodes, num_outputs, seed, dtype):
+    r"""Equally weighted nodes of a standard normal law, a set for each component of a mixture.
+
+        z_skd = Phi^-1((i_skd + u_sd) / K)
+
+    Each i_sd is a random order of 0, ..., K - 1: a Latin hypercube, with one node for every Kth
+    part of an output's law, and outputs that have no more to do with each other than chance has
+    it. The u_d are a random order of (1/2, ..., S - 1/2) / S, so that all components together have
+    a node for every part of S K; 1 - u_sd takes the place of u_sd in the lower half of the parts:
+    the nodes of a component are symmetric, of mean 0.
+
+    Args:
+        num_components: S.
+        num_nodes: K, even.
+        num_outputs: D.
+        seed: int32 tensor `[2]`.
+        dtype: Floating dtype.
+
+    Returns:
+        Tensor `[S, K, D]`.
+    """
+    # In float64: of many components, a level in float32 could be 1.
+    parts = normal([num_components, num_nodes, num_outputs], fold_in(seed, 0), tf.float64)
+    shifts = normal([num_components, 1, num_outputs], fold_in(seed, 1), tf.float64)
+    parts = tf.cast(tf.argsort(parts, axis=1), tf.float64)
+    shifts = (tf.cast(tf.argsort(shifts, axis=0), tf.float64) + 0.5) / num_components
+    shifts = tf.where(2.0 * parts < num_nodes, 1.0 - shifts, shifts)
+    return tf.cast(tf.math.ndtri((parts + shifts) / num_nodes), dtype)

@@ -34,6 +34,9 @@ class FunctionSpaceModel(Training, Prediction):
     #: Dtype in which inputs are standardised, the model's own if `None`.
     input_scaler_dtype = None
 
+    #: Entries of the config that are objects of their own.
+    _object_names = ("likelihood", "network")
+
     def _setup(self, input_tensors, num_outputs, likelihood, standardize, seed):
         """Creates scalers, counters and metrics.
 
@@ -140,7 +143,7 @@ class FunctionSpaceModel(Training, Prediction):
     def from_config(cls, config, custom_objects=None):
         """A model from the result of `get_config`, whose parts that are objects are made first."""
         config = dict(config)
-        for name in ("likelihood", "network"):
+        for name in cls._object_names:
             if name in config:
                 config[name] = keras.saving.deserialize_keras_object(
                     config[name], custom_objects=custom_objects

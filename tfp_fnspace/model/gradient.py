@@ -1,11 +1,34 @@
 """Training by stochastic gradients, whole epochs in one compiled loop where nothing forbids it."""
 
+import math
+
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import data
 from tfp_fnspace.callbacks import wants_batches
 from tfp_fnspace.math.random import fold_in
+from tfp_fnspace.model.sizes import first_batches
+
+
+class FiniteLoss(keras.callbacks.Callback):
+    """Ends a run whose loss is NaN or infinite, unless `TerminateOnNaN` has ended it already.
+
+    It comes before the callbacks that save: a backup is of the last epoch with a finite loss.
+
+    Raises:
+        FloatingPointError: At the end of such an epoch; the weights stay as they are.
+    """
+
+    def on_epoch_end(self, epoch, logs=None):
+        loss = (logs or {}).get("loss", 0.0)
+        if not math.isfinite(loss) and not self.model.stop_training:
+            raise FloatingPointError(
+                f"The loss must be finite. Received: loss={loss} in epoch {epoch + 1}. Build the "
+                "model anew with a smaller learning rate in `compile(optimizer=...)`, or in "
+                "dtype='float64'"
+            )
 
 
 class GradientTraining:
@@ -18,7 +41,8 @@ class GradientTraining:
     Step t draws from `fold_in(seed, t)` and the order of the rows follows from the seed and the
     epoch, so that the same seed gives the same run, and a restored run continues. Nothing is
     dropped or padded: the last batch of an epoch may be smaller than the others, and is as good
-    an estimate since objectives are scaled by the rows that they are given.
+    an estimate since objectives are scaled by the rows that they are given. An epoch whose loss is
+    not finite ends the run with a `FloatingPointError`.
     """
 
     def objective(self, inputs, targets, num_rows, seed):
@@ -45,11 +69,15 @@ class GradientTraining:
         """
         return keras.optimizers.Adam(1e-3)
 
+    #: How many rows of a dataset `prepare_training` wants, if there are so many.
+    first_rows = 1
+
     def prepare_training(self, inputs, targets):
         """What a method takes from the data before the first step of its life.
 
         Args:
-            inputs: List of arrays `[N, ...]` in the user's units; of a dataset, its first batch.
+            inputs: List of arrays `[N, ...]` in the user's units; of a dataset, as many of its
+                first batches as have `first_rows` rows together.
             targets: Array `[N, D]`, likewise.
         """
 
@@ -228,6 +256,9 @@ class GradientTraining:
         specs = [tf.TensorSpec((None, *s), d) for s, d in zip(shapes, dtypes, strict=True)]
         return [specs[:-1], specs[-1], tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)]
 
+    def _epoch_callbacks(self, callbacks, initial_epoch):
+        return [FiniteLoss(), *super()._epoch_callbacks(callbacks, initial_epoch)]
+
     def _compiles_epochs(self, callbacks):
         """Whether nothing asks for anything between the batches of an epoch."""
         own_step = type(self).train_step is GradientTraining.train_step
@@ -259,8 +290,12 @@ class GradientTraining:
         num_batches = steps_per_epoch or data.count_batches(x)
         epochs = options["epochs"] - options["initial_epoch"]
         if not self.steps_seen.numpy():
-            first, x = data.first_batch(x)
-            self.prepare_training(*self._check_data(*first[:2], prefix="batch "))
+            batches, x = first_batches(x, self.first_rows)
+            parts = [self._check_data(*batch[:2], prefix="batch ") for batch in batches]
+            inputs = [
+                np.concatenate(each) for each in zip(*(part[0] for part in parts), strict=True)
+            ]
+            self.prepare_training(inputs, np.concatenate([part[1] for part in parts]))
         self._prepare_steps(num_rows, epochs * num_batches if num_batches else None)
         return super()._fit_stream(x, steps_per_epoch, options)
 

@@ -162,7 +162,8 @@ class Prediction(Checks):
         Args:
             x: As for `predict`, arrays only.
             num_samples: S, a positive integer.
-            seed: Integer or two integers. The same seed gives the same functions, at any x.
+            seed: Integer or two integers. The same seed gives the same functions, at any x unless
+                the model says otherwise.
 
         Returns:
             NumPy array `[S, N, D]` in the user's units.

@@ -1,9 +1,39 @@
 """Models that learn the shapes of inputs and targets from the first data."""
 
+import itertools
+
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfp_fnspace import data
+
+
+def first_batches(stream, num_rows):
+    """The first batches of a stream, and a stream that still has them.
+
+    Args:
+        stream: Dataset or generator of batches.
+        num_rows: The batches have at least so many rows together, or are all that there are.
+
+    Returns:
+        List of batches, and the stream.
+
+    Raises:
+        ValueError: If there are no batches.
+    """
+    batches = iter(stream)
+    if isinstance(stream, keras.utils.PyDataset):
+        count = data.count_batches(stream)
+        numbers = itertools.count() if count is None else range(count)
+        batches = (stream[i] for i in numbers)
+    taken, rows = [], 0
+    while rows < num_rows and (batch := next(batches, None)) is not None:
+        taken.append(batch)
+        rows += len(tf.nest.flatten(batch)[0])
+    if not taken:
+        raise ValueError(f"A dataset must have at least one batch. Received: x={stream!r}")
+    return taken, itertools.chain(taken, stream) if hasattr(stream, "__next__") else stream
 
 
 class LearnsSizes:
@@ -31,7 +61,7 @@ class LearnsSizes:
         Args:
             input_shape: Shape of a row.
             num_columns: Columns of the targets.
-            num_rows: Rows of the first data; of a stream, of its first batch.
+            num_rows: Rows of the first data; of a stream, of the batches that were looked at.
         """
         raise NotImplementedError
 
@@ -47,14 +77,16 @@ class LearnsSizes:
             )
         return inputs, targets
 
-    def _learn_sizes(self, x, y):
-        """Takes the sizes from the first data, arrays or batches."""
+    def _learn_sizes(self, x, y, num_rows=1):
+        """Takes the sizes from the first data, arrays or batches with that many rows together."""
         if self.input_tensors is not None:
             return x
-        first = (x, y)
+        parts = [(x, y)]
         if data.is_stream(x):
-            batch, x = data.first_batch(x)
-            first = batch[:2]
-        inputs, targets = self._check_first_data(*first)
-        self._setup_for(inputs.shape[1:], targets.shape[1], len(inputs))
+            batches, x = first_batches(x, num_rows)
+            parts = [batch[:2] for batch in batches]
+        parts = [self._check_first_data(*part) for part in parts]
+        inputs, targets = parts[0]
+        num_rows = sum(len(part[0]) for part in parts)
+        self._setup_for(inputs.shape[1:], targets.shape[1], num_rows)
         return x

@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from tfp_fnspace import data, kernels, likelihoods
 from tfp_fnspace.layers.draws import function_draws
-from tfp_fnspace.math.random import fold_in, permutation
-from tfp_fnspace.methods.diwp import stacks
-from tfp_fnspace.methods.diwp.layers import FeaturesToGram, GlobalInducingGP
-from tfp_fnspace.methods.diwp.layers.base import checked_positive
+from tfp_fnspace.math.random import as_seed, fold_in, permutation
+from tfp_fnspace.methods.diwp import checks, stacks
+from tfp_fnspace.methods.diwp.layers import FeaturesToGram
+from tfp_fnspace.methods.diwp.layers.base import check_dtype, checked_positive
 from tfp_fnspace.model.gradient import GradientTraining
 from tfp_fnspace.model.mixture import MixturePrediction
 from tfp_fnspace.model.sizes import LearnsSizes
@@ -19,7 +19,14 @@ from tfp_fnspace.model.sizes import LearnsSizes
 #: Numbers that the largest tensor of a batch of predictions may hold.
 _PREDICT_NUMBERS = 2**23
 
+#: Numbers that the joint covariances of a chunk of function draws may hold, and their points.
+_SAMPLE_NUMBERS, _MAX_POINTS = 2**26, 10_000
+
 _LEARNING_RATES = (1e-2, 1e-3)
+
+#: Arguments that describe the layers, with `kernel` and `num_outputs`.
+_LAYER_OPTIONS = ("inducing_points", "depth", "hidden", "stack", "delta", "learn_delta")
+_LAYER_OPTIONS += ("learn_scale", "constant", "batch_size_defect")
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
@@ -31,7 +38,7 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
 
         K_1 = K(Z Z^T / N_0),
         G_l ~ W^-1(delta_l K_l, delta_l + P + 1),   K_{l+1} = K(G_l),   l = 1 ... depth,
-        f_d ~ N(0, K_{depth+1}),    y ~ p(y | f),
+        f_d ~ N(0, a^2 K_{depth+1}),    y ~ p(y | f),
 
     with P inducing points that are learned, conditional priors for the data, and the approximate
     posterior of equation 21. Training maximises the evidence lower bound (equation 27) by
@@ -39,8 +46,9 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
     closed form. delta to infinity is the deterministic kernel of an infinitely wide network.
 
     Args:
-        inducing_points: P, at most. They start at rows of the first data; fewer rows than P give
-            as many inducing points as there are rows, with a warning.
+        inducing_points: P, at most. They start at rows of the first data, of a dataset at those of
+            as many batches as it takes; fewer rows than P give as many inducing points as there
+            are rows, with a warning.
         kernel: A kernel of `tfp_fnspace.kernels` or its name, or a list of depth + 1.
         depth: Number of hidden layers; there are depth + 1 kernels.
         hidden: `"inverse_wishart"`; `"none"`: no hidden layers (`NNGPModel`);
@@ -52,7 +60,7 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
         num_outputs: D; by default the columns of the first targets. `Categorical` needs it, the
             number of classes.
         network: A Keras model of layers of `tfp_fnspace.diwp` from inputs in model units to the
-            moments of f, in place of the arguments above but the likelihood.
+            moments of f, in place of all arguments that describe its layers.
         num_samples: S, posterior samples in a training step.
         num_eval_samples: Samples of everything that predicts.
         delta: Initial delta of each layer.
@@ -67,6 +75,7 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
         **kwargs: `name`, `dtype`: `"float64"` where delta is very large.
 
     Raises:
+        TypeError: If `network` is no Keras model, or `likelihood` no likelihood.
         ValueError: If an argument is not as described.
 
     Example:
@@ -101,6 +110,7 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)
+        check_dtype(self.variable_dtype)
         for name, value in {
             "inducing_points": inducing_points,
             "num_samples": num_samples,
@@ -108,9 +118,9 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
         }.items():
             data.check_count(name, value)
             setattr(self, name, int(value))
-        self.depth = self._checked_depth(depth)
-        self.hidden = _checked_choice("hidden", hidden, stacks.HIDDEN)
-        self.stack = _checked_choice("stack", stack, stacks.STACKS)
+        self.depth = checks.checked_depth(depth)
+        self.hidden = checks.checked_choice("hidden", hidden, stacks.HIDDEN)
+        self.stack = checks.checked_choice("stack", stack, stacks.STACKS)
         self.kernel = stacks.checked_kernels(kernel, self.depth)
         self.delta = checked_positive("delta", delta)
         self.learn_delta, self.batch_size_defect = bool(learn_delta), bool(batch_size_defect)
@@ -126,26 +136,13 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
         self._setup_options(likelihood, standardize is not False, seed)
         self._given_network, self.network = network, None
         if network is not None:
-            self._setup_given_network(network)
-
-    @staticmethod
-    def _checked_depth(depth):
-        if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 0:
-            raise ValueError(f"`depth` must be an integer of at least 0. Received: depth={depth!r}")
-        return int(depth)
+            checks.check_network(network)
+            options = {name: getattr(self, name) for name in _LAYER_OPTIONS}
+            options.update(kernel=kernel, num_outputs=num_outputs)
+            checks.check_defaults(DIWPModel, options)
+            self._setup_network(network, network.input_shape[1:], network.layers[-1].units)
 
     # Sizes ------------------------------------------------------------------------------------
-
-    def _setup_given_network(self, network):
-        first, last = network.layers[0], network.layers[-1]
-        if isinstance(first, keras.layers.InputLayer):
-            first = network.layers[1]
-        if not isinstance(first, FeaturesToGram) or not isinstance(last, GlobalInducingGP):
-            raise ValueError(
-                "`network` must begin with FeaturesToGram or InverseWishartFeatures and end with "
-                f"GlobalInducingGP. Received: {type(first).__name__} ... {type(last).__name__}"
-            )
-        self._setup_network(network, network.input_shape[1:], last.units)
 
     def _setup_for(self, input_shape, num_columns, num_rows):
         """Builds the network for the shapes of the first data."""
@@ -161,17 +158,10 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
         self._build_network(input_shape, num_outputs, min(num_inducing, num_rows))
 
     def _build_network(self, input_shape, num_outputs, num_inducing):
-        is_flat = len(input_shape) == 1
-        options = {
-            "kernel": self.kernel,
-            "hidden": self.hidden,
-            "stack": self.stack,
-            "delta": self.delta,
-            "learn_delta": self.learn_delta,
-            "learn_scale": is_flat if self.learn_scale is None else bool(self.learn_scale),
-            "constant": self.constant,
-            "batch_size_defect": self.batch_size_defect,
-        }
+        options = {name: getattr(self, name) for name in _LAYER_OPTIONS}
+        options["kernel"] = self.kernel
+        if self.learn_scale is None:
+            options["learn_scale"] = len(input_shape) == 1
         network = stacks.network(
             tuple(input_shape), num_outputs, num_inducing, options, self.variable_dtype
         )
@@ -196,9 +186,20 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
 
     def adapt(self, x, y=None):
         """Sets the standardisation from data; `fit` does so by itself the first time."""
-        super().adapt(self._learn_sizes(x, y), y)
+        super().adapt(self._learn_sizes(x, y, self.inducing_points), y)
 
-    def fit(self, x=None, y=None, **kwargs):
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        epochs=1,
+        verbose="auto",
+        callbacks=None,
+        validation_split=0.0,
+        validation_data=None,
+        **kwargs,
+    ):
         """Fits the model; arguments and result as in `FunctionSpaceModel.fit`.
 
         `History` has, in the user's units and per row, `elbo`, `log_likelihood` (expected, under
@@ -206,19 +207,24 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
         `jittered`, the mean number of matrices in a step that had no Cholesky factor before
         more was added to their diagonal.
         """
-        fraction = kwargs.get("validation_split")
-        held_out = fraction and kwargs.get("validation_data") is None
+        held_out = validation_split and validation_data is None
         if self.network is None and held_out and not data.is_stream(x):
             # The inducing points start at rows that are trained on.
-            arrays, _ = data.split_rows(self._check_first_data(x, y), fraction)
+            arrays, _ = data.split_rows(self._check_first_data(x, y), validation_split)
             self._setup_for(arrays[0].shape[1:], arrays[1].shape[1], len(arrays[0]))
-        return super().fit(self._learn_sizes(x, y), y, **kwargs)
+        x = self._learn_sizes(x, y, self.inducing_points)
+        validation = {"validation_split": validation_split, "validation_data": validation_data}
+        return super().fit(x, y, batch_size, epochs, verbose, callbacks, **validation, **kwargs)
 
     def default_optimizer(self, total_steps):
         """Adam, 1e-2 in the first half of the first `fit` and 1e-3 after it (section 7)."""
         half = (total_steps or 8000) // 2
         schedule = keras.optimizers.schedules.PiecewiseConstantDecay([half], list(_LEARNING_RATES))
         return keras.optimizers.Adam(schedule)
+
+    @property
+    def first_rows(self):
+        return self._features.inducing_points
 
     def prepare_training(self, inputs, targets):
         """Puts the inducing points, and the pseudo-targets of regression, at rows of the data."""
@@ -270,6 +276,38 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
     def mixture_moments(self, x, num_samples, seed):
         return self.in_user_units(self._moments(x, num_samples, seed))
 
+    def sample_functions(self, x, num_samples, seed=(0, 0)):
+        """Draws functions from the posterior, jointly at all points of one call.
+
+        A draw costs `O((P + N)^3)`; many are made in chunks, so that memory is bounded.
+
+        Args:
+            x: As for `predict`, arrays of at most 10,000 rows.
+            num_samples: S, a positive integer.
+            seed: Integer or two integers. The same seed gives the same functions for the same x
+                and S; draws at other points are other functions.
+
+        Returns:
+            NumPy array `[S, N, D]` in the user's units.
+
+        Raises:
+            ValueError: If `num_samples` is not a positive integer, or the data are bad.
+        """
+        data.check_count("num_samples", num_samples)
+        self._check_ready()
+        num_rows = len(data.check_inputs(x, self.input_tensors)[0])
+        if num_rows > _MAX_POINTS:
+            raise ValueError(
+                f"`x` must have at most {_MAX_POINTS} rows: functions are drawn from their joint "
+                f"law, a matrix [N, N]. Received: x with {num_rows} rows"
+            )
+        numbers = self.num_outputs * (num_rows + self._features.inducing_points) ** 2
+        num_chunks = -(-int(num_samples) // max(1, _SAMPLE_NUMBERS // numbers))
+        size = -(-int(num_samples) // num_chunks)  # one for all: each size is traced
+        draw, seed = super().sample_functions, as_seed(seed)
+        chunks = [draw(x, size, fold_in(seed, -i) if i else seed) for i in range(num_chunks)]
+        return np.concatenate(chunks)[:num_samples]
+
     def draw_functions(self, x, num_samples, seed):
         """Function draws from the joint law at the points, `O((P + N)^3)` each."""
         with function_draws(num_samples, seed, noise="joint"):
@@ -296,19 +334,21 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
     # Keras ------------------------------------------------------------------------------------
 
     def get_config(self):
-        network = self._given_network
-        options = ("inducing_points", "depth", "hidden", "stack", "num_samples", "delta")
-        options += ("num_eval_samples", "learn_delta", "learn_scale", "constant", "seed")
-        options += ("batch_size_defect",)
-        return {
+        options = ("num_samples", "num_eval_samples", "seed")
+        config = {
             "name": self.name,
             "dtype": self.variable_dtype,
             **{name: getattr(self, name) for name in options},
-            "kernel": [kernels.serialize(kernel) for kernel in self.kernel],
-            "num_outputs": self._given_outputs,
             "standardize": self._standardize_argument,
             "likelihood": keras.saving.serialize_keras_object(self.likelihood),
-            "network": None if network is None else keras.saving.serialize_keras_object(network),
+        }
+        if self._given_network is not None:
+            return {**config, "network": keras.saving.serialize_keras_object(self._given_network)}
+        return {
+            **config,
+            **{name: getattr(self, name) for name in _LAYER_OPTIONS},
+            "kernel": [kernels.serialize(kernel) for kernel in self.kernel],
+            "num_outputs": self._given_outputs,
         }
 
     def get_build_config(self):
@@ -327,29 +367,33 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
             )
 
 
-def _checked_choice(name, value, choices):
-    if value not in choices:
-        raise ValueError(f"`{name}` must be one of {choices}. Received: {name}={value!r}")
-    return value
-
-
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
 class NNGPModel(DIWPModel):
     """Gaussian process with the kernel of an infinitely wide network: `DIWPModel(hidden="none")`.
 
-    Arguments as for `DIWPModel`.
+    Arguments as for `DIWPModel`; `hidden` is no other.
     """
 
-    def __init__(self, hidden="none", **kwargs):
-        super().__init__(hidden=hidden, **kwargs)
+    def __init__(self, inducing_points=100, kernel="relu", depth=2, hidden="none", *args, **kwargs):
+        hidden = checks.checked_choice("hidden", hidden, ("none",))
+        super().__init__(inducing_points, kernel, depth, hidden, *args, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
 class DeepGPModel(DIWPModel):
     """Deep Gaussian process, as wide as the input: `DIWPModel(hidden="gaussian_process")`.
 
-    Arguments as for `DIWPModel`.
+    Arguments as for `DIWPModel`; `hidden` is no other.
     """
 
-    def __init__(self, hidden="gaussian_process", **kwargs):
-        super().__init__(hidden=hidden, **kwargs)
+    def __init__(
+        self,
+        inducing_points=100,
+        kernel="relu",
+        depth=2,
+        hidden="gaussian_process",
+        *args,
+        **kwargs,
+    ):
+        hidden = checks.checked_choice("hidden", hidden, ("gaussian_process",))
+        super().__init__(inducing_points, kernel, depth, hidden, *args, **kwargs)

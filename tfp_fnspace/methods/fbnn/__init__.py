@@ -4,6 +4,31 @@ References:
     Sun, Zhang, Shi and Grosse (2019), "Functional variational Bayesian neural networks", ICLR.
 """
 
+from tfp_fnspace.methods.fbnn.adversarial import Adversarial
+from tfp_fnspace.methods.fbnn.functional_kl import kl_estimate, kl_surrogate
+from tfp_fnspace.methods.fbnn.measurement import (
+    Box,
+    CallableSet,
+    DataStream,
+    MeasurementSet,
+    Normal,
+    TrainingRows,
+)
+from tfp_fnspace.methods.fbnn.model import FBNNModel
+from tfp_fnspace.methods.fbnn.spectral_stein import spectral_stein_score
 from tfp_fnspace.methods.fbnn.variational_model import VariationalModel
 
-__all__ = ["VariationalModel"]
+__all__ = [
+    "Adversarial",
+    "Box",
+    "CallableSet",
+    "DataStream",
+    "FBNNModel",
+    "MeasurementSet",
+    "Normal",
+    "TrainingRows",
+    "VariationalModel",
+    "kl_estimate",
+    "kl_surrogate",
+    "spectral_stein_score",
+]

@@ -104,7 +104,7 @@ def kl_estimate(functions, points, prior, seed, injected_noise=0.0, num_prior_sa
     divergence there is less than or equal to that at all (Theorem 1).
 
     Args:
-        functions: Draws of q, `[S, N, D]`, S at least 4 and N known.
+        functions: Draws of q, `[S, N, D]`, S known and at least 4.
         points: X, `[N, ...]`. The estimate can be differentiated in them, and in the functions.
         prior: `Process`.
         seed: Integer, two integers, or int32 tensor `[2]`.
@@ -118,17 +118,14 @@ def kl_estimate(functions, points, prior, seed, injected_noise=0.0, num_prior_sa
         ValueError: If there are fewer than 4 functions or their shape is not known.
     """
     functions = _checked_functions(functions)
-    num_samples, num_points, num_outputs = functions.shape
-    if num_samples is None or num_samples < 4 or num_points is None:
+    num_samples = functions.shape[0]
+    if num_samples is None or num_samples < 4:
         raise ValueError(
-            "An estimate of the divergence needs at least 4 functions at a known number of points. "
+            "An estimate of the divergence needs at least 4 functions. "
             f"Received: functions.shape={functions.shape}"
         )
-    most = (num_samples - 1) // 2
-    if num_points > most:
-        chosen = [int((i + 0.5) * num_points / most) for i in range(most)]
-        functions, points = tf.gather(functions, chosen, axis=1), tf.gather(points, chosen)
-        num_points = most
+    functions, points = _thinned(functions, points, most=(num_samples - 1) // 2)
+    num_points = tf.cast(tf.shape(functions)[1], functions.dtype)
     seeds = [random.fold_in(random.as_seed(seed), i) for i in range(3)]
     mean, covariance = _moments(_with_noise(functions, injected_noise, seeds[0]))
     log_det = _log_determinant(covariance, num_samples)
@@ -145,6 +142,17 @@ def kl_estimate(functions, points, prior, seed, injected_noise=0.0, num_prior_sa
     return 0.5 * tf.reduce_sum(trace + square - num_points + prior_log_det - log_det)
 
 
+def _thinned(functions, points, most):
+    """Values and points at evenly spaced ones of the points, at most that many."""
+    static = functions.shape[1]
+    if static is not None and static <= most:
+        return functions, points
+    size = tf.shape(functions)[1]
+    count = tf.minimum(size, most)
+    chosen = (2 * tf.range(count) + 1) * size // (2 * count)
+    return tf.gather(functions, chosen, axis=1), tf.gather(points, chosen)
+
+
 def _prior_moments(prior, points, injected_noise, count, seeds, dtype):
     """Mean, covariance, log determinant, `E[P^-1] = factor * inverse`, number of draws or None."""
     if prior.has_moments:
@@ -153,7 +161,7 @@ def _prior_moments(prior, points, injected_noise, count, seeds, dtype):
         return tf.transpose(mean), covariance, log_det, 1.0, None
     draws = tf.cast(prior.sample(points, count, seeds[1]), dtype)
     mean, covariance = _moments(_with_noise(draws, injected_noise, seeds[2]))
-    size = mean.shape[-1]
+    size = tf.cast(tf.shape(mean)[-1], dtype)
     shrink = (count - size - 2.0) / (count - 1.0)  # of the mean of an inverse Wishart matrix
     return mean, covariance, _log_determinant(covariance, count), shrink, count
 
@@ -172,8 +180,8 @@ def _log_determinant(covariance, num_samples):
 
     `E log |(n - 1) C| = log |Sigma| + sum_{i<N} digamma((n - 1 - i) / 2) + N log 2`.
     """
-    size, dtype = covariance.shape[-1], covariance.dtype
-    degrees = tf.cast(num_samples - 1, dtype)
+    dtype = covariance.dtype
+    size, degrees = tf.cast(tf.shape(covariance)[-1], dtype), tf.cast(num_samples - 1, dtype)
     halves = 0.5 * (degrees - tf.range(size, dtype=dtype))
     bias = tf.reduce_sum(tf.math.digamma(halves)) - size * tf.math.log(0.5 * degrees)
     return linalg.log_determinant(linalg.cholesky(covariance).factor) - bias

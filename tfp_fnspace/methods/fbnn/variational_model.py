@@ -102,16 +102,16 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         log_likelihood = self.likelihood.expected_log_prob(moments, targets, fold_in(seed, 1))
         log_likelihood = tf.reduce_mean(log_likelihood) - self.log_target_unit
         kl = tf.cast(draws.kl(self.variable_dtype), self.variable_dtype) / num_rows
-        loss = self._kl_weight() * kl - log_likelihood
+        loss = self.kl_weight * self._annealing() * kl - log_likelihood
         parts = {"elbo": log_likelihood - kl, "log_likelihood": log_likelihood, "kl": kl}
         return loss, parts
 
-    def _kl_weight(self):
-        """The weight of the divergence in this step."""
+    def _annealing(self):
+        """The part of its weight that the divergence has in this step."""
         if not self.kl_annealing_steps:
-            return self.kl_weight
+            return 1.0
         step = tf.cast(self.steps_seen.value + 1, self.variable_dtype)
-        return self.kl_weight * tf.minimum(step / self.kl_annealing_steps, 1.0)
+        return tf.minimum(step / self.kl_annealing_steps, 1.0)
 
     # Prediction -------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Posterior inference for the alpha-stable limit of wide networks.
 
 References:
-    Loria & Bhadra (2023), "Posterior Inference on (Shallow) Infinitely Wide Bayesian Neural
-    Networks under Weights with Unbounded Variance".
+    Loría & Bhadra (2023), "Posterior Inference on Infinitely Wide Bayesian Neural Networks under
+    Weights with Unbounded Variance".
 """
 
 from tfp_fnspace.methods.stable_process.diagnostics import Convergence

@@ -10,6 +10,10 @@ from tfp_fnspace.methods.stable_process.hyperplanes import partition as choose_p
 from tfp_fnspace.methods.stable_process.hyperplanes.choose import NUM_ATOMS
 from tfp_fnspace.methods.stable_process.samplers import SAMPLERS
 from tfp_fnspace.methods.stable_process.samplers import state as chain
+from tfp_fnspace.methods.stable_process.samplers.hyper import smallest_log_noise
+
+#: Variance at which inferred noise starts at least, in units of the smallest one.
+_START = 100.0
 
 
 @functools.lru_cache(maxsize=64)
@@ -67,20 +71,27 @@ def starting_values(model, outputs):
     return alpha, np.broadcast_to(nu, share.shape), variance
 
 
+def initial_state(model, seed, problem, alpha, nu, variance):
+    """`samplers.initial_state`; noise that is inferred starts where its walk may go."""
+    if model.noise == "infer":
+        variance = np.maximum(variance, _START * np.exp(smallest_log_noise(problem).numpy()))
+    return samplers.initial_state(seed, problem, alpha, nu, variance)
+
+
 def noise_scales(model, outputs):
     """The likelihood's scale of each output, `[D]`."""
     return np.broadcast_to(np.asarray(model.likelihood.scale, np.float64), outputs)
 
 
-def warm_state(seed, store, problem, partition, x):
+def warm_state(model, seed, problem, partition, x):
     """A state on new data that keeps noise, alpha, nu, the steps and the masses of the old one.
 
     The mass of an old atom goes to an atom of the new problem with the same pattern on the new
     points, the largest first; atoms that get none keep their draw from the prior.
 
     Args:
+        model: The model, with the `ChainStore` of the old data.
         seed: int32 tensor `[2]`.
-        store: `ChainStore` of the old data.
         problem: `samplers.Problem` of the new data.
         partition: Its `Partition`.
         x: The new points in model units.
@@ -88,10 +99,10 @@ def warm_state(seed, store, problem, partition, x):
     Returns:
         `ChainState`.
     """
+    store = model.store
     old = store.state
-    start = samplers.initial_state(
-        seed, problem, old.alpha.numpy(), tf.exp(old.log_nu).numpy(), tf.exp(old.log_noise).numpy()
-    )
+    nu, variance = (tf.exp(value).numpy() for value in (old.log_nu, old.log_noise))
+    start = initial_state(model, seed, problem, old.alpha.numpy(), nu, variance)
     old_problem = make_problem(
         store.partition, store.x.numpy(), store.y.numpy(), store.sizes["chains"]
     )

@@ -18,6 +18,8 @@ _LEAST_DRAWS = 4
 class Convergence(NamedTuple):
     """Diagnostics of the stored draws of some quantities.
 
+    A quantity of which no chain has moved has an infinite R-hat and no effective samples.
+
     Attributes:
         rhat: Rank-normalised split R-hat; converged chains are below 1.01.
         ess_bulk: Effective sample size of the bulk of the draws, over all chains.
@@ -33,23 +35,31 @@ def convergence(draws):
     """`Convergence` of draws `[chains, draws, ...]`, NaN for fewer than 4 draws."""
     if draws.shape[1] < _LEAST_DRAWS:
         return Convergence(*[np.full(draws.shape[2:], np.nan)] * 3)
-    return Convergence(rhat(draws), ess_bulk(draws), ess_tail(draws))
+    is_stuck = np.all(np.ptp(draws, axis=1) == 0.0, axis=0)
+    values = Convergence(rhat(draws), ess_bulk(draws), ess_tail(draws))
+    return Convergence(
+        *(np.where(is_stuck, b, a) for a, b in zip(values, (np.inf, 0.0, 0.0), strict=True))
+    )
 
 
 def warn_of_bad_chains(found):
-    """Warns once if R-hat or the bulk's effective sample size is bad.
+    """Warns once if R-hat or an effective sample size is bad.
 
     Args:
         found: Dict name -> `Convergence`.
     """
     worst = {}
     for name, values in found.items():
-        finite = np.isfinite(values.ess_bulk) & ~np.isnan(values.rhat)
-        if np.any(finite):
-            worst[name] = np.max(values.rhat[finite]), np.min(values.ess_bulk[finite])
-    bad = {k: v for k, v in worst.items() if v[0] > LARGEST_RHAT or v[1] < LEAST_ESS}
+        known = ~np.any(np.isnan(values), axis=0)
+        if np.any(known):
+            sizes = (np.min(part[known]) for part in (values.ess_bulk, values.ess_tail))
+            worst[name] = np.max(values.rhat[known]), *sizes
+    bad = {k: v for k, v in worst.items() if v[0] > LARGEST_RHAT or min(v[1:]) < LEAST_ESS}
     if bad:
-        listed = ", ".join(f"{k}: R-hat {r:.3f}, bulk ESS {n:.0f}" for k, (r, n) in bad.items())
+        listed = ", ".join(
+            f"{name}: R-hat {largest:.3f}, bulk ESS {bulk:.0f}, tail ESS {tail:.0f}"
+            for name, (largest, bulk, tail) in bad.items()
+        )
         warnings.warn(
             f"The chains have not converged (worst of {listed}; wanted: R-hat at most "
             f"{LARGEST_RHAT}, ESS at least {LEAST_ESS:.0f}). Call `fit` again with the same data "

@@ -37,8 +37,8 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
 
     Args:
         alpha: Index of the process: a number in (0, 2], or `"infer"`: uniform on `alpha_prior`.
-        nu: Scale of the process: a positive number, or `"infer"`: log nu is normal with the mean
-            and the standard deviation `nu_prior`.
+        nu: Scale of the process, f(x) has the scale sqrt(nu / 2): a positive number, or
+            `"infer"`: log nu is normal with the mean and the standard deviation `nu_prior`.
         likelihood: `likelihoods.Gaussian(scale)`, scale 0.5 by default, or
             `likelihoods.StudentT(df, scale)`; the scale is where the chains start, or the fixed
             one. Student's t with df <= 2 has infinite variance: so do the predictions.
@@ -75,8 +75,8 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
         >>> median = model.function_quantiles(x + 0.01, 0.5)  # [20, 1, 1]
 
     References:
-        Loria & Bhadra (2023), "Posterior inference on (shallow) infinitely wide Bayesian neural
-        networks under weights with unbounded variance".
+        Loría & Bhadra (2023), "Posterior inference on infinitely wide Bayesian neural networks
+        under weights with unbounded variance".
     """
 
     input_scaler_dtype = "float64"

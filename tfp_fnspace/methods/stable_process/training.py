@@ -6,7 +6,7 @@ import tensorflow as tf
 from tfp_fnspace import data
 from tfp_fnspace.callbacks import refuse_learning_rates
 from tfp_fnspace.math.random import as_seed, fold_in
-from tfp_fnspace.methods.stable_process import chains, diagnostics, options, samplers
+from tfp_fnspace.methods.stable_process import chains, diagnostics, options
 from tfp_fnspace.methods.stable_process.store import ChainStore, sizes_of
 from tfp_fnspace.model.sizes import LearnsSizes
 
@@ -185,9 +185,10 @@ class StableTraining(LearnsSizes):
         problem = chains.make_problem(partition, x, y, self.num_chains)
         seed = self._seed(0)
         if self.store is None:
-            state = samplers.initial_state(seed, problem, *chains.starting_values(self, y.shape[1]))
+            start = chains.starting_values(self, y.shape[1])
+            state = chains.initial_state(self, seed, problem, *start)
         else:
-            state = chains.warm_state(seed, self.store, problem, partition, x)
+            state = chains.warm_state(self, seed, problem, partition, x)
         self._create_store(
             sizes_of(partition, x, y, x_predict, state, self.num_chains, self.max_draws)
         )

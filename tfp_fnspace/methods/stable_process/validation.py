@@ -10,7 +10,7 @@ from tfp_fnspace import data
 from tfp_fnspace.datasets import k_fold
 from tfp_fnspace.layers.scaler import RunningMoments, Standardizer
 from tfp_fnspace.math.random import as_seed, fold_in
-from tfp_fnspace.methods.stable_process import chains, options, samplers
+from tfp_fnspace.methods.stable_process import chains, options
 
 
 def checked_grid(alphas, nus):
@@ -105,7 +105,7 @@ def _sample_fold(model, seed, x, y, x_new, grid, epochs, burn_in):
     problem = chains.make_problem(partition, x, y, len(grid) * copies)
     alpha, nu = np.tile(np.repeat(np.array(grid), copies, axis=0), (outputs, 1)).T
     scale = np.repeat(chains.noise_scales(model, outputs), len(grid) * copies)
-    state = samplers.initial_state(fold_in(seed, 0), problem, alpha, nu, scale**2)
+    state = chains.initial_state(model, fold_in(seed, 0), problem, alpha, nu, scale**2)
     settings = options.settings_of(model, burn_in)._replace(alpha_range=None, nu_prior=None)
     count = model.sweeps_per_epoch // model.thin
     run = chains.compiled_run(model.sampler_name, settings, count, model.thin)

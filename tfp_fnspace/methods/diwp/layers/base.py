@@ -19,11 +19,12 @@ class GramLayer(keras.layers.Layer):
     S is 1 up to the first layer that samples. Where a joint law of the data points is asked for,
     `tt` is `[S, N, N]`.
 
-    Half precision is not for Gram matrices: nothing is cast.
+    Half precision is not for Gram matrices: nothing is cast, and weights are of single or double.
     """
 
     def __init__(self, **kwargs):
         super().__init__(autocast=False, **kwargs)
+        check_dtype(self.variable_dtype)
 
     def add_weight(self, *args, **kwargs):
         """As in Keras; a weight is not cast under a policy of half precision either."""
@@ -49,10 +50,21 @@ class GramLayer(keras.layers.Layer):
 
 
 def positive(log_weight):
-    """The positive number whose logarithm a weight holds."""
-    return tf.exp(
-        tf.clip_by_value(tf.convert_to_tensor(log_weight), *np.log([_SMALLEST, _LARGEST]))
-    )
+    """The positive number whose logarithm a weight holds, within bounds."""
+    return tf.exp(_bounded(tf.convert_to_tensor(log_weight)))
+
+
+@tf.custom_gradient
+def _bounded(values):
+    """Logarithms within the bounds; one that is outside has the gradients that lead inside."""
+    low, high = np.log([_SMALLEST, _LARGEST])
+
+    def gradient(upstream):
+        returns = ((values < low) & (upstream < 0.0)) | ((values > high) & (upstream > 0.0))
+        inside = (values >= low) & (values <= high)
+        return tf.where(inside | returns, upstream, tf.zeros_like(upstream))
+
+    return tf.clip_by_value(values, low, high), gradient
 
 
 @tf.custom_gradient
@@ -70,6 +82,16 @@ def with_jitter(matrix):
         return tf.linalg.set_diag(values, diagonal + JITTER[values.dtype.name] * unit)
 
     return add(matrix), add
+
+
+def check_dtype(dtype):
+    """Refuses weights of half precision.
+
+    Raises:
+        ValueError: With the dtype.
+    """
+    if dtype not in JITTER:
+        raise ValueError(f"`dtype` must be one of {tuple(JITTER)}. Received: dtype={dtype!r}")
 
 
 def checked_positive(name, value):

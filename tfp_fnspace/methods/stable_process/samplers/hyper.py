@@ -86,7 +86,7 @@ def walk_on_factors(seed, totals, state, problem, settings):
             proposal = list(where)
             proposal[part] = where[part] + noise[i, part]
             # A step outside is refused; its factor might not exist.
-            inside = (proposal[1] <= largest_nu) & (proposal[0] >= smallest)
+            inside = (proposal[1] <= largest_nu) & (proposal[0] >= tf.minimum(smallest, where[0]))
             proposal[part] = tf.where(inside, proposal[part], where[part])
             candidate, new_likelihood, target = evaluate(*proposal)
             accept = inside & (target - current > log_uniforms[i, part])
@@ -102,7 +102,15 @@ def walk_on_factors(seed, totals, state, problem, settings):
 def _limits(totals, problem):
     """The largest log nu and the smallest log sigma^2, `[B]` each."""
     largest_total = tf.math.log(tf.reduce_max(totals, axis=-1))
-    return problem.log_largest_mass - largest_total, problem.log_largest_mass - _LOG_RANGE
+    return problem.log_largest_mass - largest_total, smallest_log_noise(problem)
+
+
+def smallest_log_noise(problem):
+    """The log sigma^2 below which noise that is inferred does not go, `[B]`.
+
+    Noise that is below, where a chain starts or because it is fixed, may only grow.
+    """
+    return problem.log_largest_mass - _LOG_RANGE
 
 
 def _steps_of_walk(seed, count, state, settings):
@@ -148,7 +156,7 @@ def _compiled_walk(
             proposal[part] = where[part] + noise[i, part]
             target = log_target(*proposal)
             accept = (target - current > log_uniforms[i, part]) & (proposal[1] <= largest_nu)
-            accept &= proposal[0] >= smallest
+            accept &= proposal[0] >= tf.minimum(smallest, where[0])
             where[part] = tf.where(accept, proposal[part], where[part])
             current = tf.where(accept, target, current)
             accepted[part] += tf.cast(accept & (noise[i, part] != 0.0), current.dtype) / _STEPS

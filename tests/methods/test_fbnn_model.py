@@ -1,0 +1,216 @@
+"""`FBNNModel`: the parts of its objective, priors, measurement points, saving, bad input."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+from numpy.testing import assert_allclose, assert_array_equal
+
+from tfp_fnspace import fbnn, layers, likelihoods, processes
+
+tfpk = tfp.math.psd_kernels
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.uniform(-2.0, 2.0, size=(40, 2)).astype("float32")
+Y = (np.sin(2.0 * X[:, :1]) + 0.1 * GENERATOR.normal(size=(40, 1))).astype("float32")
+
+
+def network(units=8, num_inputs=2, num_outputs=1, **options):
+    keras.utils.set_random_seed(0)
+    hidden = layers.VariationalDense(units, activation="tanh", **options)
+    last = layers.VariationalDense(num_outputs, **options)
+    return keras.Sequential([keras.Input((num_inputs,)), hidden, last])
+
+
+def gaussian_process(**options):
+    return processes.GaussianProcess(tfpk.ExponentiatedQuadratic(1.0, 0.7), **options)
+
+
+def make(prior=None, net=None, eager=False, **options):
+    small = {"num_samples": 8, "num_eval_samples": 20, "seed": 0}
+    net = network() if net is None else net
+    model = fbnn.FBNNModel(net, prior or gaussian_process(), **{**small, **options})
+    model.compile(optimizer=keras.optimizers.Adam(0.01), run_eagerly=eager)
+    return model
+
+
+def fit(model, x=X, y=Y, epochs=1, batch_size=20, **options):
+    return model.fit(x, y, epochs=epochs, batch_size=batch_size, verbose=0, **options)
+
+
+# What is learnt ----------------------------------------------------------------------------------
+
+
+def test_it_learns_and_reports_the_parts_of_its_objective():
+    model = make(num_samples=20, measurement=fbnn.Box(3))
+    before = model.evaluate(X, Y, verbose=0, return_dict=True) if model.scalers_ready else None
+    assert before is None
+    history = fit(model, epochs=60).history
+    parts = {name: np.asarray(history[name]) for name in ("elbo", "log_likelihood", "kl", "loss")}
+    # lambda = 1/20 in both batches of an epoch.
+    assert_allclose(parts["elbo"], parts["log_likelihood"] - parts["kl"] / 20.0, rtol=1e-4)
+    assert_allclose(parts["loss"], -parts["elbo"], rtol=1e-4)
+    assert parts["elbo"][-5:].mean() > parts["elbo"][:5].mean() + 0.5
+    assert model.evaluate(X, Y, verbose=0, return_dict=True)["rmse"] < 0.9 * Y.std()
+
+
+@pytest.mark.parametrize("kl_weight, weight", [("batch", 1 / 20), ("data", 1 / 40), (0.3, 0.3)])
+def test_weights_of_the_divergence(kl_weight, weight):
+    model = make(kl_weight=kl_weight, kl_annealing_steps=4, eager=True)
+    history = fit(model).history  # two steps, with a quarter and a half of the weight
+    elbo, likelihood, kl = (history[name][0] for name in ("elbo", "log_likelihood", "kl"))
+    assert_allclose(elbo, likelihood - weight * kl, rtol=1e-4)
+    assert -history["loss"][0] > elbo  # the divergence has not its full weight yet
+
+
+def test_gradient_of_the_objective_is_that_of_its_parts():
+    """At lambda = 0 the divergence has no say; the loss is then the likelihood's alone."""
+    with_kl, without = (make(kl_weight=weight, eager=True) for weight in (1.0, 0.0))
+    fit(with_kl)
+    fit(without)
+    assert not np.allclose(with_kl.network.get_weights()[0], without.network.get_weights()[0])
+    changed = make(kl_weight=0.0, prior=gaussian_process(mean=100.0), eager=True)
+    fit(changed)
+    for one, other in zip(
+        without.network.get_weights(), changed.network.get_weights(), strict=True
+    ):
+        assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_the_prior_is_fitted_first_trained_or_left_alone():
+    fixed, fitted, trained = gaussian_process(), gaussian_process(), gaussian_process()
+    before = [value.copy() for value in fixed.get_weights()]
+    fit(make(fixed, eager=True))
+    assert_array_equal(np.concatenate([v.ravel() for v in fixed.get_weights()]), flat(before))
+    fit(make(fitted, fit_prior=True, eager=True))
+    alone = gaussian_process()
+    x, y = (X - X.mean(axis=0)) / X.std(axis=0), (Y - Y.mean(axis=0)) / Y.std(axis=0)
+    alone.fit(x, y)
+    assert_allclose(flat(fitted.get_weights()), flat(alone.get_weights()), atol=2e-2)
+    fit(make(trained, train_prior=True, eager=True), epochs=3)
+    assert not np.allclose(flat(trained.get_weights()), flat(before))
+
+
+def flat(values):
+    return np.concatenate([np.ravel(value) for value in values])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kl": "regularized", "injected_noise": 0.1},
+        {"measurement": fbnn.Adversarial(3)},
+        {"measurement": fbnn.Normal(3)},
+        {"measurement": fbnn.DataStream(3)},
+        {"likelihood": likelihoods.StudentT(df=4.0, scale=0.3)},
+        {"prior": processes.StudentTProcess(tfpk.MaternThreeHalves(1.0, 0.5))},
+        {"prior": processes.PiecewiseConstant(2.0), "net": "one input"},
+    ],
+)
+def test_kinds_of_models_train(options):
+    options = dict(options)
+    x = X
+    if options.get("net"):
+        options["net"], x = network(num_inputs=1), X[:, :1]
+    model = make(eager=True, **options)
+    history = fit(model, x, epochs=2).history
+    assert np.all(np.isfinite(history["loss"])) and np.all(np.isfinite(history["kl"]))
+    assert np.all(np.isfinite(model.predict(x)["stddev"]))
+
+
+def test_adversarial_points_move():
+    model = make(measurement=fbnn.Adversarial(3, step_size=0.05), eager=True)
+    fit(model)
+    before = model.measurement.places.numpy()
+    fit(model)
+    assert np.all(np.abs(model.measurement.places.numpy() - before).max(axis=0) > 1e-4)
+
+
+def test_images_and_classes():
+    images = GENERATOR.normal(size=(24, 6, 6, 1)).astype("float32")
+    labels = (images.mean(axis=(1, 2, 3)) > 0.0).astype("int32")
+    net = keras.Sequential(
+        [
+            keras.Input((6, 6, 1)),
+            layers.VariationalConv2D(2, 3, activation="relu"),
+            layers.PerSample(keras.layers.Flatten()),
+            layers.VariationalDense(2),
+        ]
+    )
+    prior = processes.GaussianProcess(
+        tfpk.ExponentiatedQuadratic(1.0, 5.0, feature_ndims=3), num_outputs=2
+    )
+    model = make(prior, net, True, likelihood=likelihoods.Categorical(), measurement=fbnn.Box(2))
+    history = fit(model, images, labels, batch_size=8).history
+    assert np.isfinite(history["loss"][0])
+    assert model.predict(images)["probabilities"].shape == (24, 2)
+
+
+# As a Keras model --------------------------------------------------------------------------------
+
+
+def test_saved_models_predict_and_go_on(tmp_path):
+    model = make(fit_prior=True)
+    fit(model)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert_array_equal(loaded.predict(X)["mean"], model.predict(X)["mean"])
+    assert_array_equal(flat(loaded.prior.get_weights()), flat(model.prior.get_weights()))
+    for one in (model, loaded):
+        fit(one)
+    assert_allclose(loaded.predict(X)["mean"], model.predict(X)["mean"], rtol=1e-5, atol=1e-6)
+
+
+def test_config():
+    model = make(kl="regularized", kl_weight="data", share=0.9, bandwidth=2.0, train_prior=True)
+    copy = fbnn.FBNNModel.from_config(model.get_config())
+    for name in ("kl", "injected_noise", "fit_prior", "train_prior", "share", "bandwidth"):
+        assert getattr(copy, name) == getattr(model, name), name
+    assert copy.get_config()["kl_weight"] == "data"
+    assert isinstance(copy.prior, processes.GaussianProcess)
+    assert copy.measurement.num_points == 5
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        ({"kl_weight": "rows"}, ValueError, "`kl_weight` must be one of"),
+        ({"kl_weight": -1.0}, ValueError, "`kl_weight` must be a finite number"),
+        ({"kl": "exact"}, ValueError, "`kl` must be one of"),
+        ({"num_samples": 3}, ValueError, "`num_samples` must be at least 4"),
+        ({"injected_noise": -0.1}, ValueError, "`injected_noise` must be a finite number"),
+        ({"prior": 3.0}, TypeError, "`prior` must be one of"),
+        ({"prior": gaussian_process(num_outputs=2)}, ValueError, "`prior` must have 1 outputs"),
+        ({"measurement": 5}, TypeError, "`measurement` must be a `MeasurementSet`"),
+        (
+            {"prior": processes.PiecewiseConstant(2.0), "train_prior": True},
+            ValueError,
+            "`train_prior` needs a prior with a density",
+        ),
+        (
+            {"prior": processes.PiecewiseConstant(2.0), "fit_prior": True},
+            ValueError,
+            "`fit_prior` needs a prior with `fit`",
+        ),
+    ],
+)
+def test_bad_arguments(options, error, message):
+    with pytest.raises(error, match=message):
+        make(**options)
+
+
+def test_one_trace_for_all_sizes_of_batches():
+    model = make()
+    traces = []
+    objective = model.objective
+
+    def counted(*arguments):
+        traces.append(1)
+        return objective(*arguments)
+
+    vars(model)["objective"] = counted
+    fit(model, epochs=2, batch_size=16)  # batches of 16, 16 and 8 rows
+    fit(model, epochs=1, batch_size=13)
+    assert len(traces) == 1
+    assert tf.executing_eagerly()

@@ -1,0 +1,73 @@
+"""What `DIWPModel` refuses when it is made, each with one clear error."""
+
+import inspect
+
+import keras
+import numpy as np
+
+from tfp_fnspace.methods.diwp.layers import FeaturesToGram, GlobalInducingGP
+
+
+def checked_choice(name, value, choices):
+    """One of some strings.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    if value not in choices:
+        rule = f"one of {choices}" if len(choices) > 1 else repr(*choices)
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
+    return value
+
+
+def checked_depth(depth):
+    """A number of hidden layers as a Python integer.
+
+    Raises:
+        ValueError: If it is not an integer of at least 0.
+    """
+    if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 0:
+        raise ValueError(f"`depth` must be an integer of at least 0. Received: depth={depth!r}")
+    return int(depth)
+
+
+def check_network(network):
+    """Refuses what is not a network from one input to the moments of f.
+
+    Raises:
+        TypeError: If it is no Keras model.
+        ValueError: If it has no shapes yet, several inputs, or other first and last layers.
+    """
+    if not isinstance(network, keras.Model):
+        raise TypeError(f"`network` must be a Keras model. Received: network={network!r}")
+    inputs = getattr(network, "inputs", None) or []
+    if len(inputs) != 1:
+        raise ValueError(
+            "`network` must have layers and begin with one `keras.Input`. "
+            f"Received: network with {len(network.layers)} layers and {len(inputs)} inputs"
+        )
+    inner = [each for each in network.layers if not isinstance(each, keras.layers.InputLayer)]
+    if not isinstance(inner[0], FeaturesToGram) or not isinstance(inner[-1], GlobalInducingGP):
+        raise ValueError(
+            "`network` must begin with FeaturesToGram or InverseWishartFeatures and end with "
+            f"GlobalInducingGP. Received: {type(inner[0]).__name__} ... {type(inner[-1]).__name__}"
+        )
+
+
+def check_defaults(cls, options):
+    """Refuses options that describe a network where one is given.
+
+    Args:
+        cls: Class whose constructor has the defaults.
+        options: Dict of arguments.
+
+    Raises:
+        ValueError: With those that are not the default.
+    """
+    parameters = inspect.signature(cls.__init__).parameters
+    other = [f"{k}={v!r}" for k, v in options.items() if v != parameters[k].default]
+    if other:
+        raise ValueError(
+            "`network` has layers of its own and goes without the arguments that describe them. "
+            f"Received: network and {', '.join(other)}"
+        )

@@ -1,0 +1,285 @@
+"""Functional variational Bayesian neural networks as a Keras model."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace.layers.draws import function_draws
+from tfp_fnspace.math.random import fold_in
+from tfp_fnspace.methods.fbnn.adversarial import Adversarial
+from tfp_fnspace.methods.fbnn.functional_kl import kl_estimate, kl_surrogate
+from tfp_fnspace.methods.fbnn.measurement import Box, MeasurementSet
+from tfp_fnspace.methods.fbnn.variational_model import VariationalModel
+from tfp_fnspace.processes.base import Process, checked_number
+from tfp_fnspace.typing import GaussianMoments
+
+DIVERGENCES = ("stein", "regularized")
+WEIGHTS = ("batch", "data")
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
+class FBNNModel(VariationalModel):
+    r"""A network whose prior is on functions: variational inference in function space.
+
+    Training maximises, with D_s a batch of B of the N rows and M drawn measurement points
+    (Algorithm 1),
+
+        1/B sum_{D_s} E_q log p(y | f(x)) - lambda KL[q(f^{D_s}, f^M) || p(f^{D_s}, f^M)].
+
+    - `kl_weight="batch"`, lambda = 1/B, is the paper's: B times it is the functional evidence lower
+      bound of the rows of the batch.
+    - `kl_weight="data"`, lambda = 1/N: N times its mean over batches is no less than the bound of
+      all rows, since the divergence at some points is no more than that at all (Theorem 1), and
+      equal to it where the batch is all rows.
+    - A number is lambda itself.
+
+    The gradient of the divergence comes from `kl_surrogate`: the score of q by the spectral Stein
+    estimator, that of the prior exact where it has a density (`kl="stein"`); or from `kl_estimate`,
+    the divergence of the Gaussians with the moments of q and p, with noise of variance
+    `injected_noise^2` for each measurement point on both sides (`kl="regularized"`), which is
+    finite and meaningful where the divergence of the functions is infinite, as that of a network
+    from most Gaussian processes is.
+
+    Args:
+        network: As for `VariationalModel`; what its layers have as priors does not count.
+        prior: `processes.Process`, in model units, with as many outputs as the network.
+        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise with a learned scale by
+            default.
+        measurement: `MeasurementSet`, in model units; by default 5 points uniform in a box half as
+            wide again on each side as the data (`Box(5)`). One that has not seen data yet is
+            adapted to those of the first `fit`, of a dataset to its first batch.
+        kl: `"stein"` or `"regularized"`.
+        kl_weight: `"batch"`, `"data"` or a number lambda that is not negative.
+        kl_annealing_steps: lambda rises to its value in equal parts over so many steps.
+        injected_noise: gamma, in units of f: noise of this standard deviation is added to both
+            sides of the divergence, which lowers it. At 0 the objective is exact.
+        fit_prior: Whether the prior is fitted to the data of the first `fit` by its marginal
+            likelihood (`prior.fit`), before training.
+        train_prior: Whether the prior's parameters are trained jointly with the network (appendix
+            C.2); it must have a density. Otherwise they are fixed.
+        num_samples: S, the functions of a training step, at least 2.
+        num_eval_samples: S of everything that predicts.
+        share: Of `spectral_stein_score`.
+        bandwidth: Of `spectral_stein_score`.
+        standardize: As for `VariationalModel`.
+        seed: As for `VariationalModel`.
+        **kwargs: `name`, `dtype`.
+
+    Raises:
+        TypeError: If `prior` is no process or `measurement` no measurement set.
+        ValueError: If an argument is not as described.
+
+    Example:
+        >>> prior = processes.GaussianProcess(tfp.math.psd_kernels.ExponentiatedQuadratic())
+        >>> inputs = keras.Input((1,))
+        >>> hidden = layers.VariationalDense(50, activation="tanh")(inputs)
+        >>> model = FBNNModel((inputs, layers.VariationalDense(1)(hidden)), prior, fit_prior=True)
+        >>> history = model.fit(x, y, epochs=500, batch_size=20)
+        >>> f = model.sample_functions(x, 10)  # [10, N, 1]
+
+    References:
+        Sun, Zhang, Shi and Grosse (2019), "Functional variational Bayesian neural networks", ICLR.
+        Burt et al. (2020), "Understanding variational inference in function space" (where the
+        divergence is infinite).
+        Cinquin and Bamler (2024), "Regularized KL-divergence for well-defined function-space
+        variational inference in Bayesian neural networks".
+    """
+
+    _object_names = ("likelihood", "network", "prior", "measurement")
+
+    def __init__(
+        self,
+        network,
+        prior,
+        likelihood=None,
+        measurement=None,
+        kl="stein",
+        kl_weight="batch",
+        kl_annealing_steps=0,
+        injected_noise=0.01,
+        fit_prior=False,
+        train_prior=False,
+        num_samples=100,
+        num_eval_samples=100,
+        share=0.99,
+        bandwidth=1.0,
+        standardize=None,
+        seed=None,
+        **kwargs,
+    ):
+        named = isinstance(kl_weight, str)
+        if named and kl_weight not in WEIGHTS:
+            raise ValueError(
+                f"`kl_weight` must be one of {WEIGHTS} or a number. "
+                f"Received: kl_weight={kl_weight!r}"
+            )
+        super().__init__(
+            network,
+            likelihood,
+            1.0 if named else kl_weight,
+            kl_annealing_steps,
+            num_samples,
+            num_eval_samples,
+            standardize,
+            seed,
+            **kwargs,
+        )
+        self._weight_argument = kl_weight if named else self.kl_weight
+        if num_samples < 4:
+            raise ValueError(
+                "`num_samples` must be at least 4: scores and moments are estimated from them. "
+                f"Received: num_samples={num_samples}"
+            )
+        if kl not in DIVERGENCES:
+            raise ValueError(f"`kl` must be one of {DIVERGENCES}. Received: kl={kl!r}")
+        self.kl = kl
+        self.injected_noise = checked_number("injected_noise", injected_noise, 0.0, inclusive=True)
+        self.share = checked_number("share", share, 0.0)
+        self.bandwidth = checked_number("bandwidth", bandwidth, 0.0)
+        self.fit_prior, self.train_prior = bool(fit_prior), bool(train_prior)
+        self._setup_prior(prior)
+        self._setup_measurement(Box(5) if measurement is None else measurement)
+
+    def _setup_prior(self, prior):
+        if not isinstance(prior, Process):
+            raise TypeError(
+                f"`prior` must be one of `tfp_fnspace.processes`. Received: prior={prior!r}"
+            )
+        if prior.num_outputs != self.num_outputs:
+            raise ValueError(
+                f"`prior` must have {self.num_outputs} outputs, as the network. "
+                f"Received: prior.num_outputs={prior.num_outputs}"
+            )
+        if self.train_prior and not prior.has_density:
+            raise ValueError(
+                "`train_prior` needs a prior with a density. "
+                f"Received: prior={type(prior).__name__}"
+            )
+        if self.fit_prior and not hasattr(prior, "fit"):
+            raise ValueError(
+                "`fit_prior` needs a prior with `fit`, a Gaussian or Student-t process. "
+                f"Received: prior={type(prior).__name__}"
+            )
+        if not prior.built:
+            prior.build((None, *self._row_shape))
+        prior.trainable = self.train_prior
+        self.prior = prior
+
+    def _setup_measurement(self, measurement):
+        if not isinstance(measurement, MeasurementSet):
+            raise TypeError(
+                f"`measurement` must be a `MeasurementSet`. Received: measurement={measurement!r}"
+            )
+        if len(self.network.inputs) != 1:
+            raise ValueError(
+                "`network` must have one input: points are drawn for it. "
+                f"Received: {len(self.network.inputs)} inputs"
+            )
+        if not measurement.built:
+            measurement.build((None, int(np.prod(self._row_shape))))
+        self.measurement = measurement
+
+    @property
+    def _row_shape(self):
+        return tuple(self.network.inputs[0].shape[1:])
+
+    # Training ---------------------------------------------------------------------------------
+
+    def prepare_training(self, inputs, targets):
+        """Adapts the measurement set and fits the prior, where that is wanted."""
+        super().prepare_training(inputs, targets)
+        (x,) = self.scaled([tf.constant(values) for values in inputs])
+        if not getattr(self.measurement, "ready", True):
+            self.measurement.adapt(tf.reshape(x, [len(targets), -1]).numpy())
+        if isinstance(self.measurement, Adversarial):
+            self.measurement.restart(fold_in(tf.convert_to_tensor(self.seed_state), -3))
+        if self.fit_prior:
+            self.prior.fit(x, self.target_scaler(tf.constant(targets)))
+
+    def points(self, x, seed):
+        """The rows of a batch and measurement points, in model units.
+
+        Args:
+            x: `[B, ...]`.
+            seed: int32 tensor `[2]`.
+
+        Returns:
+            Tensor `[B + M, ...]`.
+        """
+        flat = tf.reshape(x, [tf.shape(x)[0], int(np.prod(self._row_shape))])
+        points = self.measurement.points(flat, seed)
+        return tf.reshape(points, [-1, *self._row_shape])
+
+    def objective(self, inputs, targets, num_rows, seed):
+        """See `GradientTraining.objective`.
+
+        Returns:
+            The loss per row, whose value is `-elbo` where lambda has its full weight and whose
+            gradient is that of Algorithm 1, and `elbo`, `log_likelihood` (expected) and `kl` in
+            the user's units, `elbo = log_likelihood - lambda kl`. `kl` is `kl_estimate`, not a
+            bound.
+        """
+        seeds = [fold_in(seed, i) for i in range(5)]
+        count = tf.shape(targets)[0]
+        if isinstance(self.measurement, Adversarial):
+            self.measurement.ascend(lambda points: self._divergence_at(points, seeds[4]))
+        points = self.points(inputs[0], seeds[2])
+        values = self._functions(points, seeds[0])
+        moments = GaussianMoments(values[:, :count], None)
+        log_likelihood = self.likelihood.expected_log_prob(moments, targets, seeds[1])
+        log_likelihood = tf.reduce_mean(log_likelihood) - self.log_target_unit
+        estimate, surrogate = self._divergence(values, points, seeds[3])
+        rows = {"batch": tf.cast(count, values.dtype), "data": num_rows}
+        weight = 1.0 / rows[self._weight_argument] if self._is_named else self.kl_weight
+        elbo = log_likelihood - weight * estimate
+        divergence = surrogate + tf.stop_gradient(estimate - surrogate)
+        loss = weight * self._annealing() * divergence - log_likelihood
+        return loss, {"elbo": elbo, "log_likelihood": log_likelihood, "kl": estimate}
+
+    @property
+    def _is_named(self):
+        return isinstance(self._weight_argument, str)
+
+    def _functions(self, points, seed):
+        with function_draws(self.num_samples, seed, noise="joint"):
+            return self._values([points])
+
+    def _divergence_at(self, points, seed):
+        points = tf.reshape(points, [self.measurement.num_points, *self._row_shape])
+        values = self._functions(points, fold_in(seed, 0))
+        return kl_estimate(values, points, self.prior, fold_in(seed, 1), self.injected_noise)
+
+    def _divergence(self, values, points, seed):
+        """The estimate of the divergence, and a scalar with its gradient."""
+        if self.kl == "regularized":
+            count = tf.cast(tf.shape(points)[0], values.dtype)
+            noise = self.injected_noise * tf.sqrt(count)
+            estimate = kl_estimate(values, points, self.prior, seed, noise)
+            return estimate, estimate
+        estimate = kl_estimate(
+            tf.stop_gradient(values), points, self.prior, seed, self.injected_noise
+        )
+        surrogate = kl_surrogate(
+            values,
+            points,
+            self.prior,
+            seed,
+            self.injected_noise,
+            self.share,
+            self.bandwidth,
+            train_prior=self.train_prior,
+        )
+        return estimate, surrogate
+
+    # Keras ------------------------------------------------------------------------------------
+
+    def get_config(self):
+        options = ("kl", "injected_noise", "fit_prior", "train_prior", "share", "bandwidth")
+        serialize = keras.saving.serialize_keras_object
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in options},
+            "kl_weight": self._weight_argument,
+            "prior": serialize(self.prior),
+            "measurement": serialize(self.measurement),
+        }

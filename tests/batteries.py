@@ -3,7 +3,6 @@
 import warnings
 
 import keras
-import tensorflow_probability as tfp
 
 import tfp_fnspace as fns
 from tfp_fnspace.methods.stable_process import hyperplanes
@@ -92,28 +91,6 @@ def diwp_model(**options):
     return model
 
 
-def _variational(cls, *arguments, **options):
-    keras.utils.set_random_seed(0)  # of the initial weights
-    hidden = fns.layers.VariationalDense(6, activation="tanh")
-    net = keras.Sequential([keras.Input((4,)), hidden, fns.layers.VariationalDense(2)])
-    small = {"num_samples": 4, "num_eval_samples": 20, "seed": 0}
-    model = cls(net, *arguments, **{**small, **options})
-    model.compile(optimizer=keras.optimizers.Adam(0.01))
-    return model
-
-
-def variational_model(**options):
-    """A small network trained by Bayes by Backprop."""
-    return _variational(fns.fbnn.VariationalModel, **options)
-
-
-def fbnn_model(**options):
-    """A small network with a Gaussian process as its prior."""
-    kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(1.0, 1.0)
-    prior = fns.processes.GaussianProcess(kernel, num_outputs=2)
-    return _variational(fns.fbnn.FBNNModel, prior, measurement=fns.fbnn.Box(2), **options)
-
-
 #: Name -> constructor of a small, unfitted model with 4 inputs and 2 outputs that learns from
 #: batches.
 MODELS = {
@@ -125,8 +102,6 @@ MODELS = {
 #: from the first batches of a dataset, so that datasets are not the same as arrays.
 MODELS_BY_GRADIENTS = {
     "DIWP": diwp_model,
-    "FBNN": fbnn_model,
-    "Variational": variational_model,
 }
 
 #: The same for models that learn from all rows at once and take no batches.

@@ -268,7 +268,8 @@ def test_other_data_start_warm():
     np.testing.assert_allclose(model.input_scalers[0].mean, X.mean(), atol=1e-12)
     # The same data again: every mass finds its atom.
     problem, partition = _problem_of(before)
-    state = warm_state(tf.constant([1, 2]), before, problem, partition, before.x.numpy())
+    seed, x = tf.constant([1, 2]), before.x.numpy()
+    state = warm_state(model, seed, before, problem, partition, x)
     np.testing.assert_allclose(state.log_scales, old.log_scales, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(state.log_noise, old.log_noise)
 

@@ -83,15 +83,16 @@ def noise_scales(model, outputs):
     return np.broadcast_to(np.asarray(model.likelihood.scale, np.float64), outputs)
 
 
-def warm_state(model, seed, problem, partition, x):
+def warm_state(model, seed, store, problem, partition, x):
     """A state on new data that keeps noise, alpha, nu, the steps and the masses of the old one.
 
     The mass of an old atom goes to an atom of the new problem with the same pattern on the new
     points, the largest first; atoms that get none keep their draw from the prior.
 
     Args:
-        model: The model, with the `ChainStore` of the old data.
+        model: The model, for what it infers.
         seed: int32 tensor `[2]`.
+        store: `ChainStore` of the old data.
         problem: `samplers.Problem` of the new data.
         partition: Its `Partition`.
         x: The new points in model units.
@@ -99,7 +100,6 @@ def warm_state(model, seed, problem, partition, x):
     Returns:
         `ChainState`.
     """
-    store = model.store
     old = store.state
     nu, variance = (tf.exp(value).numpy() for value in (old.log_nu, old.log_noise))
     start = initial_state(model, seed, problem, old.alpha.numpy(), nu, variance)

@@ -188,7 +188,7 @@ class StableTraining(LearnsSizes):
             start = chains.starting_values(self, y.shape[1])
             state = chains.initial_state(self, seed, problem, *start)
         else:
-            state = chains.warm_state(self, seed, problem, partition, x)
+            state = chains.warm_state(self, seed, self.store, problem, partition, x)
         self._create_store(
             sizes_of(partition, x, y, x_predict, state, self.num_chains, self.max_draws)
         )

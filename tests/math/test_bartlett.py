@@ -28,7 +28,7 @@ def drawn(order, df, size, shape, jit_compile=False):
         ("upper", "float64", False, 20_000),
         pytest.param("upper", "float32", True, 20_000, marks=pytest.mark.slow),
         # XLA's derivative of gamma draws takes long in float64.
-        pytest.param("lower", "float64", True, 5000, marks=pytest.mark.slow),
+        pytest.param("lower", "float64", True, 20_000, marks=pytest.mark.slow),
     ],
 )
 def test_laws_of_the_entries_and_gradient_in_df(

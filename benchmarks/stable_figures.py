@@ -1,178 +1,245 @@
 """Pictures of the stable process: the paper's figures 1, 2 and S1 to S13 with our results.
 
     python benchmarks/stable_figures.py --data-dir ../shared/data
+    python benchmarks/stable_figures.py --only errors,traces
 
-Lines and planes are drawn from `benchmarks/results/stable_functions_stable.json`, York from
-`york_grid.json`; traces, and York's grid where that file is missing, are computed.
+| `--only` | figures of the paper | picture in `docs/images` |
+|---|---|---|
+| `lines` | 1, S2, S4 to S7, predictions | `stable_line.png` |
+| `planes` | 2, S8 to S10, predictions | `stable_plane.png` |
+| `errors` | 1, 2, S4 to S10, errors | `stable_errors.png` |
+| `quantiles` | S3 | `stable_plane_quantiles.png` |
+| `traces` | S1 | `stable_traces.png` |
+| `york_map` | S11, S13 | `stable_york.png` |
+| `york_intervals` | S12 | `stable_york_intervals.png` |
+
+The first four are drawn from `stable_functions_stable.json` and `stable_functions_baselines.json`;
+Gaussian processes without predictions there are fitted (the sampled one takes 20 seconds a
+function). Traces are computed, and York's grid if `york_grid.json` is missing.
 """
 
 import argparse
 import json
 import pathlib
 
+import keras
 import matplotlib.pyplot as plt
 import numpy as np
+import stable_figures_york
 import stable_functions
-import stable_york
+from figure_style import COLOURS, NAMES, save
+from threadpoolctl import threadpool_limits
 
-from tfp_fnspace.benchmark import write_records
 from tfp_fnspace.stable_process import StableProcessModel
 
-IMAGES = pathlib.Path("docs/images")
 RESULTS = pathlib.Path("benchmarks/results")
-COLOURS = {"stable_process": "#0072B2", "gp_matern32": "#D55E00"}
-NAMES = {"stable_process": "stable process", "gp_matern32": "GP, Matérn 3/2"}
+
+#: Methods whose predictions are drawn; errors are those of all.
+SHOWN = ("stable_process", "gp_matern32")
 
 
-def save(figure, name):
-    """Writes and closes a figure."""
-    figure.savefig(IMAGES / name, dpi=120)
-    plt.close(figure)
-    print(f"wrote {IMAGES / name}", flush=True)
-
-
-def predictions(data_dir):
-    """Function -> method -> record, for training seed 0; the Gaussian processes are fitted here."""
-    stable = json.loads((RESULTS / "stable_functions_stable.json").read_text())
-    found = {r["function"]: {"stable_process": r} for r in stable if r["seed"] == 0}
-    for name, records in found.items():
+def predictions(data_dir, methods):
+    """(function, method) -> median and 90 % interval of f at the new inputs, training seed 0."""
+    found = {
+        (record["function"], record["method"]): record["prediction"]
+        for kind in ("stable", "baselines")
+        for record in json.loads((RESULTS / f"stable_functions_{kind}.json").read_text())
+        if record["seed"] == 0 and "prediction" in record
+    }
+    for name in stable_functions.FUNCTIONS:
         data = stable_functions.problem(name, data_dir)
-        fitted = stable_functions.BASELINES["gp_matern32"](data.x, data.y, data.x_new, 0)
-        errors = stable_functions.scores(fitted, data.f_new)
-        records["gp_matern32"] = {**errors, "prediction": fitted}
+        for method in methods:
+            if (name, method) not in found:
+                with threadpool_limits(1):
+                    fitted = stable_functions.BASELINES[method](data.x, data.y, data.x_new, 0)
+                found[name, method] = fitted
     return found
 
 
-def lines(data_dir, records):
-    """Figures 1, S2 and S4 to S7: median and 90 % band of f on a line."""
+def label(name):
+    """A function's name without its design."""
+    return name.split("_", 1)[1].replace("_", " ")
+
+
+def lines(data_dir):
+    """Median and 90 % band of f on a line."""
+    found = predictions(data_dir, SHOWN)
     names = [name for name in stable_functions.FUNCTIONS if name.startswith("line")]
     figure, panels = plt.subplots(
-        len(COLOURS), len(names), figsize=(15, 5.6), sharex=True, sharey="col", layout="constrained"
+        len(SHOWN), len(names), figsize=(15, 5.6), sharex=True, sharey="col", layout="constrained"
     )
+    grid = np.linspace(-2.0, 2.0, 801)[:, np.newaxis]
     for column, name in zip(panels.T, names, strict=True):
         data = stable_functions.problem(name, data_dir)
-        grid = np.linspace(-2.0, 2.0, 801)[:, np.newaxis]
-        for panel, (method, colour) in zip(column, COLOURS.items(), strict=True):
-            record = records[name][method]
-            found = record["prediction"]
-            x = data.x_new[:, 0]
-            panel.fill_between(x, found["lower"], found["upper"], color=colour, alpha=0.25, lw=0)
-            panel.plot(x, found["median"], color=colour, lw=1.6)
+        x = data.x_new[:, 0]
+        for panel, method in zip(column, SHOWN, strict=True):
+            band, colour = found[name, method], COLOURS[method]
+            panel.fill_between(x, band["lower"], band["upper"], color=colour, alpha=0.25, lw=0)
+            panel.plot(x, band["median"], color=colour, lw=1.6)
             panel.plot(grid, stable_functions.FUNCTIONS[name](grid), "k--", lw=0.9)
             panel.plot(data.x[:, 0], data.y, "k.", ms=3.5)
-            panel.set_title(f"{NAMES[method]}: error {record['error']:.3f}", fontsize=10)
-        column[-1].set_xlabel(name.removeprefix("line_").replace("_", " "))
+            error = stable_functions.true_error(band["median"], data.f_new)
+            panel.set_title(f"{NAMES[method]}: error {error:.3f}", fontsize=10)
+        column[-1].set_xlabel(label(name))
     save(figure, "stable_line.png")
 
 
-def planes(data_dir, records):
-    """Figures 2 and S8 to S10: true function, medians, and width of the 90 % interval."""
+def draw_surface(panel, x, values, **limits):
+    """An image of values `[M]` on a regular grid `[M, 2]` that covers [-1, 1]^2."""
+    side = int(np.sqrt(len(values)))
+    surface = np.asarray(values)[np.lexsort((x[:, 0], x[:, 1]))].reshape(side, side)
+    edge = side / (side - 1.0)
+    return panel.imshow(surface, origin="lower", extent=(-edge, edge) * 2, **limits)
+
+
+def planes(data_dir):
+    """True function, medians, and width of the 90 % interval of f in the plane."""
+    found = predictions(data_dir, SHOWN)
     names = [name for name in stable_functions.FUNCTIONS if name.startswith("plane")]
-    titles = ("true function", *NAMES.values(), "width of 90 %, stable process")
     figure, panels = plt.subplots(
         len(names), 4, figsize=(12, 11.5), sharex=True, sharey=True, layout="constrained"
     )
     for row, name in zip(panels, names, strict=True):
         data = stable_functions.problem(name, data_dir)
-        found = {method: records[name][method]["prediction"] for method in COLOURS}
-        low, high = data.f_new.min() - 0.5, data.f_new.max() + 0.5
-        stable = found["stable_process"]
+        limits = {"vmin": data.f_new.min() - 0.5, "vmax": data.f_new.max() + 0.5}
+        draw_surface(row[0], data.x_new, data.f_new, **limits)
+        row[0].plot(*data.x.T, "w.", ms=3)
+        row[0].set_ylabel(label(name))
+        for panel, method in zip(row[1:3], SHOWN, strict=True):
+            median = found[name, method]["median"]
+            image = draw_surface(panel, data.x_new, median, **limits)
+            panel.set_xlabel(f"error {stable_functions.true_error(median, data.f_new):.3f}")
+        figure.colorbar(image, ax=row[2], shrink=0.8)
+        stable = found[name, "stable_process"]
         width = np.subtract(stable["upper"], stable["lower"])
-        surfaces = [data.f_new, *(found[method]["median"] for method in COLOURS), width]
-        for i, (panel, values) in enumerate(zip(row, surfaces, strict=True)):
-            limits = {"vmin": low, "vmax": high} if i < 3 else {"vmin": 0.0, "cmap": "magma"}
-            side = int(np.sqrt(len(values)))
-            order = np.lexsort((data.x_new[:, 0], data.x_new[:, 1]))
-            surface = np.asarray(values)[order].reshape(side, side)
-            image = panel.imshow(surface, origin="lower", extent=(-1.125, 1.125) * 2, **limits)
-            if i == 0:
-                panel.plot(*data.x.T, "w.", ms=3)
-                panel.set_ylabel(name.removeprefix("plane_").replace("_", " "))
-            if 0 < i < 3:
-                error = records[name][list(COLOURS)[i - 1]]["error"]
-                panel.set_xlabel(f"error {error:.3f}")
-            if i >= 2:
-                figure.colorbar(image, ax=panel, shrink=0.8)
+        image = draw_surface(row[3], data.x_new, width, vmin=0.0, cmap="magma")
+        figure.colorbar(image, ax=row[3], shrink=0.8)
+    titles = (
+        "true function",
+        *(NAMES[method] for method in SHOWN),
+        "width of 90 %, stable process",
+    )
     for panel, title in zip(panels[0], titles, strict=True):
         panel.set_title(title, fontsize=10)
     save(figure, "stable_plane.png")
 
 
+def errors(data_dir):
+    """Box plots of the absolute errors of the medians, a panel for each function."""
+    found = predictions(data_dir, COLOURS)
+    figure, panels = plt.subplots(2, 5, figsize=(13, 5.6), layout="constrained")
+    *shown, last = panels.ravel()
+    for panel, name in zip(shown, stable_functions.FUNCTIONS, strict=True):
+        truth = stable_functions.problem(name, data_dir).f_new
+        boxes = panel.boxplot(
+            [np.abs(np.subtract(found[name, method]["median"], truth)) for method in COLOURS],
+            widths=0.7,
+            patch_artist=True,
+            flierprops={"marker": ".", "ms": 3.0},
+            medianprops={"color": "black"},
+        )
+        for box, colour in zip(boxes["boxes"], COLOURS.values(), strict=True):
+            box.set_facecolor(colour)
+        panel.set_title(name.split("_")[0] + ": " + label(name), fontsize=10)
+        panel.set_xticks([])
+    for row in panels:
+        row[0].set_ylabel("|median − f| at the new inputs")
+    last.axis("off")
+    handles = [plt.Rectangle((0, 0), 1, 1, facecolor=c, edgecolor="k") for c in COLOURS.values()]
+    last.legend(handles, [NAMES[method] for method in COLOURS], loc="center", frameon=False)
+    save(figure, "stable_errors.png")
+
+
+def quantiles(data_dir):
+    """Quantiles of f, not of observations, of the quadrants; a row for each method."""
+    name = "plane_quadrants"
+    found, data = predictions(data_dir, SHOWN), stable_functions.problem(name, data_dir)
+    ends = [found[name, method][key] for method in SHOWN for key in ("lower", "upper")]
+    limits = {"vmin": np.min(ends), "vmax": np.max(ends)}
+    figure, panels = plt.subplots(
+        len(SHOWN), 3, figsize=(9, 5.4), sharex=True, sharey=True, layout="constrained"
+    )
+    keys = {"lower": "5 % of f", "median": "50 % of f", "upper": "95 % of f"}
+    for row, method in zip(panels, SHOWN, strict=True):
+        for panel, key in zip(row, keys, strict=True):
+            image = draw_surface(panel, data.x_new, found[name, method][key], **limits)
+        row[0].set_ylabel(f"{NAMES[method]}\nx₂")
+    for panel, title in zip(panels[0], keys.values(), strict=True):
+        panel.set_title(title, fontsize=10)
+    for panel in panels[-1]:
+        panel.set_xlabel("x₁")
+    figure.colorbar(image, ax=panels, shrink=0.9, label="f (true values: 0, 5, 10)")
+    save(figure, "stable_plane_quantiles.png")
+
+
+def chains_from_start(data, epochs=30):
+    """Draws of four chains from their start, burn-in included.
+
+    Settings are those of `stable_functions.fit_stable`, but for new inputs: sigma, alpha and nu
+    have the same posterior without.
+
+    Returns:
+        Iterations `[K]`, the last one of burn-in, and the draws: name -> `[chains, K]`.
+    """
+    model = StableProcessModel(
+        alpha="infer",
+        nu="infer",
+        nu_prior=(0.0, 1.5),
+        partition="exact",
+        max_draws=10_000,  # all of them: none is dropped
+        standardize=False,
+        seed=0,
+    )
+    per_epoch = model.sweeps_per_epoch // model.thin
+    blocks = []
+
+    def keep(epoch, logs):
+        blocks.append({k: v[:, -per_epoch:, 0] for k, v in model.posterior_draws().items()})
+
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=keep)
+    model.fit(data.x, data.y, epochs=epochs, verbose=0, callbacks=[callback])
+    draws = {key: np.concatenate([b[key] for b in blocks], axis=1) for key in blocks[0]}
+    iterations = model.thin * np.arange(1, epochs * per_epoch + 1)
+    return iterations, model.burn_in * model.sweeps_per_epoch, draws
+
+
 def traces(data_dir):
-    """Figure S1: four chains from the prior, one line and one plane."""
+    """Sigma, alpha and nu of one line and one plane."""
     figure, panels = plt.subplots(2, 3, figsize=(12, 5.2), sharex=True, layout="constrained")
     for row, name in zip(panels, ("line_three_jumps", "plane_quadrants"), strict=True):
         data = stable_functions.problem(name, data_dir)
-        model = StableProcessModel(
-            alpha="infer",
-            nu="infer",
-            nu_prior=(0.0, 1.5),
-            burn_in=1,
-            sweeps_per_epoch=5,
-            standardize=False,
-            seed=0,
-        )
-        model.fit(data.x, data.y, epochs=401, verbose=0)
-        draws = model.posterior_draws()
-        for panel, (key, label) in zip(
-            row, {"noise_scale": "σ", "alpha": "α", "nu": "ν"}.items(), strict=True
-        ):
-            values = draws[key][..., 0]  # [chains, draws]
-            step = 2000 / values.shape[1]
-            iterations = step * np.arange(values.shape[1])
-            for chain in values:
-                panel.plot(iterations, chain, lw=0.6)
-            panel.set_ylabel(label)
+        iterations, burn_in, draws = chains_from_start(data)
+        symbols = {"noise_scale": "σ", "alpha": "α", "nu": "ν"}
+        for panel, (key, symbol) in zip(row, symbols.items(), strict=True):
+            panel.plot(iterations, draws[key].T, lw=0.6)
+            panel.axvline(burn_in, color="black", ls="--", lw=1.2)
+            panel.set_ylabel(symbol)
         row[2].set_yscale("log")
-        row[1].set_title(name.replace("_", ": ", 1).replace("_", " "), fontsize=10)
+        row[1].set_title(name.split("_")[0] + ": " + label(name), fontsize=10)
     for panel in panels[1]:
-        panel.set_xlabel("iteration")
+        panel.set_xlabel("iteration (dashed: end of burn-in)")
     save(figure, "stable_traces.png")
 
 
-def york(data_dir):
-    """Figures S11 and S13: sites, and quantiles of the predictive law on a grid."""
-    x, y, x_new = stable_york.load(data_dir)
-    path, side = RESULTS / "york_grid.json", 30
-    ends = [np.linspace(*np.quantile(x[:, i], [0.02, 0.98]), side) for i in (0, 1)]
-    grid = np.stack(np.meshgrid(*ends), axis=-1).reshape(-1, 2)
-    if not path.exists():
-        model, _ = stable_york.fit(x, y, None, seed=0, epochs=15)
-        quantiles = model.predict_quantiles(grid, stable_york.LEVELS)[:, 0]
-        write_records(path, np.round(quantiles, 3).tolist())
-    quantiles = np.array(json.loads(path.read_text()))
-    figure, panels = plt.subplots(1, 4, figsize=(15, 4), layout="constrained")
-    limits = {"vmin": -2.0, "vmax": 2.5, "cmap": "viridis"}
-    panels[0].scatter(*x.T, c=y, s=18, **limits)
-    panels[0].plot(*x_new.T, "kx", ms=4)
-    panels[0].set_title("sites (crosses: validation)", fontsize=10)
-    panels[0].set_ylabel("latitude, standardised")
-    extent = (ends[0][0], ends[0][-1], ends[1][0], ends[1][-1])
-    for panel, level, values in zip(panels[1:], stable_york.LEVELS, quantiles.T, strict=True):
-        surface = values.reshape(side, side)
-        image = panel.imshow(surface, origin="lower", extent=extent, aspect="auto", **limits)
-        panel.set_title(f"{100 * level:g} % of NO$_2$", fontsize=10)
-    for panel in panels:
-        panel.set_xlabel("longitude, standardised")
-        panel.set_xlim(*extent[:2])
-        panel.set_ylim(*extent[2:])
-    figure.colorbar(image, ax=panels, shrink=0.9, label="NO$_2$, standardised")
-    save(figure, "stable_york.png")
+FIGURES = {
+    "lines": lines,
+    "planes": planes,
+    "errors": errors,
+    "quantiles": quantiles,
+    "traces": traces,
+    "york_map": stable_figures_york.sites_and_quantiles,
+    "york_intervals": stable_figures_york.intervals,
+}
 
 
 def main():
     """Draws all of them, or those named."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data-dir", default="../shared/data")
-    parser.add_argument("--only", default="lines,planes,traces,york")
+    parser.add_argument("--only", default=",".join(FIGURES))
     options = parser.parse_args()
     for name in options.only.split(","):
-        if name in ("lines", "planes"):
-            {"lines": lines, "planes": planes}[name](
-                options.data_dir, predictions(options.data_dir)
-            )
-        else:
-            {"traces": traces, "york": york}[name](options.data_dir)
+        FIGURES[name](options.data_dir)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ compiles. What counts is the smallest number of bulk effective samples a second 
 
     python benchmarks/stable_speed.py --data-dir ../shared/data
     python benchmarks/stable_speed.py --cost        # milliseconds against n and groups, and a plot
+    python benchmarks/stable_speed.py --partitions  # seconds of exact partitions
 
 Run it with nothing else running.
 """
@@ -32,6 +33,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "ref
 
 RESULTS = "benchmarks/results/stable_speed.json"
 COST_RESULTS = "benchmarks/results/stable_cost.json"
+PARTITION_RESULTS = "benchmarks/results/stable_partitions.json"
 COST_PLOT = "docs/images/stable_cost.png"
 ALPHA, NU, CHAINS = 1.1, 1.0, 4
 
@@ -146,6 +148,39 @@ def compare(case, data_dir, echo=print):
     ]
 
 
+# Partitions --------------------------------------------------------------------------------------
+
+#: Numbers of inputs and of points, and the seconds that we mean to stay below.
+PARTITIONS = ((1, 1000, 0.1), (2, 188, 3.0))
+
+
+def time_partitions(out=PARTITION_RESULTS):
+    """Seconds of exact partitions of random points: the first of a process, and the best of 5."""
+    records = []
+    for num_inputs, n, target in PARTITIONS:
+        x = np.random.default_rng(0).normal(size=(n, num_inputs))
+        seconds = []
+        for _ in range(6):
+            begin = time.perf_counter()
+            partition = hyperplanes.exact(x)
+            seconds.append(round(time.perf_counter() - begin, 4))
+        records.append(
+            {
+                "inputs": num_inputs,
+                "points": n,
+                "atoms": partition.num_atoms,
+                "total": float(partition.probabilities.sum()),
+                "seconds_first": seconds[0],
+                "seconds": min(seconds[1:]),
+                "target": target,
+                "versions": versions(),
+                "machine": machine(),
+            }
+        )
+    write_records(out, records)
+    return records
+
+
 # Cost --------------------------------------------------------------------------------------------
 
 #: Inputs, numbers of training points, samplers; Hamiltonian Monte Carlo up to `_HMC_GROUPS` groups.
@@ -219,8 +254,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data-dir", default="../shared/data")
     parser.add_argument("--cost", action="store_true", help="cost against n, and its plot")
+    parser.add_argument("--partitions", action="store_true", help="seconds of exact partitions")
     parser.add_argument("--out", default=RESULTS)
     options = parser.parse_args()
+    if options.partitions:
+        for record in time_partitions():
+            print(record)
+        return
     if options.cost:
         plot_costs(run_costs())
         return

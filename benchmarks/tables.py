@@ -137,6 +137,35 @@ def stable_speed_table():
     return "\n".join(lines)
 
 
+def stable_cost_table():
+    """Milliseconds of an iteration of four chains, by sampler."""
+    records = json.loads((RESULTS / "stable_cost.json").read_text())
+    samplers = list(dict.fromkeys(record["sampler"] for record in records))
+    times = {
+        (record["inputs"], record["n"], record["groups"], record["sampler"]): record["milliseconds"]
+        for record in records
+    }
+    lines = [
+        f"| inputs | n | groups | {' | '.join(samplers)} |",
+        "|---" * (len(samplers) + 3) + "|",
+    ]
+    for size in dict.fromkeys(key[:3] for key in times):
+        cells = [f"{times[*size, s]:,.1f}" if (*size, s) in times else "–" for s in samplers]
+        lines.append(f"| {' | '.join(f'{count:,}' for count in size)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def stable_partitions_table():
+    """Seconds of exact partitions of random points."""
+    lines = ["| inputs | points | atoms | seconds | the first time | target |", "|---" * 6 + "|"]
+    for r in json.loads((RESULTS / "stable_partitions.json").read_text()):
+        lines.append(
+            f"| {r['inputs']} | {r['points']:,} | {r['atoms']:,} | {r['seconds']:.4f} "
+            f"| {r['seconds_first']:.4f} | {r['target']:g} |"
+        )
+    return "\n".join(lines)
+
+
 def stable_uci_table():
     """The stable process with sampled hyperplanes beside an exact GP, on the splits of both."""
     methods = {"stable process": "uci_stable.json", "exact GP": "uci_gp.json"}
@@ -202,6 +231,8 @@ TABLES = {
     "speed": speed_table,
     "stable-functions": stable_functions_table,
     "stable-speed": stable_speed_table,
+    "stable-cost": stable_cost_table,
+    "stable-partitions": stable_partitions_table,
     "stable-atoms": stable_atoms_table,
     "stable-uci": stable_uci_table,
 }

@@ -1,6 +1,7 @@
 """Data at the boundary: what comes in is checked once, with one clear error."""
 
 import contextlib
+import numbers
 
 import keras
 import numpy as np
@@ -193,7 +194,10 @@ def as_array(values, name):
     """
     if values is None:
         raise TypeError(f"`{name}` must be an array of numbers. Received: {name}=None")
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:  # lists of unequal lengths
+        array = np.empty(0, object)
     if array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
     if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or np.iscomplexobj(array):
@@ -343,6 +347,17 @@ def check_count(name, value):
         raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
 
 
+def check_whole(name, value):
+    """Refuses what is not a non-negative integer.
+
+    Raises:
+        ValueError: With the name and the value.
+    """
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < 0:
+        raise ValueError(f"`{name}` must be a non-negative integer. Received: {name}={value!r}")
+
+
 def split_rows(arrays, fraction):
     """The last `fraction` of the rows apart, as Keras's `validation_split` has it.
 
@@ -357,8 +372,9 @@ def split_rows(arrays, fraction):
         ValueError: If either part would be empty.
     """
     num_rows = len(arrays[0])
-    first = int(num_rows * (1.0 - fraction))
-    if not 0.0 < fraction < 1.0 or not 0 < first < num_rows:
+    inside = isinstance(fraction, numbers.Real) and 0.0 < fraction < 1.0
+    first = int(num_rows * (1.0 - fraction)) if inside else 0
+    if not 0 < first < num_rows:
         raise ValueError(
             "`validation_split` must leave rows on both sides. Received: "
             f"validation_split={fraction!r} with {num_rows} rows"

@@ -23,6 +23,7 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
 
     A model with several inputs takes them as separate arguments, before the seed, under the names
     of the inputs if the user gave them, else `x_0`, `x_1` ... Everything is in the user's units.
+    Inputs must have the dtypes `model.served_dtypes`, as a rule float32 whatever `fit` was given.
 
     Args:
         model: Fitted `FunctionSpaceModel`.
@@ -49,7 +50,7 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
         return model.draw_functions(x, int(num_samples), seed)
 
     archive = keras.export.ExportArchive()
-    archive.track(model)
+    # Not `archive.track(model)`, which saves every variable twice: endpoints track what they use.
     archive.add_endpoint("serve", _with_parameters(serve, names), input_signature=specs)
     seed_spec = tf.TensorSpec([2], tf.int32, name="seed")
     sample = _with_parameters(sample, [*names, "seed"])

@@ -351,6 +351,13 @@ def test_unknown_names_and_configurations():
         kernels.get({"order": 1})
 
 
+def test_names_of_the_librarys_kernels_are_taken():
+    with pytest.raises(ValueError, match=r"name of one of the library's.*Received: class .*Matern"):
+        type("Matern", (kernels.GramKernel,), {"__module__": "users"})
+    assert kernels.serialize(kernels.Matern(1.5))["class_name"] == "Matern"
+    assert isinstance(kernels.get("matern32"), kernels.Matern)
+
+
 @pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
 def test_parameters_must_be_positive_and_finite(value):
     rule = "`length_scale` must be positive and finite. Received: length_scale="

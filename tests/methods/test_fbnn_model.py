@@ -163,9 +163,9 @@ def test_saved_models_predict_and_go_on(tmp_path):
 
 
 def test_config():
-    model = make(kl="regularized", kl_weight="data", share=0.9, bandwidth=2.0, train_prior=True)
+    model = make(kl="regularized", kl_weight="data", share=0.9, bandwidth=1.5, whiten=False)
     copy = fbnn.FBNNModel.from_config(model.get_config())
-    for name in ("kl", "injected_noise", "fit_prior", "train_prior", "share", "bandwidth"):
+    for name in ("kl", "injected_noise", "fit_prior", "whiten", "share", "bandwidth"):
         assert getattr(copy, name) == getattr(model, name), name
     assert copy.get_config()["kl_weight"] == "data"
     assert isinstance(copy.prior, processes.GaussianProcess)

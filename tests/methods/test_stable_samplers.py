@@ -1,27 +1,27 @@
-"""The samplers of the stable process against truth that is not a Markov chain.
-
-Three kinds of truth: NumPy by brute force for the parts; importance sampling from the prior for a
-few points; and the prior itself: when (state, y) is drawn from the joint law and a move leaves the
-posterior given y invariant, the state after any number of moves has the law of the prior (Geweke
-2004). The last sees every error of a move at once, with independent chains and no burn-in.
-"""
-
-import functools
+"""Parts of the stable process's samplers against NumPy by brute force, and the TFP kernels."""
 
 import numpy as np
 import pytest
-import stable_process as reference
 import tensorflow as tf
 import tensorflow_probability as tfp
 from scipy import stats
+from stable_chains import (
+    ALPHA_RANGE,
+    FIXED,
+    NU_PRIOR,
+    PROBLEMS,
+    everything,
+    from_the_joint_law,
+    partition_of,
+    precision_of,
+    problem_and_state,
+    run_chains,
+    tensor,
+)
 
-from tfp_fnspace import metrics
-from tfp_fnspace.math import kanter
 from tfp_fnspace.methods.stable_process import hyperplanes, samplers
 from tfp_fnspace.methods.stable_process.samplers import (
     functions,
-    gaussian,
-    grouped,
     hmc,
     hyper,
     relocate,
@@ -30,100 +30,6 @@ from tfp_fnspace.methods.stable_process.samplers import (
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 
 FALSE_FAIL = 1e-6
-LEVELS = np.array([-1.0, 0.0, 0.5, 1.5, 3.0])
-ALPHAS = (0.7, 1.1, 1.6)
-
-#: Of importance sampling: its errors are half of the chains' or less.
-NUM_DRAWS = 200_000
-
-#: Fixed noise and hyper-parameters.
-FIXED = samplers.Settings(infer_noise=False, adapt_for=0, relocations=8)
-
-# x of the training points, of new points, and y. Between and beyond two training points the new
-# ones cut the groups into atoms with q from 1e-4 to 0.3.
-PROBLEMS = {
-    "two_points": ([-0.6, 0.8], [0.1, -0.1, 0.101, 3.0, -2.0, 40.0], [-0.3, 2.0]),
-    "three_points": ([1.0, -1.0, 0.2], [-0.4, 0.5, 2.0, 0.2003], [2.2, 0.1, 1.9]),
-    "plane": (
-        [[0.0, 0.3], [1.0, -0.5], [-0.7, 0.8]],
-        [[0.4, 0.0], [0.05, 0.3], [-2.0, 1.0]],
-        [0.4, -1.5, 2.0],
-    ),
-}
-
-
-# So many groups that they have different numbers of neighbours.
-_SPREAD = np.random.default_rng(3).normal(size=(8, 2)) ** 3
-MANY = (_SPREAD[:7], _SPREAD[7:], [0.0] * 7)
-
-
-def tensor(value):
-    return tf.constant(value, tf.float64)
-
-
-def partition_of(name):
-    """Partition, signs at training and new points, and y."""
-    x, x_new, y = (np.asarray(part, np.float64) for part in PROBLEMS[name])
-    points = np.concatenate([x, x_new])
-    points = points.reshape(len(points), -1)
-    partition = hyperplanes.exact(points)
-    return partition, partition.signs(points).astype(np.float64), y
-
-
-@functools.cache
-def compiled(one_step):
-    """`samplers.run` as a graph: one trace for each shape and settings."""
-    return tf.function(functools.partial(samplers.run, one_step=one_step), autograph=False)
-
-
-def run_chains(
-    name, settings, chains, count, *, thin=1, seed=0, one_step=grouped.one_step, **start
-):
-    """Draws of f `[K, B, n + m]`, `Draws`, the last state and the mean `Info`.
-
-    The first fifth of the iterations is left out. One call only: XLA compiles for each.
-    """
-    problem, signs, state = problem_and_state(name, chains, seed=seed, **start)
-    burn = count // 5
-    settings = settings._replace(adapt_for=burn * thin)
-    state, draws, info = compiled(one_step)(
-        tf.constant([seed, 1]), state, problem, settings, count, thin
-    )
-    draws = samplers.Draws(*(part.numpy()[burn:] for part in draws))
-    return draws.weights.astype(np.float64) @ signs.T, draws, state, info
-
-
-def problem_and_state(name, chains, alphas=ALPHAS, noise=0.25, seed=0):
-    """`Problem`, signs at all points and an initial state, the chains sorted by alpha."""
-    partition, signs, y = partition_of(name)
-    problem = samplers.make_problem(
-        signs[: len(y)], partition.probabilities, np.tile(y, (chains, 1))
-    )
-    alpha = np.repeat(alphas, chains // len(alphas))
-    return problem, signs, samplers.initial_state([seed, 0], problem, alpha, 1.0, noise)
-
-
-def check_chains(values, expected, expected_error=0.0):
-    """Means over all draws `[K, B, ...]` against the truth; B independent chains.
-
-    The chains' means are independent, so Student's t gives the rate of false alarms whatever
-    the autocorrelation: `FALSE_FAIL` over all entries (Bonferroni).
-    """
-    means = np.asarray(values, np.float64).mean(axis=0)
-    error = means.std(axis=0, ddof=1) / np.sqrt(len(means))
-    quantile = stats.t(len(means) - 1).isf(FALSE_FAIL / (2 * np.size(error)))
-    excess = np.abs(means.mean(axis=0) - expected) / np.hypot(error, expected_error)
-    assert np.all(excess < quantile), (excess, quantile)
-
-
-def check_posterior(f, y, truth):
-    """Mean of f at the training points, distribution function everywhere."""
-    cdf, error = truth["cdf"]
-    common = (cdf > 0.02) & (cdf < 0.98)  # the central limit theorem needs some of either
-    below = f[..., np.newaxis] <= LEVELS
-    check_chains(below[..., common], cdf[common], error[common])
-    mean, mean_error = (part[: len(y)] for part in truth["mean"])
-    check_chains(f[..., : len(y)], mean, mean_error)
 
 
 # Parts -------------------------------------------------------------------------------------------
@@ -167,51 +73,6 @@ def test_refresh_is_one_group_after_the_other(rows, columns, proposals):
 
 def log_normal(y, covariance):
     return stats.multivariate_normal(cov=covariance).logpdf(y)
-
-
-def from_the_joint_law(
-    name, chains, alphas, noise_prior=None, nu_prior=None, seed=0, noise_df=None
-):
-    """State and problem whose targets are drawn given the state: exact, one data set a chain."""
-    rng = np.random.default_rng(seed)
-    partition, signs, y = partition_of(name)
-    patterns = signs[: len(y)]
-    problem = samplers.make_problem(patterns, partition.probabilities, np.ones((chains, len(y))))
-    fixed = None if noise_prior else 0.5
-    alpha, nu, noise = reference.hyper_parameters(
-        rng, alphas, nu_prior or 1.0, fixed, noise_prior, chains
-    )
-    state = samplers.initial_state([seed, 0], problem, alpha, nu, noise)
-    u, scales = chain.prior_scales(tf.constant([seed, 1]), state.alpha[:, None], state.u.shape)
-    weights = np.ones((chains, len(y)))
-    if noise_df:
-        weights = 0.5 * noise_df / rng.gamma(0.5 * noise_df, size=weights.shape)
-    state = state._replace(u=u, log_scales=scales, noise_weights=tensor(weights))
-    masses = np.exp(chain.log_masses(state.log_scales, problem, state.alpha).numpy())
-    deviations = np.sqrt(nu[:, None] * masses) * rng.normal(size=masses.shape)
-    totals = chain.group_totals(tensor(deviations), problem).numpy()
-    targets = totals @ problem.signs.numpy().T
-    targets += np.sqrt(noise[:, None] * weights) * rng.normal(size=targets.shape)
-    square = np.maximum(np.mean(targets**2, axis=1), 1e-30)
-    return state, problem._replace(
-        targets=tensor(targets), log_largest_mass=tensor(np.log(1e9 * square))
-    )
-
-
-def whitened_targets(state, problem):
-    masses = tf.exp(chain.log_masses(state.log_scales, problem, state.alpha))
-    totals = chain.group_totals(masses, problem)
-    factor = gaussian.cholesky_of_covariance(totals, state, problem)
-    return tf.linalg.triangular_solve(factor, problem.targets[..., None])[..., 0].numpy()
-
-
-def precision_of(state, problem):
-    """Q^-1 by brute force, and the groups' totals."""
-    masses = tf.exp(chain.log_masses(state.log_scales, problem, state.alpha))
-    totals = chain.group_totals(masses, problem)
-    factor = gaussian.cholesky_of_covariance(totals, state, problem)
-    identity = tf.eye(factor.shape[-1], batch_shape=[factor.shape[0]], dtype=tf.float64)
-    return tf.linalg.cholesky_solve(factor, identity), totals
 
 
 def test_choices_of_neighbours_and_atoms_are_corrected_for():
@@ -306,121 +167,6 @@ def gaussian_moments(kernel, y):
     return np.stack([gain @ y, np.diagonal(kernel - gain @ kernel[:n])])
 
 
-# Moves leave the joint law as it is --------------------------------------------------------------
-
-
-def check_prior(state, problem, settings, alphas, false_fail=FALSE_FAIL):
-    """Kolmogorov-Smirnov tests of everything whose law under the joint law is known.
-
-    The state alone would not notice a move that ignores the targets: given the state, the
-    whitened targets are standard normal.
-
-    `false_fail` is the rate of all tests together (Bonferroni).
-    """
-    index = chain.index_of(state.alpha)[:, None]
-    log_e = kanter.log_exponential(state.u, state.log_scales, index).numpy()
-    real = problem.present.numpy() > 0.0
-    u, e = state.u.numpy()[:, real], np.exp(log_e[:, real])
-    samples = [(part, "uniform") for part in u.T] + [(part, "expon") for part in e.T]
-    # A sum of uniform variables modulo 1 is uniform unless they depend on each other.
-    uniforms = np.concatenate([u, np.exp(-e)], axis=1)
-    pairs = uniforms[:, :, None] + uniforms[:, None]
-    first, second = np.triu_indices(uniforms.shape[1], 1)
-    samples += [(part, "uniform") for part in (pairs[:, first, second] % 1.0).T]
-    samples += [(part, "norm") for part in whitened_targets(state, problem).T]
-    if np.ndim(alphas):
-        alpha = (state.alpha.numpy() - alphas[0]) / (alphas[1] - alphas[0])
-        samples += [(alpha, "uniform"), ((alpha + u[:, 0]) % 1.0, "uniform")]
-    if settings.infer_noise:
-        power = 0.5 if settings.noise_prior == "scale" else 1.0
-        samples.append((np.exp(power * state.log_noise.numpy()), "halfcauchy"))
-    if settings.nu_prior is not None:
-        mean, stddev = settings.nu_prior
-        samples.append(((state.log_nu.numpy() - mean) / stddev, "norm"))
-    if settings.noise_df is not None:
-        gamma = 0.5 * settings.noise_df / state.noise_weights.numpy()
-        law = stats.gamma(0.5 * settings.noise_df).cdf
-        samples += [(part, law) for part in gamma.T]
-    values = [stats.kstest(values, law).pvalue for values, law in samples]
-    assert min(values) > false_fail / len(values), values
-
-
-@pytest.mark.parametrize("name", [*PROBLEMS, "many"])
-def test_relocation_leaves_the_joint_law(name, monkeypatch):
-    monkeypatch.setitem(PROBLEMS, "many", MANY)
-    state, problem = from_the_joint_law(name, 12_000, (0.4, 1.95))
-    precision, totals = precision_of(state, problem)
-    weighted = tf.linalg.matvec(precision, problem.targets)
-    move = tf.function(relocate.relocate, autograph=False)
-    u, scales, accepted = move(tf.constant([1, 2]), precision, weighted, state, totals, problem, 40)
-    assert 0.2 < np.mean(accepted) < 0.95
-    moved = np.mean(np.any(u.numpy() != state.u.numpy(), axis=1))
-    assert moved > 0.9
-    state = state._replace(u=u, log_scales=scales)
-    check_prior(state, problem, FIXED, None)
-
-    # Where the largest jump is: the numbers of groups' neighbours matter here.
-    atoms = np.argmax(chain.log_masses(scales, problem, state.alpha), axis=1)
-    rng, probabilities = np.random.default_rng(5), partition_of(name)[0].probabilities
-    alpha = rng.uniform(0.4, 1.95, (200_000, 1))
-    masses = reference.positive_stable(rng, alpha, (len(alpha), len(probabilities)))
-    masses = np.argmax(masses * probabilities ** (2.0 / alpha), axis=1)
-    counts = [
-        np.bincount(problem.place.numpy()[masses], minlength=scales.shape[1]),
-        np.bincount(atoms, minlength=scales.shape[1]),
-    ]
-    counts = np.stack(counts)[:, problem.place.numpy()]
-    rare = counts[0] < 200
-    counts = np.concatenate([counts[:, ~rare], counts[:, rare].sum(axis=1)[:, None]], axis=1)
-    counts = counts[:, counts.sum(axis=0) > 0]
-    assert stats.chi2_contingency(counts).pvalue > FALSE_FAIL
-
-
-ALPHA_RANGE, NU_PRIOR = (0.4, 2.0), (0.3, 0.8)
-
-
-def everything(prior, noise_df=None):
-    return samplers.Settings(
-        noise_prior=prior,
-        noise_df=noise_df,
-        alpha_range=ALPHA_RANGE,
-        nu_prior=NU_PRIOR,
-        adapt_for=0,
-        relocations=8,
-    )
-
-
-@pytest.mark.parametrize("prior", ["variance", "scale"])
-@pytest.mark.parametrize("move", ["alpha", "spectrum", "factors"])
-def test_walks_leave_the_joint_law(move, prior):
-    settings = everything(prior)
-    state, problem = from_the_joint_law("three_points", 20_000, ALPHA_RANGE, prior, NU_PRIOR)
-    step = tf.function(WALKS[move], autograph=False)
-    before = state
-    for i in range(40 if move == "alpha" else 10):
-        state = step(tf.constant([i, 2]), state, problem, settings)
-    name = "alpha" if move == "alpha" else "log_noise"
-    assert np.mean(getattr(state, name) != getattr(before, name)) > 0.8
-    check_prior(state, problem, settings, ALPHA_RANGE)
-
-
-def walk_alpha(seed, state, problem, settings):
-    return hyper.walk_alpha(seed, state, problem, settings)[0]
-
-
-def walk_on_spectrum(seed, state, problem, settings):
-    _, totals = precision_of(state, problem)
-    return hyper.walk_on_spectrum(seed, totals, state, problem, settings)[0]
-
-
-def walk_on_factors(seed, state, problem, settings):
-    _, totals = precision_of(state, problem)
-    return hyper.walk_on_factors(seed, totals, state, problem, settings)[0]
-
-
-WALKS = {"alpha": walk_alpha, "spectrum": walk_on_spectrum, "factors": walk_on_factors}
-
-
 @pytest.mark.parametrize("walk", [hyper.walk_on_spectrum, hyper.walk_on_factors])
 def test_walks_give_the_precision_and_likelihood_of_where_they_end(walk):
     state, problem = from_the_joint_law("plane", 50, ALPHA_RANGE, "scale", NU_PRIOR, noise_df=3.0)
@@ -432,34 +178,6 @@ def test_walks_give_the_precision_and_likelihood_of_where_they_end(walk):
     for i in range(50):
         exact = stats.multivariate_normal(cov=covariance[i]).logpdf(problem.targets[i])
         np.testing.assert_allclose(likelihood[i], exact, rtol=1e-8)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("sampler", "name", "prior", "noise_df"),
-    [
-        ("grouped", "two_points", "variance", None),
-        ("grouped", "plane", "scale", 3.0),
-        ("metropolis", "two_points", "variance", None),
-        ("metropolis", "three_points", "scale", 3.0),
-        ("hmc", "two_points", "variance", None),
-        ("hmc", "three_points", "scale", 3.0),
-    ],
-)
-def test_iterations_leave_the_joint_law(sampler, name, prior, noise_df):
-    settings = everything(prior, noise_df)
-    state, problem = from_the_joint_law(
-        name, 6_000, ALPHA_RANGE, prior, NU_PRIOR, noise_df=noise_df
-    )
-    if sampler == "hmc":
-        state = state._replace(log_steps=state.log_steps - 1.0)
-    after, _, info = compiled(samplers.SAMPLERS[sampler])(
-        tf.constant([3, 4]), state, problem, settings, 1, 20
-    )
-    for moved in ("u", "log_scales", "log_noise", "log_nu", "alpha"):
-        changed = np.reshape(getattr(after, moved) != getattr(state, moved), (6_000, -1))
-        assert np.mean(np.any(changed, axis=1)) > 0.8, moved
-    check_prior(after, problem, settings, ALPHA_RANGE)
 
 
 # HMC's coordinates -------------------------------------------------------------------------------
@@ -536,131 +254,3 @@ def test_kernels_are_the_samplers(sampler, structure):
     expected = one_step(tf.constant([3, 4]), state, problem, settings)
     for ours, theirs in zip(tf.nest.flatten(step), tf.nest.flatten(expected), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9)
-
-
-# The posterior of a few points ------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("y", [1.2, -4.0])
-def test_one_point_is_voigt(y, monkeypatch):
-    levels = y * np.array([0.2, 0.6, 0.8, 1.0, 1.1])
-    monkeypatch.setitem(PROBLEMS, "one_point", ([0.7], [0.0, 1.3], [y]))
-    f, _, _, _ = run_chains("one_point", FIXED, 64, 250, thin=2, alphas=[1.0])
-    truth = reference.voigt_posterior(y, 1.0, 0.5, levels)
-    common = (truth["cdf"] > 0.02) & (truth["cdf"] < 0.98)
-    check_chains(f[:, :, 0, None] <= levels[common], truth["cdf"][common])
-    check_chains(f[:, :, 0], truth["mean"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_known_hyper_parameters_at_training_and_new_points(name):
-    partition, signs, y = partition_of(name)
-    f, _, _, _ = run_chains(name, FIXED, 96, 350)
-    for k, alpha in enumerate(ALPHAS):
-        truth = reference.importance_posterior(
-            y, signs, partition.probabilities, alpha, 1.0, 0.5, NUM_DRAWS, k, LEVELS
-        )
-        check_posterior(f[:, 32 * k : 32 * (k + 1)], y, truth)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("prior", ["variance", "scale"])
-def test_noise_and_hyper_parameters_too(prior):
-    name = {"variance": "two_points", "scale": "plane"}[prior]
-    partition, signs, y = partition_of(name)
-    settings = everything(prior)
-    f, draws, _, _ = run_chains(name, settings, 96, 500, thin=2)
-    truth = reference.importance_posterior(
-        y, signs, partition.probabilities, ALPHA_RANGE, NU_PRIOR, None, NUM_DRAWS, 1, LEVELS, prior
-    )
-    cdf, error = truth["cdf"]
-    common = (cdf > 0.02) & (cdf < 0.98)
-    check_chains((f[..., None] <= LEVELS)[..., common], cdf[common], error[common])
-    check_chains(np.log(draws.noise_scale), *truth["log_noise_scale"])
-    check_chains(draws.alpha, *truth["alpha"])
-    check_chains(np.log(draws.nu), *truth["log_nu"])
-
-
-@pytest.mark.slow
-def test_samplers_agree():
-    """R-hat of the pooled chains at most 1.05, and Algorithm S.2 and HMC have the posterior."""
-    name, settings, chains, draws = "three_points", FIXED._replace(infer_noise=True), 48, {}
-    partition, signs, y = partition_of(name)
-    truth = reference.importance_posterior(
-        y, signs, partition.probabilities, 1.1, 1.0, None, NUM_DRAWS, 2, LEVELS
-    )
-    cdf, error = truth["cdf"]
-    common = (cdf > 0.02) & (cdf < 0.98)
-    for sampler, one_step in samplers.SAMPLERS.items():
-        f, parts, _, _ = run_chains(
-            name, settings, chains, 300, thin=2, alphas=[1.1], one_step=one_step
-        )
-        check_chains((f[..., None] <= LEVELS)[..., common], cdf[common], error[common])
-        log_noise = np.log(parts.noise_scale)
-        check_chains(log_noise, *truth["log_noise_scale"])
-        pooled = np.concatenate([f, log_noise[..., None]], axis=-1)  # [K, B, n + m + 1]
-        draws[sampler] = pooled.reshape(-1, 4, chains // 4, pooled.shape[-1]).swapaxes(1, 2)
-    # Few long chains: R-hat of the many short ones would only say that they are short.
-    longer = [part.reshape(-1, 4, part.shape[-1]).swapaxes(0, 1) for part in draws.values()]
-    assert np.all(metrics.rhat(np.concatenate(longer)) <= 1.05)
-
-
-@pytest.mark.slow
-def test_rows_and_their_order_do_not_matter(monkeypatch):
-    x, y = np.array([0.9, -1.2, 0.3, 2.0, -0.1]), np.array([2.0, 0.1, 1.7, -0.5, 0.2])
-    x_new, order = [0.6, -0.6], np.argsort(x)
-    runs = []
-    for seed, rows in enumerate([np.arange(5), order]):
-        monkeypatch.setitem(PROBLEMS, "rows", (x[rows], x_new, y[rows]))
-        settings = FIXED._replace(infer_noise=True)
-        f, draws, _, _ = run_chains("rows", settings, 64, 300, seed=seed, alphas=[1.1])
-        f[..., rows] = f[..., : len(rows)].copy()
-        f = np.concatenate([f, np.log(draws.noise_scale)[..., None]], axis=-1)
-        runs.append((f[..., None] <= LEVELS).mean(axis=0))
-    means = [run.mean(axis=0) for run in runs]
-    common = (means[0] > 0.02) & (means[0] < 0.98)
-    errors = [run.std(axis=0, ddof=1)[common] / np.sqrt(len(run)) for run in runs]
-    check_chains(runs[0][np.newaxis][..., common], means[1][common], errors[1])
-
-
-# Simulation-based calibration --------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("prior", ["variance", "scale"])
-def test_simulation_based_calibration(prior):
-    """Ranks of 200 truths among 63 draws are uniform (Talts et al. 2018).
-
-    Chi-square on 8 bins, and Kolmogorov-Smirnov, which sees shifts. The data sets are the chains of
-    one batch. False alarms: 1e-3 over all ranks and both tests.
-    """
-    chains, bins = 200, 8
-    rng = np.random.default_rng(7)
-    x = np.sort(rng.normal(size=9))[:, None]
-    partition = hyperplanes.exact(x)
-    rows = [0, 1, 2, 3, 5, 6, 7, 8]  # the fifth is new
-    signs = partition.signs(x).astype(np.float64)
-    truth = reference.simulate(
-        rng, signs, partition.probabilities, ALPHA_RANGE, NU_PRIOR, None, prior, chains
-    )
-    y = truth["f"] + np.sqrt(truth["noise"])[:, None] * rng.normal(size=truth["f"].shape)
-    problem = samplers.make_problem(signs[rows], partition.probabilities, y[:, rows])
-    start = rng.uniform(*ALPHA_RANGE, chains)
-    state = samplers.initial_state([1, 2], problem, start, 1.0, np.mean(y**2, axis=1) + 1e-6)
-    settings = everything(prior)._replace(adapt_for=250)
-    _, draws, _ = compiled(grouped.one_step)(tf.constant([3, 4]), state, problem, settings, 84, 12)
-    draws = [part.numpy()[21:] for part in draws]
-    f = draws[0].astype(np.float64) @ signs.T
-    ranks = {
-        "f": np.sum(f[..., 3] < truth["f"][:, 3], axis=0),
-        "new f": np.sum(f[..., 4] < truth["f"][:, 4], axis=0),
-        "noise": np.sum(draws[1] < np.sqrt(truth["noise"]), axis=0),
-        "alpha": np.sum(draws[2] < truth["alpha"], axis=0),
-        "nu": np.sum(draws[3] < truth["nu"], axis=0),
-    }
-    for name, rank in ranks.items():
-        counts = np.bincount(rank * bins // 64, minlength=bins)
-        found = stats.chisquare(counts), stats.kstest((rank + 0.5) / 64, "uniform")
-        assert min(test.pvalue for test in found) > 1e-3 / (2 * len(ranks)), (name, counts, found)

@@ -56,8 +56,16 @@ class GramKernel:
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        if not cls.__name__.startswith("_"):
-            _CLASSES[cls.__name__] = cls
+        name = cls.__name__
+        if name.startswith("_"):
+            return
+        others = _CLASSES.get(name, cls).__module__
+        if others.startswith("tfp_fnspace.") and not cls.__module__.startswith("tfp_fnspace."):
+            raise ValueError(
+                "A kernel's class must not have the name of one of the library's kernels, by which "
+                f"configurations name it. Received: class {cls.__module__}.{name}"
+            )
+        _CLASSES[name] = cls
 
     # NumPy leaves `2.0 * kernel` to the kernel.
     __array_ufunc__ = None

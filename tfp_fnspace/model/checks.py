@@ -105,10 +105,12 @@ class Checks:
         """What a method demands of its inputs beyond being finite."""
 
     def _check_validation_data(self, validation_data):
-        if len(validation_data) != 2:
+        pair = isinstance(validation_data, tuple | list)
+        if not pair or len(validation_data) != 2:
+            number = f"{len(validation_data)} items" if pair else type(validation_data).__name__
             raise ValueError(
                 "`validation_data` must be a pair (x, y) or a dataset; weights are not supported. "
-                f"Received: {len(validation_data)} items"
+                f"Received: {number}"
             )
         inputs, targets = self._check_data(*validation_data, prefix="validation ")
         return self._pack(inputs), targets
@@ -128,9 +130,9 @@ class Checks:
             )
 
     def _check_array_arguments(self, batch_size, epochs, steps_per_epoch):
-        for name, value in {"batch_size": batch_size, "epochs": epochs}.items():
-            if value is not None:
-                data.check_count(name, value)
+        data.check_count("epochs", epochs)
+        if batch_size is not None:
+            data.check_count("batch_size", batch_size)
         if steps_per_epoch is not None:
             raise ValueError(
                 "`steps_per_epoch` goes with datasets; an epoch of arrays is all rows. "

@@ -63,6 +63,10 @@ class FunctionSpaceModel(Training, Prediction):
                 "`likelihood` must be one of `tfp_fnspace.likelihoods`. "
                 f"Received: likelihood={likelihood!r}"
             )
+        if not isinstance(standardize, bool | np.bool_):
+            raise ValueError(
+                f"`standardize` must be True, False or None. Received: standardize={standardize!r}"
+            )
         self.likelihood = likelihood
         self.standardize = bool(standardize)
         self.input_tensors, self.num_outputs = None, None

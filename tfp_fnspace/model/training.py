@@ -112,6 +112,7 @@ class Training(Checks):
             ValueError: If the data are bad, or an argument cannot be honoured.
         """
         self._refuse_weights(class_weight=class_weight, sample_weight=sample_weight)
+        data.check_whole("initial_epoch", initial_epoch)
         self._ensure_compiled()
         stream = data.is_stream(x)
         if stream:
@@ -127,7 +128,7 @@ class Training(Checks):
                 validation_data = (self._pack(held_out), held_out_targets)
             if not self.scalers_ready:
                 self._adapt_scalers([(inputs, targets)])
-        if isinstance(validation_data, tuple | list):
+        if validation_data is not None and not data.is_stream(validation_data):
             validation_data = self._check_validation_data(validation_data)
             validation_batch_size = validation_batch_size or self.predict_batch_size
         options = {

@@ -133,7 +133,7 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
         if num_outputs is not None:
             data.check_count("num_outputs", num_outputs)
             self._given_outputs = int(num_outputs)
-        self._setup_options(likelihood, standardize is not False, seed)
+        self._setup_options(likelihood, True if standardize is None else standardize, seed)
         self._given_network, self.network = network, None
         if network is not None:
             checks.check_network(network)

@@ -14,6 +14,7 @@ def kl_surrogate(
     injected_noise=0.0,
     share=0.99,
     bandwidth=1.0,
+    whiten=False,
     num_prior_samples=None,
     train_prior=False,
 ):
@@ -35,6 +36,7 @@ def kl_surrogate(
         injected_noise: gamma, a number at least 0, in units of f.
         share: As of `spectral_stein_score`.
         bandwidth: As of `spectral_stein_score`.
+        whiten: As of `spectral_stein_score`.
         num_prior_samples: Draws of a prior without density; None is S.
         train_prior: Whether the gradient in parameters of the prior, `-E[grad log p(f)]`, and in
             the points is included; the prior must have a density.
@@ -57,7 +59,7 @@ def kl_surrogate(
     functions = _checked_functions(functions)
     seeds = [random.fold_in(random.as_seed(seed), i) for i in range(3)]
     noisy = _with_noise(functions, injected_noise, seeds[0])
-    q_score = spectral_stein_score(_flat(noisy), share=share, bandwidth=bandwidth)
+    q_score = spectral_stein_score(_flat(noisy), None, share, bandwidth, whiten)
     q_score = tf.reshape(q_score, tf.shape(noisy))
     if train_prior:
         log_prob = prior.log_prob(noisy, points, injected_noise)
@@ -69,7 +71,7 @@ def kl_surrogate(
         count = tf.shape(functions)[0] if num_prior_samples is None else num_prior_samples
         draws = tf.cast(prior.sample(points, count, seeds[1]), functions.dtype)
         draws = _flat(_with_noise(draws, injected_noise, seeds[2]))
-        p_score = spectral_stein_score(draws, _flat(constant), share, bandwidth)
+        p_score = spectral_stein_score(draws, _flat(constant), share, bandwidth, whiten)
         p_score = tf.reshape(p_score, tf.shape(noisy))
     return score_surrogate(noisy, q_score - p_score)
 

@@ -60,7 +60,8 @@ class FBNNModel(VariationalModel):
         num_samples: S, the functions of a training step, at least 2.
         num_eval_samples: S of everything that predicts.
         share: Of `spectral_stein_score`.
-        bandwidth: Of `spectral_stein_score`.
+        bandwidth: Of `spectral_stein_score`. The paper's program has 1.
+        whiten: Of `spectral_stein_score`. The paper's program does not.
         standardize: As for `VariationalModel`.
         seed: As for `VariationalModel`.
         **kwargs: `name`, `dtype`.
@@ -102,7 +103,8 @@ class FBNNModel(VariationalModel):
         num_samples=100,
         num_eval_samples=100,
         share=0.99,
-        bandwidth=1.0,
+        bandwidth=2.0,
+        whiten=True,
         standardize=None,
         seed=None,
         **kwargs,
@@ -135,7 +137,7 @@ class FBNNModel(VariationalModel):
         self.kl = kl
         self.injected_noise = checked_number("injected_noise", injected_noise, 0.0, inclusive=True)
         self.share = checked_number("share", share, 0.0)
-        self.bandwidth = checked_number("bandwidth", bandwidth, 0.0)
+        self.bandwidth, self.whiten = checked_number("bandwidth", bandwidth, 0.0), bool(whiten)
         self.fit_prior, self.train_prior = bool(fit_prior), bool(train_prior)
         self._setup_prior(prior)
         self._setup_measurement(Box(5) if measurement is None else measurement)
@@ -267,6 +269,7 @@ class FBNNModel(VariationalModel):
             self.injected_noise,
             self.share,
             self.bandwidth,
+            self.whiten,
             train_prior=self.train_prior,
         )
         return estimate, surrogate
@@ -274,7 +277,8 @@ class FBNNModel(VariationalModel):
     # Keras ------------------------------------------------------------------------------------
 
     def get_config(self):
-        options = ("kl", "injected_noise", "fit_prior", "train_prior", "share", "bandwidth")
+        options = ("kl", "injected_noise", "fit_prior", "train_prior")
+        options += ("share", "bandwidth", "whiten")
         serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),

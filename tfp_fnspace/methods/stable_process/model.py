@@ -5,6 +5,12 @@ import numpy as np
 
 from tfp_fnspace.methods.stable_process import diagnostics, options, samplers, validation
 from tfp_fnspace.methods.stable_process.prediction import StablePrediction
+from tfp_fnspace.methods.stable_process.samplers.checks import (
+    checked_alpha_interval,
+    checked_choice,
+    checked_nu_prior,
+)
+from tfp_fnspace.methods.stable_process.samplers.state import NOISE_PRIORS
 from tfp_fnspace.methods.stable_process.training import StableTraining
 from tfp_fnspace.model import FunctionSpaceModel
 
@@ -50,14 +56,17 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
             `stable_process.partition`) or a `Partition` in model units. `"auto"` is exact for
             the points of `x` and `x_predict`; without `x_predict`, the patterns on `x` are exact
             and new points have sampled ones within; in more than two dimensions all are sampled.
-        num_atoms: Number of hyperplanes of sampled partitions, of additional ones of refined.
+        num_atoms: Number of hyperplanes of sampled partitions, of additional ones of refined,
+            2,000 by default. Exact and given partitions have their own; `fit` warns if both
+            are said.
         sampler: `"grouped"` (`"auto"`), `"metropolis"` or `"hmc"`; the last two for comparison.
         num_chains: Chains for each output.
         sweeps_per_epoch: Iterations in an epoch, a multiple of `thin`.
         burn_in: Epochs of burn-in.
         thin: Iterations between draws.
-        max_draws: Draws to store of each output, over all chains; fewer where they would take
-            more than 40 MB. When they are full, every second draw is dropped.
+        max_draws: Draws to store of each output, over all chains; fewer where all weights would
+            take more than 40 MB, so that a file of the model, or its export, is under 50 MB; at
+            least 4 of each chain. When they are full, every second draw is dropped.
         num_inputs: Number of inputs I; by default that of the first data.
         standardize: Whether to standardise inputs and targets by the data of the first `fit`;
             by default yes.
@@ -106,13 +115,13 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
         super().__init__(autocast=False, **kwargs)
         self.alpha = options.checked_alpha(alpha)
         self.nu = options.checked_nu(nu)
-        self.noise = options.checked_choice("noise", noise, ("infer", "fixed"))
-        self.noise_prior = options.checked_choice("noise_prior", noise_prior, ("variance", "scale"))
-        self.alpha_prior = options.checked_alpha_prior(alpha_prior)
-        self.nu_prior = options.checked_nu_prior(nu_prior)
+        self.noise = checked_choice("noise", noise, ("infer", "fixed"))
+        self.noise_prior = checked_choice("noise_prior", noise_prior, NOISE_PRIORS)
+        self.alpha_prior = checked_alpha_interval("alpha_prior", alpha_prior)
+        self.nu_prior = checked_nu_prior(nu_prior)
         self.partition = options.checked_partition(partition)
         self.num_atoms = num_atoms
-        self.sampler = options.checked_choice("sampler", sampler, ("auto", *samplers.SAMPLERS))
+        self.sampler = checked_choice("sampler", sampler, ("auto", *samplers.SAMPLERS))
         self.num_chains = num_chains
         self.sweeps_per_epoch = sweeps_per_epoch
         self.burn_in = burn_in

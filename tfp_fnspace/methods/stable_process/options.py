@@ -1,14 +1,16 @@
 """Checks of what a `StableProcessModel` is constructed with."""
 
-import numbers
-
 import numpy as np
 
 from tfp_fnspace import data, likelihoods
 from tfp_fnspace.methods.stable_process.hyperplanes import Partition
 from tfp_fnspace.methods.stable_process.samplers import Settings
+from tfp_fnspace.methods.stable_process.samplers.checks import is_number
 
 PARTITIONS = ("auto", "exact", "refined", "sampled")
+
+#: Arrays of a `Partition`.
+_ARRAYS = ("hyperplanes", "probabilities")
 
 #: Options that are whole numbers; the last two may be `None`.
 COUNTS = (
@@ -22,15 +24,11 @@ COUNTS = (
 )
 
 
-def _is_number(value):
-    return isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
-
-
 def checked_alpha(alpha):
     """`"infer"`, or a number in (0, 2]."""
     if isinstance(alpha, str) and alpha == "infer":
         return alpha
-    if not _is_number(alpha) or not 0.0 < alpha <= 2.0:
+    if not is_number(alpha) or not 0.0 < alpha <= 2.0:
         raise ValueError(f"`alpha` must be 'infer' or in (0, 2]. Received: alpha={alpha!r}")
     return float(alpha)
 
@@ -39,50 +37,15 @@ def checked_nu(nu):
     """`"infer"`, or a positive number."""
     if isinstance(nu, str) and nu == "infer":
         return nu
-    if not _is_number(nu) or not 0.0 < nu < np.inf:
+    if not is_number(nu) or not 0.0 < nu < np.inf:
         raise ValueError(f"`nu` must be 'infer' or a positive finite number. Received: nu={nu!r}")
     return float(nu)
 
 
-def _pair(value):
-    values = list(value) if isinstance(value, list | tuple | np.ndarray) else []
-    return tuple(map(float, values)) if len(values) == 2 and all(map(_is_number, values)) else None
-
-
-def checked_alpha_prior(interval):
-    """The ends of an interval in [0, 2], two floats."""
-    pair = _pair(interval)
-    if pair is None or not 0.0 <= pair[0] < pair[1] <= 2.0:
-        raise ValueError(
-            "`alpha_prior` must be an interval (low, high) with 0 <= low < high <= 2. "
-            f"Received: alpha_prior={interval!r}"
-        )
-    return pair
-
-
-def checked_nu_prior(moments):
-    """Mean and standard deviation of log nu, two floats."""
-    pair = _pair(moments)
-    if pair is None or not np.all(np.isfinite(pair)) or not pair[1] > 0.0:
-        raise ValueError(
-            "`nu_prior` must be the mean and the positive standard deviation of log nu. "
-            f"Received: nu_prior={moments!r}"
-        )
-    return pair
-
-
-def checked_choice(name, value, allowed):
-    """One of the `allowed` strings."""
-    if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"`{name}` must be one of {list(allowed)}. Received: {name}={value!r}")
-    return value
-
-
 def checked_partition(partition):
     """One of `PARTITIONS` or a `Partition`; a dict of one, from a saved model, becomes one."""
-    if isinstance(partition, dict):
-        arrays = (np.array(partition[key]) for key in ("hyperplanes", "probabilities"))
-        return Partition(*arrays, partition["kind"])
+    if isinstance(partition, dict) and set(partition) == {*_ARRAYS, "kind"}:
+        return Partition(*(np.array(partition[key]) for key in _ARRAYS), partition["kind"])
     if isinstance(partition, Partition) or (isinstance(partition, str) and partition in PARTITIONS):
         return partition
     raise ValueError(
@@ -96,8 +59,7 @@ def partition_config(partition):
     if isinstance(partition, str):
         return partition
     return {
-        "hyperplanes": partition.hyperplanes.tolist(),
-        "probabilities": partition.probabilities.tolist(),
+        **{name: getattr(partition, name).tolist() for name in _ARRAYS},
         "kind": partition.kind,
     }
 
@@ -118,9 +80,7 @@ def check_counts(**counts):
     """Checks the numbers of chains, iterations and draws."""
     for name in COUNTS[:4]:
         data.check_count(name, counts[name])
-    burn_in = counts["burn_in"]
-    if not isinstance(burn_in, int | np.integer) or isinstance(burn_in, bool) or burn_in < 0:
-        raise ValueError(f"`burn_in` must be a non-negative integer. Received: burn_in={burn_in!r}")
+    data.check_whole("burn_in", counts["burn_in"])
     for name in ("num_atoms", "num_inputs"):
         if counts[name] is not None:
             data.check_count(name, counts[name])

@@ -13,9 +13,12 @@ _BATCH_NUMBERS = 2**22
 
 
 def _checked_levels(levels):
-    values = np.atleast_1d(np.asarray(levels, np.float64))
-    if values.ndim != 1 or not np.all((values > 0.0) & (values < 1.0)):
-        raise ValueError(f"`levels` must lie strictly in (0, 1). Received: levels={levels!r}")
+    values = np.atleast_1d(data.as_array(levels, "levels").astype(np.float64))
+    if values.ndim != 1 or not values.size or not np.all((values > 0.0) & (values < 1.0)):
+        raise ValueError(
+            "`levels` must lie strictly in (0, 1): a number, or a list of one at least. "
+            f"Received: levels={levels!r}"
+        )
     return values.tolist()
 
 
@@ -68,6 +71,11 @@ class StablePrediction:
 
     @property
     def served_dtypes(self):
+        """float32: what clients send, although `predict` takes arrays in float64.
+
+        An exported model gives at x what `predict(np.float32(x))` gives. That is `predict(x)`
+        unless a hyperplane is so near to a point that float32 moves it to the other side.
+        """
         return ["float32"]
 
     @property
@@ -150,6 +158,7 @@ class StablePrediction:
             NumPy array `[N, D, Q]` in the user's units.
 
         Raises:
+            TypeError: If the levels or the data are not numbers.
             ValueError: If a level is out of range, or the data are bad.
         """
         levels = tuple(_checked_levels(levels))

@@ -1,5 +1,7 @@
 """The state of a `StableProcessModel` in weights: partition, data, chains, draws."""
 
+import warnings
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -7,7 +9,7 @@ import tensorflow as tf
 from tfp_fnspace.methods.stable_process.hyperplanes import Partition
 from tfp_fnspace.methods.stable_process.samplers import ChainState
 
-#: Bytes that the weights may take; a `.keras` file then stays under 50 MB.
+#: Bytes that the weights may take; a `.keras` file and an export then stay under 50 MB.
 MAX_BYTES = 40_000_000
 
 #: Draws that are kept of each chain at least: fewer have no diagnostics.
@@ -150,7 +152,7 @@ class ChainStore(keras.layers.Layer):
         return weights, noise, place < self.counters.value[_COUNTERS.index("stored")]
 
 
-def sizes_of(partition, x, y, x_predict, state, chains, max_draws):
+def sizes_of(partition, x, y, x_predict, state, chains, max_draws, config_bytes=0):
     """The sizes of a store.
 
     Args:
@@ -161,14 +163,23 @@ def sizes_of(partition, x, y, x_predict, state, chains, max_draws):
         state: `ChainState`.
         chains: Number of chains of each output.
         max_draws: Draws that may be stored of each output, over all chains.
+        config_bytes: What else a file of the model has to hold.
 
     Returns:
         Dict for JSON.
     """
     arrays = [partition.hyperplanes, partition.probabilities, x, y, x_predict, *state]
     total_chains = y.shape[1] * chains
-    room = (MAX_BYTES - sum(np.asarray(a).nbytes for a in arrays)) // total_chains
-    capacity = min(max_draws // chains, room // (4 * partition.num_atoms + 24))
+    room = MAX_BYTES - config_bytes - sum(np.asarray(a).nbytes for a in arrays)
+    fitting = room // (total_chains * (4 * partition.num_atoms + 24))
+    if fitting < _LEAST_DRAWS:
+        warnings.warn(
+            f"A model of {partition.num_atoms} atoms and {total_chains} chains takes more than "
+            f"{MAX_BYTES / 1e6:g} MB even with the {_LEAST_DRAWS} draws of each chain that "
+            "diagnostics need, and so will its file. Take fewer atoms or chains for a smaller one.",
+            stacklevel=6,
+        )
+    capacity = min(max_draws // chains, fitting)
     return {
         "kind": partition.kind,
         "rows": len(x),

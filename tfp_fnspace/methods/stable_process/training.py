@@ -1,5 +1,7 @@
 """Training of `StableProcessModel`: an epoch is a block of iterations of all chains."""
 
+import json
+
 import numpy as np
 import tensorflow as tf
 
@@ -182,6 +184,9 @@ class StableTraining(LearnsSizes):
             return
         x_predict = x[:0] if x_predict is None else x_predict
         partition = chains.make_partition(self, x, x_predict, self.fold_seed())
+        is_given = not isinstance(self.partition, str)
+        if self.num_atoms is not None and (is_given or partition.kind == "exact"):
+            diagnostics.warn_of_num_atoms(self.num_atoms, partition)
         problem = chains.make_problem(partition, x, y, self.num_chains)
         seed = self._seed(0)
         if self.store is None:
@@ -189,9 +194,9 @@ class StableTraining(LearnsSizes):
             state = chains.initial_state(self, seed, problem, *start)
         else:
             state = chains.warm_state(self, seed, self.store, problem, partition, x)
-        self._create_store(
-            sizes_of(partition, x, y, x_predict, state, self.num_chains, self.max_draws)
-        )
+        arrays = (partition, x, y, x_predict, state)
+        config_bytes = len(json.dumps(options.partition_config(self.partition)))
+        self._create_store(sizes_of(*arrays, self.num_chains, self.max_draws, config_bytes))
         self.store.hyperplanes.assign(partition.hyperplanes)
         self.store.probabilities.assign(partition.probabilities)
         for name, value in {"x": x, "y": y, "x_predict": x_predict}.items():

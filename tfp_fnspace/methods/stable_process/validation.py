@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 
 import numpy as np
 import tensorflow as tf
@@ -11,21 +12,30 @@ from tfp_fnspace.datasets import k_fold
 from tfp_fnspace.layers.scaler import RunningMoments, Standardizer
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.stable_process import chains, options
+from tfp_fnspace.methods.stable_process.samplers.checks import is_number
 
 
 def checked_grid(alphas, nus):
     """All pairs (alpha, nu) of two lists of numbers.
 
+    Args:
+        alphas: List or array of numbers in (0, 2], or one.
+        nus: List or array of positive numbers, or one.
+
     Raises:
-        ValueError: If a list is empty or a number out of range.
+        ValueError: If a list is empty, or holds something else.
     """
-    alphas, nus = np.atleast_1d(alphas).tolist(), np.atleast_1d(nus).tolist()
-    if not alphas or not nus or "infer" in alphas or "infer" in nus:
-        raise ValueError(
-            "`alphas` and `nus` must be lists of numbers, one at least. "
-            f"Received: alphas={alphas!r}, nus={nus!r}"
-        )
-    return list(itertools.product(map(options.checked_alpha, alphas), map(options.checked_nu, nus)))
+    alphas = _checked_numbers("alphas", alphas, "numbers in (0, 2]", 2.0)
+    nus = _checked_numbers("nus", nus, "positive finite numbers", sys.float_info.max)
+    return list(itertools.product(alphas, nus))
+
+
+def _checked_numbers(name, values, rule, largest):
+    listed = values.tolist() if isinstance(values, np.ndarray) else values
+    listed = list(listed) if isinstance(listed, list | tuple | range) else [listed]
+    if not listed or not all(is_number(value) and 0.0 < value <= largest for value in listed):
+        raise ValueError(f"`{name}` must be {rule}, one at least. Received: {name}={values!r}")
+    return [float(value) for value in listed]
 
 
 def check_budget(folds, num_rows, epochs, burn_in):
@@ -36,7 +46,8 @@ def check_budget(folds, num_rows, epochs, burn_in):
             f"`folds` must be from 2 to the number of rows, {num_rows}. Received: folds={folds!r}"
         )
     data.check_count("epochs", epochs)
-    if not 0 <= burn_in < epochs:
+    data.check_whole("burn_in", burn_in)
+    if burn_in >= epochs:
         raise ValueError(
             "`burn_in` must leave at least one epoch. "
             f"Received: burn_in={burn_in!r} with epochs={epochs!r}"

@@ -31,6 +31,10 @@ class FeaturesToGram(GramLayer):
 
     Returns:
         `GramBlocks` with one draw, S = 1.
+
+    Raises:
+        ValueError: If `inducing_points` is not a positive integer, or the dtype neither float32
+            nor float64.
     """
 
     def __init__(self, inducing_points, learn_scale=True, constant=False, **kwargs):
@@ -110,6 +114,9 @@ class InverseWishartFeatures(FeaturesToGram):
 
     Returns:
         `GramBlocks`, S draws.
+
+    Raises:
+        ValueError: As of `FeaturesToGram`; if `delta` is not positive.
     """
 
     def __init__(

@@ -156,6 +156,10 @@ class GlobalInducingGP(_GaussianProcess):
     Returns:
         `GaussianMoments` of f, `[S, N, D]`. Where a joint law of the points is asked for, draws of
         it with variance 0.
+
+    Raises:
+        ValueError: If `units` is not a positive integer, `precision` no such choice, or the dtype
+            neither float32 nor float64.
     """
 
     def __init__(self, units, precision="full", shared_precision=False, **kwargs):
@@ -203,6 +207,9 @@ class GaussianProcessGram(_GaussianProcess):
 
     Returns:
         `GramBlocks`, S draws.
+
+    Raises:
+        ValueError: As of `GlobalInducingGP`.
 
     References:
         Ober & Aitchison (2021), "Global inducing point variational posteriors for Bayesian neural

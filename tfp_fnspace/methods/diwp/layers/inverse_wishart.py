@@ -135,6 +135,9 @@ class InverseWishartProcess(GramLayer):
     Returns:
         `GramBlocks` of G, S draws.
 
+    Raises:
+        ValueError: If `delta` is not positive, or the dtype neither float32 nor float64.
+
     References:
         Aitchison, Yang & Ober (2021), "Deep kernel processes", ICML.
     """

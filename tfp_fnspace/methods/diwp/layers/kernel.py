@@ -22,6 +22,11 @@ class GramKernel(GramLayer):
 
     Returns:
         `GramBlocks` of the same shapes.
+
+    Raises:
+        TypeError: If `kernel` is neither a kernel nor a name nor a configuration.
+        ValueError: If there is no kernel of that name, or the dtype is neither float32 nor
+            float64.
     """
 
     def __init__(self, kernel, learn_amplitude=False, **kwargs):

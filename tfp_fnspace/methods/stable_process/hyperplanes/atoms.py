@@ -5,7 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfp_fnspace.methods.stable_process.hyperplanes.checks import checked_kind, checked_points
+from tfp_fnspace.methods.stable_process.hyperplanes.checks import (
+    checked_kind,
+    checked_points,
+    checked_probabilities,
+)
 
 KINDS = ("exact", "refined", "sampled")
 
@@ -50,7 +54,7 @@ class Partition:
             `"sampled"`.
 
     Raises:
-        ValueError: If shapes, probabilities or kind are others.
+        ValueError: If shapes, probabilities or kind are others, or a hyperplane is not finite.
     """
 
     hyperplanes: np.ndarray
@@ -64,17 +68,8 @@ class Partition:
             raise ValueError(
                 f"`hyperplanes` must have shape [L, I+1]. Received: hyperplanes.shape={shape}"
             )
-        if np.shape(self.probabilities) != shape[:1]:
-            raise ValueError(
-                f"`probabilities` must have shape [{shape[0]}]. "
-                f"Received: probabilities.shape={np.shape(self.probabilities)}"
-            )
-        total = np.sum(self.probabilities)
-        if not np.all(np.asarray(self.probabilities) > 0.0) or not abs(total - 1.0) < 1e-9:
-            raise ValueError(
-                "`probabilities` must be positive with sum 1. Received: probabilities with sum "
-                f"{total:.6g}, smallest {np.min(self.probabilities):.6g}"
-            )
+        checked_points(self.hyperplanes, name="hyperplanes")
+        checked_probabilities(self.probabilities, shape[0])
 
     @property
     def num_atoms(self):

@@ -43,6 +43,33 @@ def checked_points(x, num_inputs=None, name="x"):
     return points
 
 
+def checked_probabilities(probabilities, num_atoms):
+    """Probabilities of atoms as a float64 array `[L]`.
+
+    Raises:
+        ValueError: If the shape is another, or they are not positive with sum 1.
+    """
+    try:
+        values = np.asarray(probabilities, np.float64)
+    except (TypeError, ValueError):
+        kind = type(probabilities).__name__
+        raise ValueError(
+            f"`probabilities` must be numeric. Received: probabilities of type {kind}"
+        ) from None
+    if values.shape != (num_atoms,):
+        raise ValueError(
+            f"`probabilities` must have shape [{num_atoms}]. "
+            f"Received: probabilities.shape={values.shape}"
+        )
+    total = np.sum(values)
+    if not np.all(values > 0.0) or not abs(total - 1.0) < 1e-9:
+        raise ValueError(
+            "`probabilities` must be positive with sum 1. Received: probabilities with sum "
+            f"{total:.6g}, smallest {np.min(values):.6g}"
+        )
+    return values
+
+
 def checked_integer(value, name, least):
     """An integer of at least `least`.
 

@@ -3,8 +3,15 @@
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.methods.stable_process.samplers import grouped
-from tfp_fnspace.methods.stable_process.samplers.state import FLOAT, ChainState, Info
+from tfp_fnspace.methods.stable_process.samplers import checks, grouped
+from tfp_fnspace.methods.stable_process.samplers.problem import Problem
+from tfp_fnspace.methods.stable_process.samplers.state import (
+    FLOAT,
+    ChainState,
+    Info,
+    Settings,
+    checked_state,
+)
 
 
 class StableProcessKernel(tfp.mcmc.TransitionKernel):
@@ -26,9 +33,17 @@ class StableProcessKernel(tfp.mcmc.TransitionKernel):
         problem: `Problem`.
         settings: `Settings`.
         one_step: Function `(seed, state, problem, settings) -> (state, info)`.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If a setting is out of range.
     """
 
     def __init__(self, problem, settings, one_step=grouped.one_step):
+        checks.check_type("problem", problem, Problem)
+        checks.check_type("settings", settings, Settings)
+        settings.check()
+        checks.check_one_step(one_step)
         self._parameters = {"problem": problem, "settings": settings, "one_step": one_step}
 
     @property
@@ -63,6 +78,12 @@ class StableProcessKernel(tfp.mcmc.TransitionKernel):
         return tf.nest.pack_sequence_as(current_state, list(state)), info
 
     def bootstrap_results(self, init_state):
-        """`Info` of zeros, before any iteration."""
-        chains = ChainState(*init_state).alpha.shape[0]
+        """`Info` of zeros, before any iteration.
+
+        Raises:
+            TypeError: If this is not a state.
+            ValueError: If the state's shapes do not fit the problem.
+        """
+        parts = self._parameters
+        chains = checked_state(init_state, parts["problem"], parts["settings"]).alpha.shape[0]
         return Info(*[tf.zeros([chains], FLOAT)] * len(Info._fields))

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.methods.stable_process.samplers.checks import checked_arrays
+
 #: Groups whose updates share one product with the precision matrix.
 BLOCK = 16
 
@@ -76,9 +78,15 @@ def make_problem(signs, probabilities, targets):
 
     Returns:
         `Problem` of NumPy arrays and numbers as constants of TensorFlow.
+
+    Raises:
+        TypeError: If an array is not of numbers.
+        ValueError: If the shapes do not fit, a sign is not -1 or +1, the probabilities are not
+            positive with sum 1, or a target is not finite.
     """
-    orientation = np.asarray(signs[0], np.float64)
-    signs = np.asarray(signs, np.int8) * np.asarray(signs[:1], np.int8)
+    signs, probabilities, targets = checked_arrays(signs, probabilities, targets)
+    orientation = signs[0].astype(np.float64)
+    signs = signs * signs[:1]
     patterns, group = _distinct_columns(signs)
     num_windows, width, slot = _slots(patterns.shape[1])
     num_groups = num_windows * width
@@ -100,7 +108,6 @@ def make_problem(signs, probabilities, targets):
     share = np.where(log_q > _LOG_NOTHING, np.exp(log_q), 0.0)
     share = np.cumsum(share / np.where(group_q > 0.0, group_q, 1.0)[filled])
     share -= np.concatenate([[0.0], share])[start][filled]
-    targets = np.asarray(targets, np.float64)
     square = np.mean(targets**2, axis=1)
     square = np.where(square > 0.0, square, 1.0)  # constant targets, standardised
     neighbours, degree = _neighbours(patterns)

@@ -4,8 +4,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfp_fnspace.methods.stable_process.samplers import functions, grouped
-from tfp_fnspace.methods.stable_process.samplers.state import FLOAT, ChainState, Info
+from tfp_fnspace.math.random import as_seed
+from tfp_fnspace.methods.stable_process.hyperplanes.checks import checked_integer
+from tfp_fnspace.methods.stable_process.samplers import checks, functions, grouped
+from tfp_fnspace.methods.stable_process.samplers.problem import Problem
+from tfp_fnspace.methods.stable_process.samplers.state import FLOAT, Info, Settings, checked_state
 
 
 class Draws(NamedTuple):
@@ -29,8 +32,8 @@ def run(seed, state, problem, settings, count, thin, one_step=grouped.one_step):
     """`count` draws of every chain, one after every `thin` iterations.
 
     Args:
-        seed: int32 tensor `[2]`.
-        state: `ChainState`.
+        seed: Non-negative integer, two integers, or int32 tensor `[2]`.
+        state: `ChainState`, or a list of its parts.
         problem: `Problem`.
         settings: `Settings`.
         count: Number of draws, K.
@@ -39,9 +42,19 @@ def run(seed, state, problem, settings, count, thin, one_step=grouped.one_step):
 
     Returns:
         The last `ChainState`, `Draws`, and the mean of `Info` over all iterations.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If a setting or a number is out of range, or the state's shapes do not fit.
     """
+    checks.check_type("problem", problem, Problem)
+    checks.check_type("settings", settings, Settings)
+    settings.check()
+    checks.check_one_step(one_step)
+    state = checked_state(state, problem, settings)
+    count, thin = checked_integer(count, "count", 1), checked_integer(thin, "thin", 1)
     chains, atoms = state.alpha.shape[0], problem.place.shape[0]
-    seeds = tf.random.stateless_uniform([count, thin + 1, 2], seed, None, None, tf.int32)
+    seeds = tf.random.stateless_uniform([count, thin + 1, 2], as_seed(seed), None, None, tf.int32)
     zeros = Info(*[tf.zeros([chains], FLOAT)] * len(Info._fields))
     shapes = Draws([chains, atoms], *[[chains]] * 3)
     dtypes = Draws(tf.float32, *[FLOAT] * 3)
@@ -68,7 +81,7 @@ def run(seed, state, problem, settings, count, thin, one_step=grouped.one_step):
         draws = Draws(*(array.write(k, part) for array, part in zip(draws, new, strict=True)))
         return k + 1, state, sums, draws
 
-    loop = (0, ChainState(*state), zeros, empty)
+    loop = (0, state, zeros, empty)
     _, state, sums, draws = tf.while_loop(
         lambda k, *_: k < count, draw, loop, parallel_iterations=1
     )

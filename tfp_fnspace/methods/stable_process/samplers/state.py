@@ -2,12 +2,19 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.math.kanter import log_exponential, log_scale
+from tfp_fnspace.math.random import as_seed
+from tfp_fnspace.methods.stable_process.hyperplanes.checks import checked_integer
+from tfp_fnspace.methods.stable_process.samplers import checks
+from tfp_fnspace.methods.stable_process.samplers.problem import Problem
 
 FLOAT = tf.float64
+
+NOISE_PRIORS = ("variance", "scale")
 
 
 class Settings(NamedTuple):
@@ -35,6 +42,31 @@ class Settings(NamedTuple):
     relocations: int | None = None
     adapt_for: int = 1000
 
+    def check(self):
+        """Refuses settings that are not as described; what runs a sampler calls it.
+
+        Raises:
+            ValueError: With the first of them.
+        """
+        if not isinstance(self.infer_noise, bool | np.bool_):
+            raise ValueError(
+                f"`infer_noise` must be a boolean. Received: infer_noise={self.infer_noise!r}"
+            )
+        checks.checked_choice("noise_prior", self.noise_prior, NOISE_PRIORS)
+        df = self.noise_df
+        if df is not None and not (checks.is_number(df) and 0.0 < df < np.inf):
+            raise ValueError(
+                f"`noise_df` must be a positive finite number or None. Received: noise_df={df!r}"
+            )
+        if self.alpha_range is not None:
+            checks.checked_alpha_interval("alpha_range", self.alpha_range)
+        if self.nu_prior is not None:
+            checks.checked_nu_prior(self.nu_prior)
+        checked_integer(self.proposals, "proposals", 1)
+        if self.relocations is not None:
+            checked_integer(self.relocations, "relocations", 0)
+        checked_integer(self.adapt_for, "adapt_for", 0)
+
 
 class ChainState(NamedTuple):
     """One state of each of B chains; a pure value.
@@ -58,6 +90,49 @@ class ChainState(NamedTuple):
     log_nu: tf.Tensor
     log_steps: tf.Tensor
     iteration: tf.Tensor
+
+
+def checked_state(state, problem, settings):
+    """A `ChainState`, or a list of its parts, as one whose static shapes fit the problem.
+
+    Args:
+        state: `ChainState`, or a list or tuple of its parts.
+        problem: `Problem`.
+        settings: `Settings`.
+
+    Returns:
+        `ChainState`.
+
+    Raises:
+        TypeError: If it is something else.
+        ValueError: If it has other shapes, or an alpha that is known is not inside the range.
+    """
+    if not isinstance(state, list | tuple) or len(state) != len(ChainState._fields):
+        raise TypeError(
+            "`state` must be a ChainState or a list of its parts. "
+            f"Received: state of type {type(state).__name__}"
+        )
+    state = ChainState(*state)
+    (chains, rows), atoms = problem.targets.shape, problem.group.shape[0]
+    shapes = {"u": (chains, atoms), "log_scales": (chains, atoms), "iteration": ()}
+    shapes |= {"noise_weights": (chains, rows), "log_steps": (chains, 3)}
+    for name, part in state._asdict().items():
+        shape = shapes.get(name, (chains,))
+        if not tf.TensorShape(part.shape).is_compatible_with(shape):
+            raise ValueError(
+                f"`state.{name}` must have shape {shape} for this problem. "
+                f"Received: state.{name}.shape={tuple(part.shape)}"
+            )
+    alpha = tf.get_static_value(state.alpha)
+    if settings.alpha_range is not None and alpha is not None:
+        low, high = settings.alpha_range
+        wrong = alpha[~((alpha > low) & (alpha < high))]
+        if wrong.size:
+            raise ValueError(
+                "`state.alpha` must be inside `alpha_range`. "
+                f"Received: state.alpha={wrong[0]:g} with alpha_range={settings.alpha_range}"
+            )
+    return state
 
 
 class Info(NamedTuple):
@@ -149,22 +224,26 @@ def initial_state(seed, problem, alpha, nu, noise_variance):
     """Scales from the prior, cut off; hyper-parameters as given.
 
     Args:
-        seed: int32 tensor `[2]`.
+        seed: Non-negative integer, two integers, or int32 tensor `[2]`.
         problem: `Problem`.
-        alpha: Index of the process, a number or an array `[B]`.
-        nu: Scale of the process, likewise.
-        noise_variance: `sigma^2`, likewise.
+        alpha: Index of the process in (0, 2], a number or an array `[B]`.
+        nu: Scale of the process, likewise, positive.
+        noise_variance: `sigma^2`, likewise, positive.
 
     Returns:
         `ChainState`.
+
+    Raises:
+        TypeError: If `problem` is none, or a value is not a number.
+        ValueError: If a shape is another, or a value out of range.
     """
+    checks.check_type("problem", problem, Problem)
     chains, rows = problem.targets.shape
     atoms = problem.group.shape[0]
-    alpha, nu, noise = (
-        tf.broadcast_to(tf.constant(value, FLOAT), [chains])
-        for value in (alpha, nu, noise_variance)
-    )
-    u, scales = prior_scales(seed, alpha[:, tf.newaxis], [chains, atoms])
+    alpha = tf.constant(checks.checked_per_chain("alpha", alpha, chains, largest=2.0))
+    nu = tf.constant(checks.checked_per_chain("nu", nu, chains))
+    noise = tf.constant(checks.checked_per_chain("noise_variance", noise_variance, chains))
+    u, scales = prior_scales(as_seed(seed), alpha[:, tf.newaxis], [chains, atoms])
     masses = log_masses(scales, problem, alpha)
     # A chain need not find its way back from masses that no data of this size call for.
     limit = problem.log_largest_mass - 16.0 - tf.math.log(nu)

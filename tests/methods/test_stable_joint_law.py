@@ -1,0 +1,171 @@
+"""Every move of the stable process's samplers leaves the joint law of state and targets as it is.
+
+When (state, y) is drawn from the joint law and a move leaves the posterior given y invariant, the
+state after any number of moves has the law of the prior (Geweke 2004). That sees every error of a
+move at once, with independent chains and no burn-in.
+"""
+
+import numpy as np
+import pytest
+import stable_process as reference
+import tensorflow as tf
+from scipy import stats
+from stable_chains import (
+    ALPHA_RANGE,
+    FIXED,
+    NU_PRIOR,
+    PROBLEMS,
+    compiled,
+    everything,
+    from_the_joint_law,
+    partition_of,
+    precision_of,
+)
+
+from tfp_fnspace.math import kanter
+from tfp_fnspace.methods.stable_process import samplers
+from tfp_fnspace.methods.stable_process.samplers import (
+    gaussian,
+    hyper,
+    relocate,
+)
+from tfp_fnspace.methods.stable_process.samplers import state as chain
+
+FALSE_FAIL = 1e-6
+
+# So many groups that they have different numbers of neighbours.
+_SPREAD = np.random.default_rng(3).normal(size=(8, 2)) ** 3
+MANY = (_SPREAD[:7], _SPREAD[7:], [0.0] * 7)
+
+
+def whitened_targets(state, problem):
+    masses = tf.exp(chain.log_masses(state.log_scales, problem, state.alpha))
+    totals = chain.group_totals(masses, problem)
+    factor = gaussian.cholesky_of_covariance(totals, state, problem)
+    return tf.linalg.triangular_solve(factor, problem.targets[..., None])[..., 0].numpy()
+
+
+def check_prior(state, problem, settings, alphas, false_fail=FALSE_FAIL):
+    """Kolmogorov-Smirnov tests of everything whose law under the joint law is known.
+
+    The state alone would not notice a move that ignores the targets: given the state, the
+    whitened targets are standard normal.
+
+    `false_fail` is the rate of all tests together (Bonferroni).
+    """
+    index = chain.index_of(state.alpha)[:, None]
+    log_e = kanter.log_exponential(state.u, state.log_scales, index).numpy()
+    real = problem.present.numpy() > 0.0
+    u, e = state.u.numpy()[:, real], np.exp(log_e[:, real])
+    samples = [(part, "uniform") for part in u.T] + [(part, "expon") for part in e.T]
+    # A sum of uniform variables modulo 1 is uniform unless they depend on each other.
+    uniforms = np.concatenate([u, np.exp(-e)], axis=1)
+    pairs = uniforms[:, :, None] + uniforms[:, None]
+    first, second = np.triu_indices(uniforms.shape[1], 1)
+    samples += [(part, "uniform") for part in (pairs[:, first, second] % 1.0).T]
+    samples += [(part, "norm") for part in whitened_targets(state, problem).T]
+    if np.ndim(alphas):
+        alpha = (state.alpha.numpy() - alphas[0]) / (alphas[1] - alphas[0])
+        samples += [(alpha, "uniform"), ((alpha + u[:, 0]) % 1.0, "uniform")]
+    if settings.infer_noise:
+        power = 0.5 if settings.noise_prior == "scale" else 1.0
+        samples.append((np.exp(power * state.log_noise.numpy()), "halfcauchy"))
+    if settings.nu_prior is not None:
+        mean, stddev = settings.nu_prior
+        samples.append(((state.log_nu.numpy() - mean) / stddev, "norm"))
+    if settings.noise_df is not None:
+        gamma = 0.5 * settings.noise_df / state.noise_weights.numpy()
+        law = stats.gamma(0.5 * settings.noise_df).cdf
+        samples += [(part, law) for part in gamma.T]
+    values = [stats.kstest(values, law).pvalue for values, law in samples]
+    assert min(values) > false_fail / len(values), values
+
+
+@pytest.mark.parametrize("name", [*PROBLEMS, "many"])
+def test_relocation_leaves_the_joint_law(name, monkeypatch):
+    monkeypatch.setitem(PROBLEMS, "many", MANY)
+    state, problem = from_the_joint_law(name, 12_000, (0.4, 1.95))
+    precision, totals = precision_of(state, problem)
+    weighted = tf.linalg.matvec(precision, problem.targets)
+    move = tf.function(relocate.relocate, autograph=False)
+    u, scales, accepted = move(tf.constant([1, 2]), precision, weighted, state, totals, problem, 40)
+    assert 0.2 < np.mean(accepted) < 0.95
+    moved = np.mean(np.any(u.numpy() != state.u.numpy(), axis=1))
+    assert moved > 0.9
+    state = state._replace(u=u, log_scales=scales)
+    check_prior(state, problem, FIXED, None)
+
+    # Where the largest jump is: the numbers of groups' neighbours matter here.
+    atoms = np.argmax(chain.log_masses(scales, problem, state.alpha), axis=1)
+    rng, probabilities = np.random.default_rng(5), partition_of(name)[0].probabilities
+    alpha = rng.uniform(0.4, 1.95, (200_000, 1))
+    masses = reference.positive_stable(rng, alpha, (len(alpha), len(probabilities)))
+    masses = np.argmax(masses * probabilities ** (2.0 / alpha), axis=1)
+    counts = [
+        np.bincount(problem.place.numpy()[masses], minlength=scales.shape[1]),
+        np.bincount(atoms, minlength=scales.shape[1]),
+    ]
+    counts = np.stack(counts)[:, problem.place.numpy()]
+    rare = counts[0] < 200
+    counts = np.concatenate([counts[:, ~rare], counts[:, rare].sum(axis=1)[:, None]], axis=1)
+    counts = counts[:, counts.sum(axis=0) > 0]
+    assert stats.chi2_contingency(counts).pvalue > FALSE_FAIL
+
+
+@pytest.mark.parametrize("prior", ["variance", "scale"])
+@pytest.mark.parametrize("move", ["alpha", "spectrum", "factors"])
+def test_walks_leave_the_joint_law(move, prior):
+    settings = everything(prior)
+    state, problem = from_the_joint_law("three_points", 20_000, ALPHA_RANGE, prior, NU_PRIOR)
+    step = tf.function(WALKS[move], autograph=False)
+    before = state
+    for i in range(40 if move == "alpha" else 10):
+        state = step(tf.constant([i, 2]), state, problem, settings)
+    name = "alpha" if move == "alpha" else "log_noise"
+    assert np.mean(getattr(state, name) != getattr(before, name)) > 0.8
+    check_prior(state, problem, settings, ALPHA_RANGE)
+
+
+def walk_alpha(seed, state, problem, settings):
+    return hyper.walk_alpha(seed, state, problem, settings)[0]
+
+
+def walk_on_spectrum(seed, state, problem, settings):
+    _, totals = precision_of(state, problem)
+    return hyper.walk_on_spectrum(seed, totals, state, problem, settings)[0]
+
+
+def walk_on_factors(seed, state, problem, settings):
+    _, totals = precision_of(state, problem)
+    return hyper.walk_on_factors(seed, totals, state, problem, settings)[0]
+
+
+WALKS = {"alpha": walk_alpha, "spectrum": walk_on_spectrum, "factors": walk_on_factors}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sampler", "name", "prior", "noise_df"),
+    [
+        ("grouped", "two_points", "variance", None),
+        ("grouped", "plane", "scale", 3.0),
+        ("metropolis", "two_points", "variance", None),
+        ("metropolis", "three_points", "scale", 3.0),
+        ("hmc", "two_points", "variance", None),
+        ("hmc", "three_points", "scale", 3.0),
+    ],
+)
+def test_iterations_leave_the_joint_law(sampler, name, prior, noise_df):
+    settings = everything(prior, noise_df)
+    state, problem = from_the_joint_law(
+        name, 6_000, ALPHA_RANGE, prior, NU_PRIOR, noise_df=noise_df
+    )
+    if sampler == "hmc":
+        state = state._replace(log_steps=state.log_steps - 1.0)
+    after, _, info = compiled(samplers.SAMPLERS[sampler])(
+        tf.constant([3, 4]), state, problem, settings, 1, 20
+    )
+    for moved in ("u", "log_scales", "log_noise", "log_nu", "alpha"):
+        changed = np.reshape(getattr(after, moved) != getattr(state, moved), (6_000, -1))
+        assert np.mean(np.any(changed, axis=1)) > 0.8, moved
+    check_prior(after, problem, settings, ALPHA_RANGE)

@@ -1,0 +1,156 @@
+"""Checks of what the samplers are given: arrays, numbers and static shapes, nothing in a graph."""
+
+import math
+import numbers
+
+import numpy as np
+
+from tfp_fnspace import data
+from tfp_fnspace.methods.stable_process.hyperplanes.checks import checked_probabilities
+
+
+def is_number(value):
+    """Whether this is a real number, and no boolean."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+
+
+def checked_choice(name, value, allowed):
+    """One of the `allowed` strings.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if not isinstance(value, str) or value not in allowed:
+        raise ValueError(f"`{name}` must be one of {list(allowed)}. Received: {name}={value!r}")
+    return value
+
+
+def _pair(value):
+    values = list(value) if isinstance(value, list | tuple | np.ndarray) else []
+    return tuple(map(float, values)) if len(values) == 2 and all(map(is_number, values)) else None
+
+
+def checked_alpha_interval(name, interval):
+    """The ends of an interval in [0, 2], two floats.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    pair = _pair(interval)
+    if pair is None or not 0.0 <= pair[0] < pair[1] <= 2.0:
+        raise ValueError(
+            f"`{name}` must be an interval (low, high) with 0 <= low < high <= 2. "
+            f"Received: {name}={interval!r}"
+        )
+    return pair
+
+
+def checked_nu_prior(moments):
+    """Mean and standard deviation of log nu, two floats.
+
+    Raises:
+        ValueError: If they are something else.
+    """
+    pair = _pair(moments)
+    if pair is None or not np.all(np.isfinite(pair)) or not pair[1] > 0.0:
+        raise ValueError(
+            "`nu_prior` must be the mean and the positive standard deviation of log nu. "
+            f"Received: nu_prior={moments!r}"
+        )
+    return pair
+
+
+def check_type(name, value, cls):
+    """Refuses what is not an object of a class.
+
+    Raises:
+        TypeError: With the types.
+    """
+    if not isinstance(value, cls):
+        raise TypeError(
+            f"`{name}` must be a {cls.__name__}. Received: {name} of type {type(value).__name__}"
+        )
+
+
+def check_one_step(one_step):
+    """Refuses what cannot be called, such as the name of a sampler.
+
+    Raises:
+        TypeError: With the value.
+    """
+    if not callable(one_step):
+        raise TypeError(
+            "`one_step` must be a function, such as a value of `samplers.SAMPLERS`. "
+            f"Received: one_step={one_step!r}"
+        )
+
+
+def _checked_matrix(name, values, shape, rows=None, columns=None):
+    """An array of the shape that `shape` describes, no axis empty."""
+    array = data.as_array(values, name)
+    fits = array.ndim == 2 and 0 not in array.shape
+    fits = fits and rows in (None, array.shape[0]) and columns in (None, array.shape[1])
+    if not fits:
+        raise ValueError(f"`{name}` must have shape {shape}. Received: {name}.shape={array.shape}")
+    return array
+
+
+def checked_arrays(signs, probabilities, targets):
+    """What a problem is made of.
+
+    Args:
+        signs: Array `[N, L]`.
+        probabilities: Array `[L]`.
+        targets: Array `[B, N]`.
+
+    Returns:
+        int8 array `[N, L]`, float64 arrays `[L]` and `[B, N]`.
+
+    Raises:
+        TypeError: If they are not numbers.
+        ValueError: If a shape does not fit, a sign is not -1 or +1, the probabilities are not
+            positive with sum 1, or a target is not finite.
+    """
+    signs = _checked_matrix("signs", signs, "[N, L], N and L at least 1")
+    wrong = np.count_nonzero(np.abs(signs) != 1)
+    if wrong:
+        raise ValueError(f"`signs` must be -1 or +1. Received: signs with {wrong} other values")
+    rows, atoms = signs.shape
+    probabilities = checked_probabilities(probabilities, atoms)
+    shape = f"[B, {rows}], B at least 1 and a column for each row of `signs`"
+    targets = _checked_matrix("targets", targets, shape, columns=rows).astype(np.float64)
+    wrong = np.count_nonzero(~np.isfinite(targets))
+    if wrong:
+        raise ValueError(
+            f"`targets` must be finite. Received: targets with {wrong} NaN or infinite values"
+        )
+    return signs.astype(np.int8), probabilities, targets
+
+
+def checked_per_chain(name, value, chains, largest=math.inf):
+    """A positive number of each chain.
+
+    Args:
+        name: Name of the argument, for messages.
+        value: Number, or array `[B]`.
+        chains: B.
+        largest: The largest allowed value; by default any finite one.
+
+    Returns:
+        float64 array `[B]`.
+
+    Raises:
+        TypeError: If the values are not numbers.
+        ValueError: If the shape is another, or a value out of range.
+    """
+    values = data.as_array(value, name).astype(np.float64)
+    if values.shape not in ((), (chains,)):
+        raise ValueError(
+            f"`{name}` must be a number or have shape [{chains}], one for each chain. "
+            f"Received: {name}.shape={values.shape}"
+        )
+    wrong = values[~((values > 0.0) & (values <= largest) & np.isfinite(values))]
+    if wrong.size:
+        rule = "in (0, 2]" if largest == 2.0 else "positive and finite"
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={wrong.flat[0]:g}")
+    return np.broadcast_to(values, [chains])

@@ -1,6 +1,6 @@
 """York's pictures of the stable process paper, figures S11 to S13.
 
-    python benchmarks/stable_figures.py --data-dir ../shared/data --only york_map,york_intervals
+python benchmarks/stable_figures.py --data-dir ../shared/data --only york_map,york_intervals
 """
 
 import pathlib

@@ -333,8 +333,8 @@ def test_early_stopping_on_validation_nll(make_any_model):
 def test_compile_options_survive_saving(make_any_model, tmp_path):
     x, y = example_data()
     model = make_any_model()
-    model.compile(metrics=[fns.metrics.IntervalCoverage(0.5), "mse"], jit_compile=True)
     batteries.fit(model, x, y, epochs=1)
+    model.compile(metrics=[fns.metrics.IntervalCoverage(0.5), "mse"], jit_compile=True)
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras")
     assert loaded.jit_compile is True

@@ -295,7 +295,7 @@ def test_other_likelihoods():
     assert sorted(bernoulli.predict(X)) == ["entropy", "mutual_information", "probabilities"]
     robust = make_model(eager=True, likelihood=likelihoods.StudentT(df=4.0, scale=0.3))
     fit(robust, epochs=2)
-    assert np.all(np.isfinite(robust.evaluate(X, Y, verbose=0)))
+    assert np.all(np.isfinite(robust.evaluate(X[:4], Y[:4], verbose=0)))
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def problem():
 
 
 def trained(x, y, **options):
-    """A model after 2,000 steps, and its history."""
+    """A model after 1,200 steps, and its history."""
     keras.utils.set_random_seed(0)
     layer = layers.VariationalDense(1, posterior="full", prior="standard", dtype="float64")
     network = keras.Sequential([keras.Input((4,), dtype="float64"), layer])
@@ -41,15 +41,15 @@ def trained(x, y, **options):
         likelihoods.Gaussian(NOISE, dtype="float64"),
         fbnn.TrainingRows(),
         kl_weight="data",
-        num_samples=200,
+        num_samples=100,
         standardize=False,
         seed=0,
         dtype="float64",
         **options,
     )
-    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([1200], [1e-2, 1e-3])
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([400, 800], [5e-2, 1e-2, 2e-3])
     model.compile(optimizer=keras.optimizers.Adam(schedule))
-    return model, model.fit(x, y, batch_size=4, epochs=2000, verbose=0).history
+    return model, model.fit(x, y, batch_size=4, epochs=1200, verbose=0).history
 
 
 @pytest.mark.slow
@@ -59,12 +59,12 @@ def test_training_reaches_the_posterior_and_the_evidence():
     f = model.sample_functions(x, 4000, seed=1)[..., 0]
     stddev = np.sqrt(np.diag(covariance))
     # Of 4,000 draws the standard errors are 0.016, 1.1 % and 0.016; the rest is the estimator's.
-    assert_allclose((f.mean(axis=0) - mean) / stddev, 0.0, atol=0.12)
-    assert_allclose(f.std(axis=0), stddev, rtol=0.08)
+    assert_allclose((f.mean(axis=0) - mean) / stddev, 0.0, atol=0.1)
+    assert_allclose(f.std(axis=0), stddev, rtol=0.06)
     correlations = covariance / np.outer(stddev, stddev)
     assert_allclose(np.corrcoef(f.T), correlations, atol=0.08)
     # A bound, up to the error of the mean of 100 estimates, and tight at the optimum.
-    elbo = np.array(history["elbo"]).reshape(20, 100)
+    elbo = np.array(history["elbo"]).reshape(12, 100)
     error = elbo.std(axis=1, ddof=1) / 10.0
     assert np.all(elbo.mean(axis=1) < evidence + 5.0 * error)
     assert elbo[-1].mean() > evidence - 0.01

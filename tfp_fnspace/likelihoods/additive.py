@@ -124,6 +124,9 @@ class _AdditiveNoise(Likelihood):
         scale = tf.convert_to_tensor(self.scale) if scale is None else scale
         return self._unit_variance * tf.square(scale * unit)
 
+    def mean_noise_variance(self, moments, unit=1.0):
+        return self.noise_variance(unit)
+
     def log_prob(self, values, targets):
         return self.conditional(values).log_prob(targets)
 

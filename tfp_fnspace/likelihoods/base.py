@@ -12,6 +12,9 @@ class Likelihood(keras.layers.Layer):
     #: Whether f are logits and targets are labels of classes.
     is_classifier = False
 
+    #: Whether the outputs after the first D describe the noise.
+    has_noise_outputs = False
+
     def check_outputs(self, num_outputs):
         """Refuses a number D of outputs that does not fit.
 
@@ -26,6 +29,18 @@ class Likelihood(keras.layers.Layer):
     def num_labels(self, num_outputs):
         """Number of classes that a target can name; `None` where it is a measurement."""
         return None
+
+    def mean_noise_variance(self, moments, unit=1.0):
+        """Variance of the noise, averaged over f, where f is an equal mixture of S Gaussians.
+
+        Args:
+            moments: As for `mixture`.
+            unit: As for `mixture`.
+
+        Returns:
+            Tensor `[]`, `[D]` or `[N, D]` in squared units of the result.
+        """
+        raise NotImplementedError
 
     def log_prob(self, values, targets):
         """Log density (probability) of the targets given f, summed over outputs.

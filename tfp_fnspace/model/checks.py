@@ -14,6 +14,9 @@ class Checks:
     #: Whether NaN in the targets stands for a missing value.
     missing_targets_allowed = False
 
+    #: Whether outputs may describe the noise, as those of `HeteroscedasticGaussian` do.
+    noise_outputs_allowed = False
+
     @property
     def predict_batch_size(self):
         """Rows in a batch of `predict` and `evaluate` if the user does not say."""
@@ -28,6 +31,20 @@ class Checks:
     def num_target_columns(self):
         """Columns of the targets: D, or one of class labels."""
         return self.likelihood.num_target_columns(self.num_outputs)
+
+    @property
+    def num_function_outputs(self):
+        """Outputs that are functions; those after them describe the noise."""
+        outputs = self.num_outputs
+        return self.num_target_columns if self.likelihood.has_noise_outputs else outputs
+
+    def about_targets(self, values):
+        """Of values of all outputs `[..., D + E]` those that are functions, `[..., D]`."""
+        return values[..., : self.num_function_outputs]
+
+    def functions_in_user_units(self, values):
+        """Functions in the user's units, `[..., D]`, of all outputs in model units."""
+        return self.target_scaler.inverse(self.about_targets(values))
 
     @property
     def scalers_ready(self):

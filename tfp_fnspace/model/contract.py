@@ -63,6 +63,11 @@ class FunctionSpaceModel(Training, Prediction):
                 "`likelihood` must be one of `tfp_fnspace.likelihoods`. "
                 f"Received: likelihood={likelihood!r}"
             )
+        if likelihood.has_noise_outputs and not self.noise_outputs_allowed:
+            raise ValueError(
+                f"`likelihood` of a {type(self).__name__} cannot have outputs that describe the "
+                f"noise. Received: likelihood={type(likelihood).__name__}"
+            )
         if not isinstance(standardize, bool | np.bool_):
             raise ValueError(
                 f"`standardize` must be True, False or None. Received: standardize={standardize!r}"

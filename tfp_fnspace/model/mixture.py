@@ -51,8 +51,17 @@ class MixturePrediction(FunctionSpaceModel):
         """Moments of f in the user's units, for those in model units."""
         mean, variance = moments
         if variance is not None:
-            variance = variance * tf.square(self.target_unit)
-        return GaussianMoments(self.target_scaler.inverse(mean), variance)
+            scaled = self.about_targets(variance) * tf.square(self.target_unit)
+            variance = self._with_noise_outputs(scaled, variance)
+        return GaussianMoments(
+            self._with_noise_outputs(self.functions_in_user_units(mean), mean), variance
+        )
+
+    def _with_noise_outputs(self, functions, values):
+        """Functions, and behind them the outputs that describe the noise, in model units."""
+        if not self.likelihood.has_noise_outputs:
+            return functions
+        return tf.concat([functions, values[..., self.num_function_outputs :]], axis=-1)
 
     def predictive_mixture(self, x):
         """The mixture that predictions are made of, `[S, N, D]`; x in the user's units."""
@@ -60,7 +69,7 @@ class MixturePrediction(FunctionSpaceModel):
         return self.mixture_moments(x, self.num_eval_samples, seed)
 
     def function_moments(self, x):
-        return _total_moments(self.predictive_mixture(x))
+        return self._function_moments(self.predictive_mixture(x))
 
     def predictive(self, x):
         return self._law(self.predictive_mixture(x))
@@ -83,7 +92,11 @@ class MixturePrediction(FunctionSpaceModel):
         """The tensors of `predict`."""
         if self.likelihood.is_classifier:
             return self.likelihood.uncertainty(mixture, self._likelihood_seed())
-        return self._summary_of_moments(_total_moments(mixture))
+        noise = self.likelihood.mean_noise_variance(mixture, self.target_unit)
+        return self._summary_of_moments(self._function_moments(mixture), noise)
+
+    def _function_moments(self, mixture):
+        return GaussianMoments(*(self.about_targets(part) for part in _total_moments(mixture)))
 
     def _likelihood_seed(self):
         return fold_in(tf.convert_to_tensor(self.seed_state), _LIKELIHOOD)

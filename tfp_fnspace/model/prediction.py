@@ -120,11 +120,12 @@ class Prediction(Checks):
 
     def predictive_moments(self, x):
         """The tensors of `predict`, in the graph; x in the user's units."""
-        return self._summary_of_moments(self.function_moments(x))
+        noise = self.likelihood.noise_variance(self.target_unit)
+        return self._summary_of_moments(self.function_moments(x), noise)
 
-    def _summary_of_moments(self, moments):
+    def _summary_of_moments(self, moments, noise):
         mean, variance = moments
-        noise = tf.broadcast_to(self.likelihood.noise_variance(self.target_unit), tf.shape(mean))
+        noise = tf.broadcast_to(noise, tf.shape(mean))
         return {
             "mean": mean,
             "stddev": tf.sqrt(variance + noise),

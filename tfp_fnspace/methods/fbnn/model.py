@@ -162,6 +162,11 @@ class FBNNModel(VariationalModel):
                 "`fit_prior` needs a prior with `fit`, a Gaussian or Student-t process. "
                 f"Received: prior={type(prior).__name__}"
             )
+        if self.fit_prior and self.likelihood.has_noise_outputs:
+            raise ValueError(
+                "`fit_prior` needs a likelihood without outputs that describe the noise, which no "
+                f"targets are for. Received: likelihood={type(self.likelihood).__name__}"
+            )
         if not prior.built:
             prior.build((None, *self._row_shape))
         prior.trainable = self.train_prior

@@ -56,6 +56,8 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         Blundell et al. (2015), "Weight uncertainty in neural networks", ICML.
     """
 
+    noise_outputs_allowed = True
+
     def __init__(
         self,
         network,
@@ -136,7 +138,7 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         return self.in_user_units(GaussianMoments(self._draws(x, num_samples, seed), None))
 
     def draw_functions(self, x, num_samples, seed):
-        return self.target_scaler.inverse(self._draws(x, num_samples, seed))
+        return self.functions_in_user_units(self._draws(x, num_samples, seed))
 
     def numbers_per_sample(self):
         shapes = [tensor.shape for layer in self.network.layers for tensor in _outputs(layer)]

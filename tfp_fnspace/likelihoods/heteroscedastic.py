@@ -1,0 +1,130 @@
+"""Gaussian noise whose size depends on the input."""
+
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_fnspace.likelihoods.base import Likelihood
+from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes, stddev_of
+from tfp_fnspace.math.random import as_seed
+from tfp_fnspace.typing import GaussianMoments
+
+tfd = tfp.distributions
+
+#: Least number of components of a predictive mixture whose log variances take several nodes.
+_NUM_COMPONENTS = 200
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class HeteroscedasticGaussian(Likelihood):
+    r"""Gaussian noise with a variance that is learnt as a function of the input.
+
+        y_d = f_d(x) + v_d,    v_d ~ N(0, min_scale^2 + exp(g_d(x)))
+
+    The model has 2 D outputs for D columns of targets: first f_1 ... f_D, then g_1 ... g_D, the
+    logarithms of the noise's variances in model units. Whatever else the model says of functions is
+    said of f.
+
+    Args:
+        min_scale: Smallest standard deviation of the noise in model units, a positive number. It
+            keeps the density bounded where a network fits a point exactly.
+        **kwargs: `name`, `dtype`.
+
+    Raises:
+        ValueError: If `min_scale` is not a positive finite number.
+
+    References:
+        Kendall and Gal (2017), "What uncertainties do we need in Bayesian deep learning for
+        computer vision?", NeurIPS.
+    """
+
+    has_noise_outputs = True
+
+    def __init__(self, min_scale=0.01, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        number = isinstance(min_scale, int | float | np.number) and not isinstance(min_scale, bool)
+        if not number or not 0.0 < min_scale < math.inf:
+            raise ValueError(
+                f"`min_scale` must be a positive finite number. Received: min_scale={min_scale!r}"
+            )
+        self.min_scale = float(min_scale)
+        self.built = True
+
+    def check_outputs(self, num_outputs):
+        """Refuses an odd number of outputs.
+
+        Raises:
+            ValueError: If there is not one output for f and one for g for each column of targets.
+        """
+        if num_outputs % 2:
+            raise ValueError(
+                "With `HeteroscedasticGaussian` a model must have two outputs for each column of "
+                "targets, the value and the logarithm of the noise's variance. "
+                f"Received: {num_outputs} outputs"
+            )
+
+    def num_target_columns(self, num_outputs):
+        return num_outputs // 2
+
+    def log_prob(self, values, targets):
+        return self.expected_log_prob(GaussianMoments(values, None), targets)
+
+    def expected_log_prob(self, moments, targets, seed=None):
+        r"""See `Likelihood.expected_log_prob`; in closed form over f, by quadrature over g.
+
+        `E_g [-(log(2 pi s) + ((y - m)^2 + v) / s) / 2]` with s the noise's variance.
+        """
+        (mean, variance), log_noise = _split(moments)
+        squared = tf.square(targets - mean) + (0.0 if variance is None else variance)
+
+        def density(g):
+            noise = self._variance(g)
+            return -0.5 * (tf.math.log(2.0 * math.pi * noise) + squared / noise)
+
+        return tf.reduce_sum(normal_expectation(density, log_noise), axis=-1)
+
+    def mean_noise_variance(self, moments, unit=1.0):
+        """See `Likelihood.mean_noise_variance`: `min_scale^2 + E exp(g)`, in closed form."""
+        _, (mean, variance) = _split(moments)
+        noise = self._variance(mean if variance is None else mean + 0.5 * variance)
+        return tf.reduce_mean(noise, axis=0) * tf.square(tf.cast(unit, mean.dtype))
+
+    def mixture(self, moments, unit=1.0, seed=(0, 0)):
+        """See `Likelihood.mixture`.
+
+        Returns:
+            `tfd.MixtureSameFamily`, batch `[N]`, event `[D]`, of S components; where g is known
+            by Gaussians, of S K, with K nodes of each.
+        """
+        (mean, variance), (g, g_variance) = (
+            GaussianMoments(*(None if v is None else tf.transpose(v, [1, 0, 2]) for v in part))
+            for part in _split(moments)
+        )  # [N, S, D]
+        variance = tf.zeros_like(mean) if variance is None else variance
+        if g_variance is not None:
+            size, outputs = mean.shape[1:]
+            nodes = 2 * -(-_NUM_COMPONENTS // (2 * size))
+            z = normal_nodes(size, nodes, outputs, as_seed(seed), mean.dtype)  # [S, K, D]
+            g = g[:, :, tf.newaxis] + stddev_of(g_variance)[:, :, tf.newaxis] * z
+            shape = [tf.shape(mean)[0], size * nodes, outputs]
+            g = tf.reshape(g, shape)
+            mean, variance = (tf.repeat(v, nodes, axis=1) for v in (mean, variance))
+        stddev = tf.sqrt(variance + self._variance(g) * tf.square(tf.cast(unit, mean.dtype)))
+        components = tfd.Independent(tfd.Normal(mean, stddev), reinterpreted_batch_ndims=1)
+        weights = tf.zeros(tf.shape(mean)[1], mean.dtype)
+        return tfd.MixtureSameFamily(tfd.Categorical(logits=weights), components)
+
+    def _variance(self, log_variance):
+        return self.min_scale**2 + tf.exp(log_variance)
+
+    def get_config(self):
+        return {**super().get_config(), "min_scale": self.min_scale}
+
+
+def _split(moments):
+    """Moments of f and of g."""
+    halves = [(None, None) if part is None else tf.split(part, 2, axis=-1) for part in moments]
+    return tuple(GaussianMoments(*pair) for pair in zip(*halves, strict=True))

@@ -110,6 +110,20 @@ def test_outer_band_is_the_quantiles_of_a_normal(level):
     np.testing.assert_allclose(high, np.sin(X[:, 0]) + z * stddev, rtol=0, atol=1e-7)
 
 
+def test_functions_without_a_mean_have_median_and_quantiles():
+    class Heavy(FakeModel):
+        def function_quantiles(self, x, levels):
+            return np.sin(x)[..., np.newaxis] + 7.0 * (np.array(levels) - 0.4)
+
+    ax = plotting.plot_predictive_band(Heavy(), X, num_draws=0)
+    assert list(labelled(ax)) == ["90 % of y", "90 % of f", "median"]
+    np.testing.assert_allclose(labelled(ax)["median"].get_xydata(), np.c_[X, np.sin(X) + 0.7])
+    outline = labelled(ax)["90 % of f"].get_paths()[0].vertices
+    np.testing.assert_allclose(
+        outline[:, 1].max() - outline[:, 1].min(), np.ptp(np.sin(X)) + 7.0 * 0.9, rtol=1e-6
+    )
+
+
 def test_inner_band_has_the_epistemic_width_of_the_same_level():
     model = FakeModel()
     ax = plotting.plot_predictive_band(model, X)

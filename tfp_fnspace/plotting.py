@@ -34,7 +34,9 @@ def plot_predictive_band(
 
     Shown are the mean, the central `level` interval of the observations (exact quantiles of
     `predict_distribution`), the band mean +- z epistemic stddev with the normal quantile z of the
-    same `level`, function draws, the data and the true function.
+    same `level`, function draws, the data and the true function. Of a model with
+    `function_quantiles`, whose functions need not have a mean, median and quantiles of f in place
+    of mean and band.
 
     Args:
         model: Model with `predict_distribution(x)`, `predict(x)` and
@@ -61,22 +63,28 @@ def plot_predictive_band(
     if num_draws < 0:
         raise ValueError(f"`num_draws` must not be negative. Received: num_draws={num_draws}")
     prediction = model.predict(x)
-    mean = _one_column("model.predict(x)['mean']", prediction["mean"])[:, 0]
-    z = NormalDist().inv_cdf(0.5 + level / 2)
-    reach = z * np.asarray(prediction["epistemic_stddev"])[:, 0]
-    tail = (1.0 - level) / 2.0
+    centre = _one_column("model.predict(x)['mean']", prediction["mean"])[:, 0]
+    tail, percent = (1.0 - level) / 2.0, f"{100 * level:g} %"
+    if hasattr(model, "function_quantiles"):
+        levels = [tail, 0.5, 1.0 - tail]
+        low, centre, high = np.asarray(model.function_quantiles(x, levels))[:, 0].T
+        name, inner_label = "median", f"{percent} of f"
+    else:
+        z = NormalDist().inv_cdf(0.5 + level / 2)
+        reach = z * np.asarray(prediction["epistemic_stddev"])[:, 0]
+        low, high = centre - reach, centre + reach
+        name, inner_label = "mean", f"{percent} of f (±{z:.2f} epistemic std.)"
     interval = np.asarray(quantile(model.predict_distribution(x), [tail, 1.0 - tail]))
 
     ax = _axes(ax)
-    line, percent = x[:, 0], f"{100 * level:g} %"
-    inner_label = f"{percent} of f (±{z:.2f} epistemic std.)"
+    line = x[:, 0]
     _shade(ax, line, *interval[:, 0].T, alpha=0.16, label=f"{percent} of y")
-    _shade(ax, line, mean - reach, mean + reach, alpha=0.32, label=inner_label)
+    _shade(ax, line, low, high, alpha=0.32, label=inner_label)
     if num_draws:
         draws = np.asarray(model.sample_functions(x, num_draws, seed=seed))[:, :, 0]
         ax.plot(line, draws.T, color=VERMILLION, lw=0.8, alpha=0.55)
         ax.lines[-1].set_label("draws of f")
-    ax.plot(line, mean, color=BLUE, lw=2.2, label="mean")
+    ax.plot(line, centre, color=BLUE, lw=2.2, label=name)
     if true_function is not None:
         truth = np.asarray(true_function(x)).reshape(-1)
         ax.plot(line, truth, color=BLACK, lw=1.4, ls=(0, (5, 3)), label="true function")

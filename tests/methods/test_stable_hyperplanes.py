@@ -563,11 +563,11 @@ BAD = {
     ),
     "exact_space": (
         lambda: hyperplanes.partition(normal(4, 3), "exact"),
-        r"one or two inputs; take kind='sampled'.*x\.shape=\(4, 3\)",
+        r"one or two inputs; take 'sampled'.*x\.shape=\(4, 3\)",
     ),
     "refined_space": (
         lambda: hyperplanes.partition(normal(4, 3), "refined"),
-        r"one or two inputs; take kind='sampled'.*x\.shape=\(4, 3\)",
+        r"one or two inputs; take 'sampled'.*x\.shape=\(4, 3\)",
     ),
     "exact_1d": (lambda: hyperplanes.exact_1d(X), r"must have 1 columns.*x\.shape=\(5, 2\)"),
     "exact_2d": (lambda: hyperplanes.exact_2d(X[:, :1]), r"have 2 columns.*x\.shape=\(5, 1\)"),

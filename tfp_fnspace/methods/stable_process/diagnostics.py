@@ -63,7 +63,7 @@ def warn_of_bad_chains(found):
         warnings.warn(
             f"The chains have not converged (worst of {listed}; wanted: R-hat at most "
             f"{LARGEST_RHAT}, ESS at least {LEAST_ESS:.0f}). Call `fit` again with the same data "
-            "for more epochs; `diagnostics` names the points.",
+            "for more epochs; `diagnostics` has these numbers for every point.",
             stacklevel=4,
         )
 

@@ -41,7 +41,7 @@ def exact(x):
     x = checked_points(x)
     if x.shape[1] not in _EXACT:
         raise ValueError(
-            "An exact partition must be of one or two inputs; take kind='sampled'. "
+            "An exact partition must be of one or two inputs; take 'sampled'. "
             f"Received: x.shape={x.shape}"
         )
     return _EXACT[x.shape[1]](x)

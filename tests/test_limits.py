@@ -36,13 +36,17 @@ def model(request):
 
 
 BAD_DATA = {
-    "nan_inputs": (changed(X, np.nan), Y, r"`x` must be finite\. Received: x with 1 NaN or inf"),
+    "nan_inputs": (
+        changed(X, np.nan),
+        Y,
+        r"`x` must be finite\. Received: x with 1 NaN .* \[3, 1\]",
+    ),
     "infinite_inputs": (changed(X, np.inf), Y, r"`x` must be finite\. Received: x with 1 NaN"),
     "too_large_for_float32": (changed(X, 1e300), Y, r"`x` must be finite\. Received: x with 1"),
     "infinite_targets": (
         X,
         changed(Y, -np.inf),
-        r"`y` must (not be inf|be finite).*Received: y with 1",
+        r"`y` must (not be inf|be finite).*Received: y with 1 NaN .* the first at \[3, 1\]",
     ),
     "wrong_rank": (X[:, 0], Y, r"`x` must have shape \('N', 4\)\. Received: x of shape \(20,\)"),
     "wrong_width": (X[:, :3], Y, r"`x` must have shape \('N', 4\)\. Received: x of shape \(20, 3"),

@@ -266,12 +266,16 @@ def _check_input(values, tensor, name):
         )
     with np.errstate(over="ignore"):  # A number too large for the dtype counts as infinite.
         array = array.astype(tensor.dtype)
-    if not np.all(np.isfinite(array)):
-        bad = int(np.sum(~np.isfinite(array)))
-        raise ValueError(
-            f"`{name}` must be finite. Received: {name} with {bad} NaN or infinite values"
-        )
+    bad = ~np.isfinite(array)
+    if np.any(bad):
+        raise ValueError(f"`{name}` must be finite. Received: {name} with {_where(bad)}")
     return array
+
+
+def _where(bad):
+    """How many entries are bad, and where the first one is."""
+    count, place = int(np.sum(bad)), ", ".join(map(str, np.argwhere(bad)[0]))
+    return f"{count} NaN or infinite values, the first at [{place}]"
 
 
 def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y"):
@@ -307,7 +311,7 @@ def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y"):
             if missing_allowed
             else ("must be finite")
         )
-        raise ValueError(f"`{name}` {rule}. Received: {name} with {int(bad.sum())} such values")
+        raise ValueError(f"`{name}` {rule}. Received: {name} with {_where(bad)}")
     return array
 
 

@@ -250,5 +250,5 @@ def test_metrics_of_binary_outputs_and_missing_labels():
 def test_metrics_of_classes_refuse_other_laws():
     with pytest.raises(TypeError, match="Scores of classes need tfd.Categorical or .*Received"):
         metrics.accuracy([[0.0]], tfd.Independent(tfd.Normal([[0.0]], 1.0), 1))
-    with pytest.raises(ValueError, match="num_bins must be a positive integer. Received: num_b"):
+    with pytest.raises(ValueError, match="`num_bins` must be a positive integer. Received: num_b"):
         metrics.ExpectedCalibrationError(0)

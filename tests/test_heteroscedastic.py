@@ -140,8 +140,10 @@ def test_models_find_where_the_noise_is(make, tmp_path):
         ("mean", "stddev", "epistemic_stddev", "aleatoric_stddev"), (200, 1)
     )
     noise = outputs["aleatoric_stddev"][:, 0]
-    # 1 and 10 in the user's units.
-    assert 0.5 < noise[:80].mean() < 3.0 and 6.0 < noise[120:].mean() < 14.0
+    # 1 and 10 in the user's units; of these data 0.84 and 10.3. Seen: 2.11 and 11.0 in the space of
+    # weights, 1.65 and 10.9 in that of functions; with seeds 1 to 3, 1.54 to 1.98 and 10.1 to 12.1.
+    # The quiet half is above the truth, as g is smooth and E exp(g) is above exp(E g).
+    assert 0.8 < noise[:80].mean() < 2.5 and 8.5 < noise[120:].mean() < 13.0
     total = outputs["epistemic_stddev"] ** 2 + outputs["aleatoric_stddev"] ** 2
     assert_allclose(outputs["stddev"] ** 2, total, rtol=1e-4)
     law = model.predict_distribution(x)

@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "tfp_fnspace"
 # it serves: below all that imports it, above all that it imports. "" is tfp_fnspace/__init__.py.
 LEVELS = {
     "typing": 0,
+    "arguments": 0,
     "math": 0,
     "bijectors": 1,
     "kernels": 1,
@@ -33,6 +34,7 @@ LEVELS = {
     "export": 3,  # `model.export` needs it; it knows models by their methods only
     "sklearn": 5,
     "cli": 5,
+    "decisions": 5,
     "registry": 5,
     "benchmark": 5,
     "demo": 5,

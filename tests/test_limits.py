@@ -230,7 +230,7 @@ def test_likelihood_scale_must_be_positive(scale):
 
 
 BAD_OPTIONS = {
-    "update": ("sgd", r"`update` must be 'capped' or 'exact'\. Received: update='sgd'"),
+    "update": ("sgd", r"`update` must be one of \['capped', 'exact'\]\. Received: update='sgd'"),
     "noise": ("guess", r"`noise` must be None, 'cross_validate' or a schedule.*noise='guess'"),
     "seed": (-1, r"`seed` must be a non-negative integer\. Received: seed=-1"),
     "input_stddev": (-0.1, r"`input_stddev` must be a non-negative finite number.*-0\.1"),
@@ -264,7 +264,7 @@ BAD_LAYERS = {
     ),
     "moments": (
         lambda: fns.tagi.Activation("relu", moments="sampled"),
-        r"`moments` must be 'linearized' or 'exact'\. Received: moments='sampled'",
+        r"`moments` must be one of \['linearized', 'exact'\]\. Received: moments='sampled'",
     ),
     "no_exact_moments": (
         lambda: fns.tagi.Activation("softplus", moments="exact"),

@@ -350,5 +350,5 @@ def test_refuses_levels_outside_the_unit_interval(metric_class, level):
 
 @pytest.mark.parametrize("num_levels", [0, -3, 2.5])
 def test_refuses_a_number_of_levels_that_is_none(num_levels):
-    with pytest.raises(ValueError, match="num_levels must be a positive.*Received: num_levels="):
+    with pytest.raises(ValueError, match="`num_levels` must be a positive.*Received: num_levels="):
         metrics.CalibrationError(num_levels)

@@ -22,6 +22,7 @@ if keras.backend.backend() != "tensorflow":
 
 from tfp_fnspace import (  # noqa: E402
     datasets,
+    decisions,
     kernels,
     layers,
     likelihoods,
@@ -44,6 +45,7 @@ __all__ = [
     "GaussianMoments",
     "GramBlocks",
     "datasets",
+    "decisions",
     "diwp",
     "fbnn",
     "kernels",

@@ -266,16 +266,30 @@ def _check_input(values, tensor, name):
         )
     with np.errstate(over="ignore"):  # A number too large for the dtype counts as infinite.
         array = array.astype(tensor.dtype)
-    bad = ~np.isfinite(array)
-    if np.any(bad):
-        raise ValueError(f"`{name}` must be finite. Received: {name} with {_where(bad)}")
+    check_finite(name, array)
     return array
 
 
-def _where(bad):
-    """How many entries are bad, and where the first one is."""
-    count, place = int(np.sum(bad)), ", ".join(map(str, np.argwhere(bad)[0]))
-    return f"{count} NaN or infinite values, the first at [{place}]"
+def check_finite(name, array):
+    """Refuses NaN and infinite values.
+
+    Args:
+        name: Name of the argument, for messages.
+        array: Array of real numbers.
+
+    Raises:
+        ValueError: With their number and the place of the first.
+    """
+    _check_none(name, ~np.isfinite(array), "must be finite")
+
+
+def _check_none(name, bad, rule):
+    if np.any(bad):
+        count, place = np.count_nonzero(bad), ", ".join(map(str, np.argwhere(bad)[0]))
+        raise ValueError(
+            f"`{name}` {rule}. "
+            f"Received: {name} with {count} NaN or infinite values, the first at [{place}]"
+        )
 
 
 def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y"):
@@ -304,14 +318,11 @@ def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y"):
         )
     with np.errstate(over="ignore"):  # A number too large for the dtype counts as infinite.
         array = array.astype(dtype)
-    bad = np.isinf(array) if missing_allowed else ~np.isfinite(array)
-    if bad.any():
-        rule = (
-            "must not be infinite (NaN marks a missing target)"
-            if missing_allowed
-            else ("must be finite")
-        )
-        raise ValueError(f"`{name}` {rule}. Received: {name} with {_where(bad)}")
+    if missing_allowed:
+        rule = "must not be infinite (NaN marks a missing target)"
+        _check_none(name, np.isinf(array), rule)
+    else:
+        check_finite(name, array)
     return array
 
 
@@ -338,28 +349,6 @@ def check_labels(targets, num_labels, name="y"):
             f"`{name}` must hold integer labels from 0 to {num_labels - 1}. "
             f"Received: {name} with {bad.size} other values, the first {bad.flat[0]:g}"
         )
-
-
-def check_count(name, value):
-    """Refuses what is not a positive integer.
-
-    Raises:
-        ValueError: With the name and the value.
-    """
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < 1:
-        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
-
-
-def check_whole(name, value):
-    """Refuses what is not a non-negative integer.
-
-    Raises:
-        ValueError: With the name and the value.
-    """
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < 0:
-        raise ValueError(f"`{name}` must be a non-negative integer. Received: {name}={value!r}")
 
 
 def split_rows(arrays, fraction):

@@ -5,7 +5,7 @@ import inspect
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.data import check_count
+from tfp_fnspace.arguments import check_count
 
 #: Levels of the quantiles that `serve` returns.
 QUANTILE_LEVELS = (0.05, 0.5, 0.95)

@@ -11,9 +11,11 @@ import importlib
 
 #: Name -> module or `module:name`.
 METHODS = {
+    "bayes_by_backprop": "tfp_fnspace.methods.fbnn.benchmark:bayes_by_backprop",
     "deep_gp": "tfp_fnspace.methods.diwp.benchmark:deep_gp",
     "diwp": "tfp_fnspace.methods.diwp.benchmark:diwp",
     "diwp_defective": "tfp_fnspace.methods.diwp.benchmark:defective",
+    "fbnn": "tfp_fnspace.methods.fbnn.benchmark:fbnn",
     "nngp": "tfp_fnspace.methods.diwp.benchmark:nngp",
     "stable_process": "tfp_fnspace.methods.stable_process.benchmark",
     "tagi": "tfp_fnspace.methods.tagi.benchmark",

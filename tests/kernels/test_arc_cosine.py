@@ -214,9 +214,9 @@ def test_features_form_has_a_trainable_amplitude():
 
 
 def test_bad_order_and_amplitude():
-    with pytest.raises(ValueError, match=r"`order` must be 0, 1 or 2. Received: order=3"):
+    with pytest.raises(ValueError, match=r"`order` must be one of \[0, 1, 2\]. Received: order=3"):
         ArcCosine(3)
-    with pytest.raises(ValueError, match=r"`order` must be 0, 1 or 2. Received: order=-1"):
+    with pytest.raises(ValueError, match=r"`order` must be one of \[0, 1, 2\]. Received: order=-1"):
         ArcCosineKernel(-1)
     with pytest.raises(tf.errors.InvalidArgumentError, match="`amplitude` must be positive"):
         ArcCosineKernel(1, amplitude=-1.0, validate_args=True)

@@ -91,7 +91,7 @@ def test_duplicates_train_for_long_in_float32(kernel):
     history = fit(model, x, y, epochs=300, batch_size=30).history
     for name in ("loss", "elbo", "log_likelihood", "kl", "jittered"):
         assert len(history[name]) == 300 and np.all(np.isfinite(history[name])), name
-    assert np.all(np.greater_equal(history["jittered"], 0.0))
+    assert_array_equal(history["jittered"], 0.0)  # the fixed jitter is enough
     assert np.mean(history["elbo"][-20:]) > np.mean(history["elbo"][:20])
     assert all(np.all(np.isfinite(value)) for value in model.predict(x).values())
 
@@ -180,26 +180,47 @@ def test_history_is_the_bound_per_row_in_the_users_units(fitted):
     assert parts["log_likelihood"] > density.mean() - 1.0
 
 
+def prior_model(**options):
+    """A model that was not trained, of a small delta: the Gram matrices vary."""
+    model = make_model(eager=True, delta=2.0, **options)
+    model.adapt(X, Y)
+    return model
+
+
 def test_order_of_rows_does_not_matter(fitted):
     model, _ = fitted
     order = np.random.default_rng(1).permutation(40)
     shuffled = [objective(model, X[o], Y[o], num_samples=3) for o in (np.arange(40), order)]
-    assert_allclose(shuffled[0]["kl"], shuffled[1]["kl"], rtol=1e-5)
-    many = [objective(model, X[o], Y[o], num_samples=2000) for o in (np.arange(40), order)]
     model.num_samples = 3
-    assert_allclose(many[0]["log_likelihood"], many[1]["log_likelihood"], atol=0.05)
+    assert_allclose(shuffled[0]["kl"], shuffled[1]["kl"], rtol=1e-5)
     outputs = model.predict(X)["mean"]
     assert_allclose(model.predict(X[order])["mean"], outputs[order], rtol=1e-5)
+    model = prior_model()
+    first, second = (objective(model, X[o], Y[o], num_samples=4000) for o in (slice(None), order))
+    # Over five seeds the differences were up to 0.005, of other noise at the points.
+    assert_allclose(first["log_likelihood"], second["log_likelihood"], atol=0.015)
 
 
-def test_minibatches_estimate_the_bound_without_bias(fitted):
-    model, _ = fitted
-    whole = objective(model, X, Y, num_samples=2000)
-    halves = [objective(model, X[rows], Y[rows]) for rows in (slice(0, 20), slice(20, 40))]
-    model.num_samples = 3
-    mean = {key: np.mean([half[key] for half in halves]) for key in whole}
-    assert_allclose(mean["log_likelihood"], whole["log_likelihood"], atol=0.05)
-    assert_allclose(mean["kl"], whole["kl"], rtol=1e-4)
+def test_minibatches_estimate_the_bound_without_bias():
+    def difference(model):
+        whole = objective(model, X, Y, num_samples=4000)
+        halves = [objective(model, X[rows], Y[rows]) for rows in (slice(0, 20), slice(20, 40))]
+        mean = {key: np.mean([half[key] for half in halves]) for key in whole}
+        assert_allclose(mean["kl"], whole["kl"], rtol=1e-4)
+        return mean["log_likelihood"] - whole["log_likelihood"]
+
+    # Over five seeds up to 0.005; with the authors' defect -0.035 to -0.038.
+    assert abs(difference(prior_model())) < 0.015
+    assert difference(prior_model(batch_size_defect=True)) < -0.025
+
+
+def test_default_learning_rates_are_those_of_section_7():
+    model = make_model()
+    fit(model, epochs=5)  # ten steps
+    rates = model.optimizer.get_config()["learning_rate"]["config"]
+    assert rates["boundaries"] == [5] and rates["values"] == [0.01, 0.001]
+    assert isinstance(model.optimizer, keras.optimizers.Adam)
+    assert float(model.optimizer.learning_rate) == pytest.approx(1e-3)
 
 
 # Prediction --------------------------------------------------------------------------------------
@@ -235,6 +256,20 @@ def test_function_samples_are_reproducible_with_the_moments_of_predict(fitted):
     spread = outputs["epistemic_stddev"]
     assert np.all(np.abs(samples.mean(axis=0) - outputs["mean"]) < 0.15 * spread)
     assert_allclose(samples.std(axis=0), spread, rtol=0.15)
+
+
+@pytest.mark.parametrize("cls", [diwp.DIWPModel, diwp.NNGPModel])
+def test_law_of_a_function_sample_at_a_point_does_not_depend_on_a_far_one(cls):
+    """The ReLU kernel grows with the input; in float32 rounding grows with it."""
+    model = make_model(cls, eager=True, num_eval_samples=4000, inducing_points=20)
+    x = np.linspace(-1.0, 1.0, 20)[:, np.newaxis]
+    fit(model, x, np.sin(3.0 * x), epochs=1)
+    at = np.array([[0.5]])
+    expected = model.predict(at)["epistemic_stddev"][0, 0]
+    for far in (1.0, 30.0, 1000.0):
+        samples = model.sample_functions(np.concatenate([at, [[far]]]), 4000, seed=2)
+        # Standard errors of both are 1.1 % for normal values.
+        assert_allclose(samples[:, 0, 0].std(), expected, rtol=0.08)
 
 
 def test_function_samples_come_in_chunks_of_one_size(fitted, monkeypatch):
@@ -354,8 +389,8 @@ def test_baselines_take_the_arguments_in_the_same_order(cls, hidden):
     ("options", "message"),
     [
         ({"inducing_points": 0}, "`inducing_points` must be a positive integer. Received"),
-        ({"depth": -1}, "`depth` must be an integer of at least 0. Received: depth=-1"),
-        ({"depth": 1.5}, "`depth` must be an integer of at least 0. Received: depth=1.5"),
+        ({"depth": -1}, "`depth` must be a non-negative integer. Received: depth=-1"),
+        ({"depth": 1.5}, "`depth` must be a non-negative integer. Received: depth=1.5"),
         ({"delta": 0.0}, "`delta` must be a positive finite number. Received: delta=0.0"),
         ({"hidden": "wishart"}, "`hidden` must be one of .*Received: hidden='wishart'"),
         ({"stack": "other"}, "`stack` must be one of .*Received: stack='other'"),

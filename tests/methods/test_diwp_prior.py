@@ -311,8 +311,8 @@ def test_integers_are_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"depth": -1}, "`depth` must be an integer"),
-        ({"depth": 1.0}, "`depth` must be an integer"),
+        ({"depth": -1}, "`depth` must be a non-negative integer"),
+        ({"depth": 1.0}, "`depth` must be a non-negative integer"),
         ({"stack": "gram"}, "`stack` must be one of"),
         ({"kernel": ["relu"]}, "one for each of the depth"),
         ({"units": 0}, "`units` must be a positive integer"),

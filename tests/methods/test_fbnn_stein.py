@@ -197,7 +197,7 @@ def test_it_is_a_constant_in_gradients():
         ({"samples": np.zeros((3, 2), int)}, "`samples` must be floating"),
         ({"samples": np.zeros((1, 2))}, "at least 2 samples"),
         ({"samples": np.zeros((3, 2)), "share": 0.0}, "`share` must be in"),
-        ({"samples": np.zeros((3, 2)), "bandwidth": -1.0}, "`bandwidth` must be positive"),
+        ({"samples": np.zeros((3, 2)), "bandwidth": -1.0}, "`bandwidth` must be a positive"),
         ({"samples": np.zeros((3, 2)), "points": np.zeros((3, 1))}, "`points` must have"),
     ],
 )

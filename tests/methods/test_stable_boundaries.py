@@ -32,7 +32,10 @@ def fit(model, epochs=1, **options):
 # Samplers ----------------------------------------------------------------------------------------
 
 BAD_ARRAYS = {
-    "nan": ({"targets": TARGETS * np.nan}, r"`targets` must be finite\. Received: targets with 12"),
+    "nan": (
+        {"targets": TARGETS * np.nan},
+        r"`targets` must be finite\. .* 12 NaN .* at \[0, 0\]",
+    ),
     "infinite": ({"targets": TARGETS + np.inf}, r"`targets` must be finite"),
     "rows": ({"targets": TARGETS[:, :4]}, r"shape \[B, 6\].*Received: targets\.shape=\(2, 4\)"),
     "rank": ({"targets": Y[:, 0]}, r"`targets` must have shape.*targets\.shape=\(6,\)"),
@@ -102,9 +105,9 @@ BAD_SETTINGS = {
     "one_end": ({"alpha_range": 1.0}, r"`alpha_range` must be an interval.*alpha_range=1\.0"),
     "outside": ({"alpha_range": (1.5, 2.0)}, r"`state\.alpha` must be inside.*state\.alpha=1\.1"),
     "nu_prior": ({"nu_prior": (0.0, 0.0)}, r"`nu_prior` must be the mean and the positive"),
-    "proposals": ({"proposals": 0}, r"`proposals` must be an integer of at least 1.*=0"),
-    "relocations": ({"relocations": -1}, r"`relocations` must be an integer of at least 0.*=-1"),
-    "adapt_for": ({"adapt_for": 1.5}, r"`adapt_for` must be an integer of at least 0.*=1\.5"),
+    "proposals": ({"proposals": 0}, r"`proposals` must be a positive integer.*=0"),
+    "relocations": ({"relocations": -1}, r"`relocations` must be a non-negative integer.*=-1"),
+    "adapt_for": ({"adapt_for": 1.5}, r"`adapt_for` must be a non-negative integer.*=1\.5"),
 }
 
 
@@ -120,8 +123,8 @@ def test_settings_are_checked_by_what_runs(problem, case):
 
 
 BAD_RUNS = {
-    "count": ({"count": 0}, ValueError, r"`count` must be an integer of at least 1.*count=0"),
-    "thin": ({"thin": 0}, ValueError, r"`thin` must be an integer of at least 1.*thin=0"),
+    "count": ({"count": 0}, ValueError, r"`count` must be a positive integer.*count=0"),
+    "thin": ({"thin": 0}, ValueError, r"`thin` must be a positive integer.*thin=0"),
     "seed": ({"seed": "a"}, ValueError, r"`seed` must be an integer or two.*seed='a'"),
     "problem": ({"problem": None}, TypeError, r"`problem` must be a Problem\. Received: .*NoneT"),
     "settings": ({"settings": {}}, TypeError, r"`settings` must be a Settings\. Received: .*dict"),

@@ -549,10 +549,13 @@ BAD = {
     "text": (lambda: hyperplanes.partition([["a"]]), r"`x` must be numeric.*x of type list"),
     "kind": (lambda: hyperplanes.partition(X, "best"), r"one of \['auto'.*kind='best'"),
     "kind_of_rule": (lambda: hyperplanes.partition(X, None), r"`kind` must.*kind=None"),
-    "atoms_zero": (lambda: hyperplanes.partition(X, num_atoms=0), r"at least 1.*num_atoms=0"),
+    "atoms_zero": (
+        lambda: hyperplanes.partition(X, num_atoms=0),
+        r"positive integer.*num_atoms=0",
+    ),
     "atoms_float": (lambda: hyperplanes.partition(X, num_atoms=9.0), r"integer.*num_atoms=9\.0"),
     "atoms_bool": (lambda: hyperplanes.partition(X, num_atoms=True), r"integer.*num_atoms=True"),
-    "seed": (lambda: hyperplanes.partition(X, seed=-1), r"`seed`.*at least 0.*seed=-1"),
+    "seed": (lambda: hyperplanes.partition(X, seed=-1), r"`seed`.*non-negative.*seed=-1"),
     "predict_width": (
         lambda: hyperplanes.partition(X, x_predict=normal(3, 1)),
         r"`x_predict` must have 2 columns.*x_predict\.shape=\(3, 1\)",
@@ -571,7 +574,7 @@ BAD = {
     ),
     "exact_1d": (lambda: hyperplanes.exact_1d(X), r"must have 1 columns.*x\.shape=\(5, 2\)"),
     "exact_2d": (lambda: hyperplanes.exact_2d(X[:, :1]), r"have 2 columns.*x\.shape=\(5, 1\)"),
-    "sampled_inputs": (lambda: hyperplanes.sampled(0, 5, 0), r"at least 1.*num_inputs=0"),
+    "sampled_inputs": (lambda: hyperplanes.sampled(0, 5, 0), r"positive integer.*num_inputs=0"),
     "refine_kind": (
         lambda: hyperplanes.refine(hyperplanes.sampled(2, 5, 0), X, 5, 0),
         r"`partition` must be exact.*kind 'sampled'",

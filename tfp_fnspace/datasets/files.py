@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfp_fnspace.arguments import check_count, is_integer
+
 #: Environment variable that names the folder of the files.
 DATA_DIR_VARIABLE = "TFP_FNSPACE_DATA"
 
@@ -153,7 +155,7 @@ def k_fold(num_rows, num_folds, seed=0) -> list[tuple[np.ndarray, np.ndarray]]:
     Raises:
         ValueError: If `num_rows` or `num_folds` is out of range.
     """
-    at_least(2, num_rows=num_rows)
+    check_count("num_rows", num_rows, 2)
     if not is_integer(num_folds) or not 2 <= num_folds <= num_rows:
         raise ValueError(
             f"`num_folds` must be an integer from 2 to `num_rows`={num_rows}. "
@@ -165,21 +167,6 @@ def k_fold(num_rows, num_folds, seed=0) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 # --------------------------------------------------------------------------- helpers
-
-
-def is_integer(value):
-    """Whether this is a whole number by type; a bool is none."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def at_least(minimum, **argument):
-    """Returns the one argument given, an integer of at least `minimum`."""
-    ((name, value),) = argument.items()
-    if not is_integer(value) or value < minimum:
-        raise ValueError(
-            f"`{name}` must be an integer of at least {minimum}. Received: {name}={value!r}"
-        )
-    return value
 
 
 def _data_folder(data_dir):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfp_fnspace.datasets.files import at_least
+from tfp_fnspace.arguments import checked_choice, checked_count
 
 
 class Dataset(NamedTuple):
@@ -49,7 +49,7 @@ def cubic(seed=0, num_points=20) -> Dataset:
         Sun et al. (2019), "Functional Variational Bayesian Neural Networks".
     """
     rng = np.random.default_rng(seed)
-    x = rng.uniform(-4.0, 4.0, size=(at_least(1, num_points=num_points), 1))
+    x = rng.uniform(-4.0, 4.0, size=(checked_count("num_points", num_points), 1))
     return _with_gaussian_noise(x, lambda x: x**3, 3.0, rng)
 
 
@@ -72,7 +72,7 @@ def periodic(seed=0, num_points=20) -> Dataset:
         Sun et al. (2019), "Functional Variational Bayesian Neural Networks", section 5.1.1.
     """
     rng = np.random.default_rng(seed)
-    x = rng.uniform(-1.5, 1.5, size=(at_least(1, num_points=num_points), 1))
+    x = rng.uniform(-1.5, 1.5, size=(checked_count("num_points", num_points), 1))
     x += np.where(x < 0.0, -0.5, 0.5)
     return _with_gaussian_noise(x, lambda x: 2.0 * np.sin(4.0 * x), 0.2, rng)
 
@@ -195,7 +195,7 @@ def step_1d(seed=0, num_points=40, *, function="three_jumps") -> Dataset:
         Networks under Weights with Unbounded Variance".
     """
     f = _choose(_FUNCTIONS_1D, function)
-    x = 2.0 * _symmetric_grid(at_least(2, num_points=num_points))[:, np.newaxis]
+    x = 2.0 * _symmetric_grid(checked_count("num_points", num_points, 2))[:, np.newaxis]
     return _with_gaussian_noise(x, f, 0.5, np.random.default_rng(seed))
 
 
@@ -227,7 +227,7 @@ def step_2d(seed=0, points_per_axis=7, *, function="quadrants") -> Dataset:
         Networks under Weights with Unbounded Variance".
     """
     of_coordinates = _choose(_FUNCTIONS_2D, function)
-    axis = _symmetric_grid(at_least(2, points_per_axis=points_per_axis))
+    axis = _symmetric_grid(checked_count("points_per_axis", points_per_axis, 2))
     x1, x2 = np.meshgrid(axis, axis)
     x = np.stack([x1.ravel(), x2.ravel()], axis=1)
 
@@ -261,7 +261,7 @@ def bimodal(seed=0, num_points=1000) -> Dataset:
         Sparse Implicit Processes", section 5.1.
     """
     rng = np.random.default_rng(seed)
-    x = rng.uniform(-4.0, 4.0, size=(at_least(1, num_points=num_points), 1))
+    x = rng.uniform(-4.0, 4.0, size=(checked_count("num_points", num_points), 1))
     first = rng.random(x.shape) < 0.5
     curve = np.where(first, 10.0 * np.sin(x - 0.5), 10.0 * np.cos(x - 0.5))
     return Dataset(x, curve + rng.standard_normal(x.shape))
@@ -287,7 +287,7 @@ def heteroscedastic(seed=0, num_points=1000) -> Dataset:
         Sparse Implicit Processes", appendix D.2, equation 20.
     """
     rng = np.random.default_rng(seed)
-    x = rng.uniform(-4.0, 4.0, size=(at_least(1, num_points=num_points), 1))
+    x = rng.uniform(-4.0, 4.0, size=(checked_count("num_points", num_points), 1))
     return _with_gaussian_noise(x, lambda x: 7.0 * np.sin(x) + 10.0, 2.0 * np.sin(x), rng)
 
 
@@ -311,7 +311,7 @@ def kinked(seed=0, num_points=1000) -> Dataset:
         Sparse Implicit Processes", appendix D.3, equation 21.
     """
     rng = np.random.default_rng(seed)
-    x = rng.uniform(-4.0, 5.0, size=(at_least(1, num_points=num_points), 1))
+    x = rng.uniform(-4.0, 5.0, size=(checked_count("num_points", num_points), 1))
     return _with_gaussian_noise(x, lambda x: 10.0 * (1.0 + np.sin(np.maximum(x, 0.0))), 2.0, rng)
 
 
@@ -324,7 +324,7 @@ def _with_gaussian_noise(x, function, stddev, rng):
 
 
 def _seen_at_both_ends(function, num_points, rng):
-    num_right = at_least(2, num_points=num_points) // 2
+    num_right = checked_count("num_points", num_points, 2) // 2
     left = rng.uniform(0.0, 0.2, size=(num_points - num_right, 1))
     x = np.concatenate([left, rng.uniform(0.8, 1.0, size=(num_right, 1))])
     return Dataset(x, function(x), function(x), function)
@@ -343,8 +343,4 @@ def _symmetric_grid(num_points):
 
 
 def _choose(functions, function):
-    if function not in functions:
-        raise ValueError(
-            f"`function` must be one of {list(functions)}. Received: function={function!r}"
-        )
-    return functions[function]
+    return functions[checked_choice("function", function, functions)]

@@ -2,10 +2,10 @@
 
 import math
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace.arguments import is_integer
 from tfp_fnspace.distributions._parameters import common_dtype
 from tfp_fnspace.distributions._wishart_base import ScaledByMatrix, WishartBase, kl_from_traces
 from tfp_fnspace.math import bartlett, linalg, random
@@ -143,8 +143,7 @@ class SingularWishart(ScaledByMatrix):
                 scale, scale_tril, dtype, parameters, validate_args, allow_nan_stats, name
             )
             size = self._given_scale().shape[-1]
-            is_integer = isinstance(df, int | np.integer) and not isinstance(df, bool)
-            if not is_integer or df < 1 or (size is not None and df >= size):
+            if not is_integer(df) or df < 1 or (size is not None and df >= size):
                 raise ValueError(
                     f"`df` must be an integer, at least 1 and less than k = {size}, where the "
                     f"scale is k x k. Received: df={df}"

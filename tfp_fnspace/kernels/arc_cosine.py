@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.kernels.gram import GramKernel, sum_to
 
 tfpk = tfp.math.psd_kernels
@@ -51,9 +52,8 @@ class ArcCosine(GramKernel):
     """
 
     def __init__(self, order=1, amplitude=None):
-        _check_order(order)
         super().__init__(amplitude=amplitude)
-        self.order = int(order)
+        self.order = int(checked_choice("order", order, _ORDERS))
 
     def get_config(self):
         return {"order": self.order, **super().get_config()}
@@ -107,11 +107,10 @@ class ArcCosineKernel(tfpk.PositiveSemidefiniteKernel):
         self, order=1, amplitude=None, feature_ndims=1, validate_args=False, name="ArcCosineKernel"
     ):
         parameters = dict(locals())
-        _check_order(order)
+        self._order = int(checked_choice("order", order, _ORDERS))
         with tf.name_scope(name) as name:
             if amplitude is not None and not _is_deferred(amplitude):
                 amplitude = tf.convert_to_tensor(amplitude)
-            self._order = int(order)
             self._amplitude = amplitude
             super().__init__(
                 feature_ndims=feature_ndims,
@@ -240,11 +239,6 @@ def _sine_and_weight(g_xx, g_xy, g_yy):
 
 def _power(values, order):
     return (tf.ones_like, tf.identity, tf.square)[order](values)
-
-
-def _check_order(order):
-    if order not in _ORDERS:
-        raise ValueError(f"`order` must be 0, 1 or 2. Received: order={order}")
 
 
 def _is_deferred(value):

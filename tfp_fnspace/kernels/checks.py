@@ -24,6 +24,24 @@ def check_parameter(name, value):
         raise ValueError(f"`{name}` must be positive and finite. Received: {name}={value}")
 
 
+def check_class_name(cls, other):
+    """Raises a ValueError if a class has the name of a kernel of the library and is not of it.
+
+    Args:
+        cls: Class.
+        other: Class that had the name before.
+
+    Raises:
+        ValueError: If it has.
+    """
+    library = "tfp_fnspace."
+    if other.__module__.startswith(library) and not cls.__module__.startswith(library):
+        raise ValueError(
+            "A kernel's class must not have the name of one of the library's kernels, by which "
+            f"configurations name it. Received: class {cls.__module__}.{cls.__name__}"
+        )
+
+
 def check_broadcast(g_xx, g_xy, g_yy):
     """Raises a ValueError unless the static shapes of the norms can broadcast to that of `g_xy`.
 

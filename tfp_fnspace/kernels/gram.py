@@ -10,6 +10,7 @@ import tensorflow_probability as tfp
 from tfp_fnspace.kernels.checks import (
     check_blocks,
     check_broadcast,
+    check_class_name,
     check_parameter,
     check_square,
 )
@@ -56,16 +57,9 @@ class GramKernel:
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        name = cls.__name__
-        if name.startswith("_"):
-            return
-        others = _CLASSES.get(name, cls).__module__
-        if others.startswith("tfp_fnspace.") and not cls.__module__.startswith("tfp_fnspace."):
-            raise ValueError(
-                "A kernel's class must not have the name of one of the library's kernels, by which "
-                f"configurations name it. Received: class {cls.__module__}.{name}"
-            )
-        _CLASSES[name] = cls
+        if not cls.__name__.startswith("_"):
+            check_class_name(cls, _CLASSES.get(cls.__name__, cls))
+            _CLASSES[cls.__name__] = cls
 
     # NumPy leaves `2.0 * kernel` to the kernel.
     __array_ufunc__ = None

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.kernels.gram import GramKernel, sum_to
 
 tfpk = tfp.math.psd_kernels
@@ -120,10 +121,8 @@ class Matern(_Stationary):
     """
 
     def __init__(self, nu=1.5, amplitude=None, length_scale=None):
-        if nu not in _MATERN:
-            raise ValueError(f"`nu` must be one of {sorted(_MATERN)}. Received: nu={nu}")
         super().__init__(amplitude, length_scale)
-        self.nu = float(nu)
+        self.nu = float(checked_choice("nu", nu, sorted(_MATERN)))
 
     def get_config(self):
         return {"nu": self.nu, **super().get_config()}

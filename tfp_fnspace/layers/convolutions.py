@@ -6,7 +6,7 @@ import math
 import keras
 import tensorflow as tf
 
-from tfp_fnspace import data
+from tfp_fnspace import arguments
 from tfp_fnspace.layers.dense import matmul_each
 from tfp_fnspace.layers.variational import VariationalLayer
 
@@ -21,14 +21,11 @@ class _VariationalConv(VariationalLayer):
 
     def __init__(self, filters, kernel_size, strides=1, padding="valid", dilation_rate=1, **kwargs):
         super().__init__(**kwargs)
-        data.check_count("filters", filters)
-        self.filters = int(filters)
+        self.filters = arguments.checked_count("filters", filters)
         self.kernel_size = self._per_axis("kernel_size", kernel_size)
         self.strides = self._per_axis("strides", strides)
         self.dilation_rate = self._per_axis("dilation_rate", dilation_rate)
-        if padding not in _PADDINGS:
-            raise ValueError(f"`padding` must be one of {_PADDINGS}. Received: padding={padding!r}")
-        self.padding = padding
+        self.padding = arguments.checked_choice("padding", padding, _PADDINGS)
         if max(self.strides) > 1 and max(self.dilation_rate) > 1:
             raise ValueError(
                 "`strides` and `dilation_rate` cannot both be larger than 1. "
@@ -41,9 +38,7 @@ class _VariationalConv(VariationalLayer):
             raise ValueError(
                 f"`{name}` must be an integer, or {self.num_axes}. Received: {name}={value!r}"
             )
-        for each in values:
-            data.check_count(name, each)
-        return tuple(int(each) for each in values)
+        return tuple(arguments.checked_count(name, each) for each in values)
 
     @property
     def row_rank(self):

@@ -5,7 +5,7 @@ import math
 import keras
 import tensorflow as tf
 
-from tfp_fnspace import data
+from tfp_fnspace import arguments
 from tfp_fnspace.layers.variational import VariationalLayer
 
 
@@ -44,8 +44,7 @@ class VariationalDense(VariationalLayer):
     def __init__(self, units, row_rank=1, **kwargs):
         super().__init__(**kwargs)
         for name, value in {"units": units, "row_rank": row_rank}.items():
-            data.check_count(name, value)
-            setattr(self, name, int(value))
+            setattr(self, name, arguments.checked_count(name, value))
 
     def kernel_shape(self, input_shape):
         if input_shape[-1] is None:

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfp_fnspace import data
+from tfp_fnspace import arguments
 from tfp_fnspace.layers.variational import VariationalLayer
 
 
@@ -40,8 +40,7 @@ class VariationalEmbedding(VariationalLayer):
         # Indices: half precision would round them.
         super().__init__(**{"autocast": False, **options})
         for name, value in {"input_dim": input_dim, "output_dim": output_dim}.items():
-            data.check_count(name, value)
-            setattr(self, name, int(value))
+            setattr(self, name, arguments.checked_count(name, value))
         if self.use_bias:
             raise ValueError("An embedding has no bias. Received: use_bias=True")
 

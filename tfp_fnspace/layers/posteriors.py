@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data
+from tfp_fnspace import arguments
 from tfp_fnspace.layers import priors as weight_priors
 from tfp_fnspace.math import linalg
 from tfp_fnspace.math.normals import fast_normal
@@ -44,13 +44,7 @@ class Posterior:
     is_symmetric = False
 
     def __init__(self, initial_scale=0.1):
-        number = isinstance(initial_scale, int | float | np.number)
-        if not number or not np.isfinite(initial_scale) or not initial_scale > 0.0:
-            raise ValueError(
-                "`initial_scale` must be a positive finite number. "
-                f"Received: initial_scale={initial_scale!r}"
-            )
-        self.initial_scale = float(initial_scale)
+        self.initial_scale = arguments.checked_positive("initial_scale", initial_scale)
 
     def build(self, layer, shapes, initializers, fan_in):
         """Adds the weights to a layer.
@@ -299,8 +293,7 @@ class LowRankGaussian(Posterior):
 
     def __init__(self, rank=2, initial_scale=0.1):
         super().__init__(initial_scale)
-        data.check_count("rank", rank)
-        self.rank = int(rank)
+        self.rank = arguments.checked_count("rank", rank)
 
     def _build_scales(self, layer, raw_scale):
         self._raw_scale = layer.add_weight(
@@ -372,11 +365,7 @@ def get(identifier):
             f"`posterior` must be one of {sorted(POSTERIORS)} or a Posterior. "
             f"Received: posterior={identifier!r}"
         )
-    if identifier not in POSTERIORS:
-        raise ValueError(
-            f"`posterior` must be one of {sorted(POSTERIORS)}. Received: posterior={identifier!r}"
-        )
-    return POSTERIORS[identifier]()
+    return POSTERIORS[arguments.checked_choice("posterior", identifier, sorted(POSTERIORS))]()
 
 
 class _Diagonal(keras.initializers.Initializer):

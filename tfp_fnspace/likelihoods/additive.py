@@ -7,29 +7,26 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.likelihoods.base import Likelihood
+from tfp_fnspace.arguments import checked_positive
+from tfp_fnspace.likelihoods.mixtures import MixtureLikelihood, num_nodes
 from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.typing import GaussianMoments
 
 tfd = tfp.distributions
 
-#: Least number of components of a predictive mixture whose Gaussians each take several nodes. The
-#: time of CRPS and quantiles grows with it.
-_NUM_COMPONENTS = 200
 
-
-class _AdditiveNoise(Likelihood):
+class _AdditiveNoise(MixtureLikelihood):
     """`y = f + scale * e` with e of a fixed law, independent between outputs.
 
     A subclass has `_noisy(values, scale)`, the law of an observation, `_unit_variance`, the
-    variance of e, and `_components(moments, unit, seed)`, the laws that `mixture` mixes.
+    variance of e, and `_components`, see `MixtureLikelihood`.
     """
 
     def __init__(self, scale=1.0, trainable=False, min_scale=1e-3, **kwargs):
         super().__init__(autocast=False, trainable=bool(trainable), **kwargs)
         self._initial_scale = self._checked(scale)
-        self.min_scale = float(self._checked(min_scale))
+        self.min_scale = checked_positive("min_scale", min_scale)
         self._learns_scale = bool(trainable)
         # What a gradient step changes has no bounds; what is assigned only is the scale itself.
         self._scale = self.add_weight(
@@ -129,20 +126,6 @@ class _AdditiveNoise(Likelihood):
 
     def log_prob(self, values, targets):
         return self.conditional(values).log_prob(targets)
-
-    def mixture(self, moments, unit=1.0, seed=(0, 0)):
-        """See `Likelihood.mixture`.
-
-        Returns:
-            `tfd.MixtureSameFamily`, batch `[N]`, event `[D]`, of S components; of S K for
-            `StudentT`, with K nodes of each Gaussian.
-        """
-        mean, variance = moments
-        swapped = tf.transpose(mean, [1, 0, 2])  # [N, S, D]
-        variance = None if variance is None else tf.transpose(variance, [1, 0, 2])
-        components = self._components(GaussianMoments(swapped, variance), unit, seed)
-        weights = tf.zeros(components.batch_shape_tensor()[-1], mean.dtype)
-        return tfd.MixtureSameFamily(tfd.Categorical(logits=weights), components)
 
     def get_config(self):
         return {
@@ -265,14 +248,7 @@ class StudentT(_AdditiveNoise):
 
     def __init__(self, df, scale=1.0, trainable=False, min_scale=1e-3, **kwargs):
         super().__init__(scale, trainable=trainable, min_scale=min_scale, **kwargs)
-        self.df = self._checked_df(df)
-
-    @staticmethod
-    def _checked_df(df):
-        number = isinstance(df, int | float | np.number) and not isinstance(df, bool)
-        if not number or not np.isfinite(df) or not df > 0.0:
-            raise ValueError(f"`df` must be a positive finite number. Received: df={df!r}")
-        return float(df)
+        self.df = checked_positive("df", df)
 
     @property
     def _unit_variance(self):
@@ -308,7 +284,7 @@ class StudentT(_AdditiveNoise):
         mean, variance = moments  # [N, S, D]
         if variance is not None:
             size, outputs = mean.shape[1:]
-            nodes = 2 * -(-_NUM_COMPONENTS // (2 * size))
+            nodes = num_nodes(size)
             z = normal_nodes(size, nodes, outputs, as_seed(seed), mean.dtype)  # [S, K, D]
             squares = variance * tf.reduce_mean(tf.square(z), axis=1)
             ratio = tf.math.divide_no_nan(  # no floor, here or below: it would be in some unit

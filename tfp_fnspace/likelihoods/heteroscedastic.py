@@ -3,23 +3,20 @@
 import math
 
 import keras
-import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.likelihoods.base import Likelihood
+from tfp_fnspace.arguments import checked_positive
+from tfp_fnspace.likelihoods.mixtures import MixtureLikelihood, num_nodes
 from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes, stddev_of
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.typing import GaussianMoments
 
 tfd = tfp.distributions
 
-#: Least number of components of a predictive mixture whose log variances take several nodes.
-_NUM_COMPONENTS = 200
-
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
-class HeteroscedasticGaussian(Likelihood):
+class HeteroscedasticGaussian(MixtureLikelihood):
     r"""Gaussian noise with a variance that is learnt as a function of the input.
 
         y_d = f_d(x) + v_d,    v_d ~ N(0, min_scale^2 + exp(g_d(x)))
@@ -45,12 +42,7 @@ class HeteroscedasticGaussian(Likelihood):
 
     def __init__(self, min_scale=0.01, **kwargs):
         super().__init__(autocast=False, **kwargs)
-        number = isinstance(min_scale, int | float | np.number) and not isinstance(min_scale, bool)
-        if not number or not 0.0 < min_scale < math.inf:
-            raise ValueError(
-                f"`min_scale` must be a positive finite number. Received: min_scale={min_scale!r}"
-            )
-        self.min_scale = float(min_scale)
+        self.min_scale = checked_positive("min_scale", min_scale)
         self.built = True
 
     def check_outputs(self, num_outputs):
@@ -92,30 +84,20 @@ class HeteroscedasticGaussian(Likelihood):
         noise = self._variance(mean if variance is None else mean + 0.5 * variance)
         return tf.reduce_mean(noise, axis=0) * tf.square(tf.cast(unit, mean.dtype))
 
-    def mixture(self, moments, unit=1.0, seed=(0, 0)):
-        """See `Likelihood.mixture`.
-
-        Returns:
-            `tfd.MixtureSameFamily`, batch `[N]`, event `[D]`, of S components; where g is known
-            by Gaussians, of S K, with K nodes of each.
-        """
-        (mean, variance), (g, g_variance) = (
-            GaussianMoments(*(None if v is None else tf.transpose(v, [1, 0, 2]) for v in part))
-            for part in _split(moments)
-        )  # [N, S, D]
+    def _components(self, moments, unit, seed):
+        """Gaussians; where g is known by Gaussians, K for each, at K nodes of g."""
+        (mean, variance), (g, g_variance) = _split(moments)  # [N, S, D]
         variance = tf.zeros_like(mean) if variance is None else variance
         if g_variance is not None:
             size, outputs = mean.shape[1:]
-            nodes = 2 * -(-_NUM_COMPONENTS // (2 * size))
+            nodes = num_nodes(size)
             z = normal_nodes(size, nodes, outputs, as_seed(seed), mean.dtype)  # [S, K, D]
             g = g[:, :, tf.newaxis] + stddev_of(g_variance)[:, :, tf.newaxis] * z
             shape = [tf.shape(mean)[0], size * nodes, outputs]
             g = tf.reshape(g, shape)
             mean, variance = (tf.repeat(v, nodes, axis=1) for v in (mean, variance))
         stddev = tf.sqrt(variance + self._variance(g) * tf.square(tf.cast(unit, mean.dtype)))
-        components = tfd.Independent(tfd.Normal(mean, stddev), reinterpreted_batch_ndims=1)
-        weights = tf.zeros(tf.shape(mean)[1], mean.dtype)
-        return tfd.MixtureSameFamily(tfd.Categorical(logits=weights), components)
+        return tfd.Independent(tfd.Normal(mean, stddev), reinterpreted_batch_ndims=1)
 
     def _variance(self, log_variance):
         return self.min_scale**2 + tf.exp(log_variance)

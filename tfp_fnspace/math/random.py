@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.arguments import check_count
+
 _INT32 = 2**31
 
 # TensorFlow's default depends on the device.
@@ -21,8 +23,7 @@ def base_seed(seed):
     Raises:
         ValueError: If `seed` is not a non-negative integer.
     """
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"`seed` must be a non-negative integer. Received: seed={seed!r}")
+    check_count("seed", seed, 0)
     return np.random.SeedSequence(int(seed)).generate_state(2).astype(np.int32)
 
 

@@ -3,7 +3,6 @@
 Both the functions and the Keras metrics are made of the `Score`s built here.
 """
 
-import numbers
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace.arguments import check_count
 from tfp_fnspace.distributions.quantile import (
     check_distribution,
     event_rank,
@@ -88,7 +88,7 @@ def interval_width(level):
 
 def calibration_error(num_levels):
     """See `functions.calibration_error`."""
-    _check_count("num_levels", num_levels)
+    check_count("num_levels", num_levels)
     levels = np.arange(1, num_levels + 1) / (num_levels + 1)
 
     def at_most(y, scalar):
@@ -113,7 +113,7 @@ def _accuracy_sums(y, distribution):
 
 def expected_calibration_error(num_bins):
     """See `functions.expected_calibration_error`."""
-    _check_count("num_bins", num_bins)
+    check_count("num_bins", num_bins)
 
     def sums(y, distribution):
         hit, confidence, observed = _predictions(y, distribution)
@@ -182,11 +182,6 @@ def _align(y, distribution):
     observed = ~tf.math.is_nan(y) if y.dtype.is_floating else tf.ones_like(y, tf.bool)
     filled = tf.cast(tf.where(observed, y, tf.zeros_like(y)), distribution.dtype)
     return y, observed, filled
-
-
-def _check_count(name, value):
-    if not isinstance(value, numbers.Integral) or value < 1:
-        raise ValueError(f"{name} must be a positive integer. Received: {name}={value}")
 
 
 def _interval(level):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfp_fnspace import data
+from tfp_fnspace import arguments, data
 
 #: Rows in a batch of `predict` and `evaluate`; results do not depend on it.
 PREDICT_BATCH_SIZE = 1024
@@ -147,9 +147,9 @@ class Checks:
             )
 
     def _check_array_arguments(self, batch_size, epochs, steps_per_epoch):
-        data.check_count("epochs", epochs)
+        arguments.check_count("epochs", epochs)
         if batch_size is not None:
-            data.check_count("batch_size", batch_size)
+            arguments.check_count("batch_size", batch_size)
         if steps_per_epoch is not None:
             raise ValueError(
                 "`steps_per_epoch` goes with datasets; an epoch of arrays is all rows. "

@@ -34,6 +34,9 @@ class FunctionSpaceModel(Training, Prediction):
     #: Dtype in which inputs are standardised, the model's own if `None`.
     input_scaler_dtype = None
 
+    #: Whether function draws are differentiable in x, and those of a seed the same in every call.
+    draws_smooth_functions = True
+
     #: Entries of the config that are objects of their own.
     _object_names = ("likelihood", "network")
 

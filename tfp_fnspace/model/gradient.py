@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data
+from tfp_fnspace import arguments, data
 from tfp_fnspace.callbacks import wants_batches
 from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.model.sizes import first_batches
@@ -116,7 +116,7 @@ class GradientTraining:
                     f"method's. Received: {name}"
                 )
         if num_rows is not None:
-            data.check_count("num_rows", num_rows)
+            arguments.check_count("num_rows", num_rows)
         self._given_rows = None if num_rows is None else int(num_rows)
         self._forget_functions()
         super().compile(

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data
+from tfp_fnspace import arguments, data
 from tfp_fnspace.distributions.quantile import quantile
 from tfp_fnspace.export import QUANTILE_LEVELS, export_saved_model
 from tfp_fnspace.math.random import as_seed
@@ -172,7 +172,7 @@ class Prediction(Checks):
         Raises:
             ValueError: If `num_samples` is not a positive integer, or the data are bad.
         """
-        data.check_count("num_samples", num_samples)
+        arguments.check_count("num_samples", num_samples)
         self._check_ready()
         inputs = data.check_inputs(x, self.input_tensors)
         self._check_values(inputs)
@@ -206,7 +206,6 @@ class Prediction(Checks):
         Raises:
             ValueError: If the format is another one, or the model is not fitted.
         """
-        if format != "tf_saved_model":
-            raise ValueError(f"`format` must be 'tf_saved_model'. Received: format={format!r}")
+        arguments.checked_choice("format", format, ("tf_saved_model",))
         self._check_ready()
         export_saved_model(self, filepath, num_samples=num_samples, verbose=verbose)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data
+from tfp_fnspace import arguments, data
 from tfp_fnspace.callbacks import EpochCounter, ResumeAtCounter, resolve_modes
 from tfp_fnspace.layers.scaler import RunningMoments
 from tfp_fnspace.math.random import permutation
@@ -112,7 +112,7 @@ class Training(Checks):
             ValueError: If the data are bad, or an argument cannot be honoured.
         """
         self._refuse_weights(class_weight=class_weight, sample_weight=sample_weight)
-        data.check_whole("initial_epoch", initial_epoch)
+        arguments.check_count("initial_epoch", initial_epoch, 0)
         self._ensure_compiled()
         stream = data.is_stream(x)
         if stream:

@@ -1,9 +1,9 @@
 """What all priors over functions have in common."""
 
 import keras
-import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.arguments import checked_count
 from tfp_fnspace.math import random
 
 
@@ -167,46 +167,3 @@ class Process(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "num_outputs": self.num_outputs}
-
-
-def checked_count(name, value):
-    """A positive integer.
-
-    Args:
-        name: Name of the argument.
-        value: What was given.
-
-    Returns:
-        Integer.
-
-    Raises:
-        ValueError: If it is something else.
-    """
-    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_integer or value < 1:
-        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
-    return int(value)
-
-
-def checked_number(name, value, above=-np.inf, inclusive=False):
-    """A finite number above a limit.
-
-    Args:
-        name: Name of the argument.
-        value: What was given.
-        above: The limit.
-        inclusive: Whether the limit itself is allowed.
-
-    Returns:
-        Float.
-
-    Raises:
-        ValueError: If it is something else.
-    """
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    holds = is_number and np.isfinite(value) and (value >= above if inclusive else value > above)
-    if not holds:
-        word = "at least" if inclusive else "greater than"
-        rule = "" if above == -np.inf else f" {word} {above:g}"
-        raise ValueError(f"`{name}` must be a finite number{rule}. Received: {name}={value!r}")
-    return float(value)

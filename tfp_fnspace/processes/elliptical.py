@@ -4,9 +4,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.arguments import checked_number
 from tfp_fnspace.math import linalg, random
 from tfp_fnspace.processes import marginal_likelihood
-from tfp_fnspace.processes.base import Process, checked_number
+from tfp_fnspace.processes.base import Process
 from tfp_fnspace.processes.kernel_weights import KernelWeights
 
 #: Standard deviations of observation noise are larger than this.

@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace.arguments import check_count, checked_count
+from tfp_fnspace.data import check_finite
 from tfp_fnspace.math import linalg
-from tfp_fnspace.processes.base import checked_count
 
 #: A line search that fails leaves the best point so far, from where L-BFGS starts anew.
 _MOST_STARTS = 10
@@ -46,7 +47,7 @@ def maximise(objective, variables, max_iterations=200):
     Raises:
         ValueError: If the objective is not finite at the start.
     """
-    checked_count("max_iterations", max_iterations)
+    check_count("max_iterations", max_iterations)
     shapes = [tuple(v.shape) for v in variables]
     sizes = [math.prod(shape) for shape in shapes]
 
@@ -180,9 +181,7 @@ def checked_data(x, y, num_outputs):
             f"Received: x.shape={x.shape}, y.shape={y.shape}"
         )
     for name, values in (("x", x), ("y", y)):
-        if not np.all(np.isfinite(values)):
-            count = np.count_nonzero(~np.isfinite(values))
-            raise ValueError(f"`{name}` must be finite. Received: {name} with {count} other values")
+        check_finite(name, values)
     return tf.constant(x), tf.constant(y)
 
 

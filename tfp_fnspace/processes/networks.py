@@ -5,8 +5,9 @@ import math
 import keras
 import tensorflow as tf
 
+from tfp_fnspace.arguments import checked_count, checked_number
 from tfp_fnspace.math import random
-from tfp_fnspace.processes.base import Process, checked_count, checked_number
+from tfp_fnspace.processes.base import Process
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")

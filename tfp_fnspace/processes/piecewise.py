@@ -4,8 +4,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.arguments import checked_number
 from tfp_fnspace.math import random
-from tfp_fnspace.processes.base import Process, checked_number
+from tfp_fnspace.processes.base import Process
 
 #: Numbers of change points beyond which the Poisson law has less than this mass are not drawn.
 _NEGLIGIBLE = 1e-12

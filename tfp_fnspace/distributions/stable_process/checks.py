@@ -15,14 +15,6 @@ def common_dtype_with(index_points, *parameters):
     return common_dtype(index_points) if is_floating else tf.float32
 
 
-def checked_count(value, name):
-    """A positive integer."""
-    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_integer or value < 1:
-        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
-    return int(value)
-
-
 def checked_partition(partition):
     """Hyperplanes `[L, I+1]` and probabilities `[L]` as float64 arrays."""
     if not (hasattr(partition, "hyperplanes") and hasattr(partition, "probabilities")):

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace.arguments import checked_count
 from tfp_fnspace.distributions._parameters import (
     NON_NEGATIVE,
     POSITIVE,
@@ -117,8 +118,8 @@ class StableProcess(CheckedParameters, tfd.Distribution):
             self._store_parameters(
                 dtype, alpha=alpha, nu=nu, observation_noise_scale=observation_noise_scale
             )
-            self._num_importance_samples = checks.checked_count(
-                num_importance_samples, "num_importance_samples"
+            self._num_importance_samples = checked_count(
+                "num_importance_samples", num_importance_samples
             )
             self._partition = partition
             self._hyperplanes, self._probabilities = checks.checked_partition(partition)
@@ -277,7 +278,7 @@ class StableProcess(CheckedParameters, tfd.Distribution):
                 no positive integer.
         """
         num_samples = self.num_importance_samples if num_samples is None else num_samples
-        num_samples = checks.checked_count(num_samples, "num_samples")
+        num_samples = checked_count("num_samples", num_samples)
         with self._name_and_control_scope(name):
             checks.check_regular(self.observation_noise_scale, self._patterns)
             y = tf.cast(tf.convert_to_tensor(y, dtype_hint=self.dtype), tf.float64)

@@ -3,32 +3,8 @@
 import inspect
 
 import keras
-import numpy as np
 
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram, GlobalInducingGP
-
-
-def checked_choice(name, value, choices):
-    """One of some strings.
-
-    Raises:
-        ValueError: If it is not.
-    """
-    if value not in choices:
-        rule = f"one of {choices}" if len(choices) > 1 else repr(*choices)
-        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
-    return value
-
-
-def checked_depth(depth):
-    """A number of hidden layers as a Python integer.
-
-    Raises:
-        ValueError: If it is not an integer of at least 0.
-    """
-    if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 0:
-        raise ValueError(f"`depth` must be an integer of at least 0. Received: depth={depth!r}")
-    return int(depth)
 
 
 def check_network(network):

@@ -6,12 +6,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data, kernels, likelihoods
+from tfp_fnspace import arguments, data, kernels, likelihoods
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.math.random import as_seed, fold_in, permutation
 from tfp_fnspace.methods.diwp import checks, stacks
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram
-from tfp_fnspace.methods.diwp.layers.base import check_dtype, checked_positive
+from tfp_fnspace.methods.diwp.layers.base import check_dtype
 from tfp_fnspace.model.gradient import GradientTraining
 from tfp_fnspace.model.mixture import MixturePrediction
 from tfp_fnspace.model.sizes import LearnsSizes
@@ -88,6 +88,8 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
         Aitchison, Yang & Ober (2021), "Deep kernel processes", ICML.
     """
 
+    draws_smooth_functions = False  # they are joint within a call
+
     def __init__(
         self,
         inducing_points=100,
@@ -116,13 +118,12 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
             "num_samples": num_samples,
             "num_eval_samples": num_eval_samples,
         }.items():
-            data.check_count(name, value)
-            setattr(self, name, int(value))
-        self.depth = checks.checked_depth(depth)
-        self.hidden = checks.checked_choice("hidden", hidden, stacks.HIDDEN)
-        self.stack = checks.checked_choice("stack", stack, stacks.STACKS)
+            setattr(self, name, arguments.checked_count(name, value))
+        self.depth = arguments.checked_count("depth", depth, 0)
+        self.hidden = arguments.checked_choice("hidden", hidden, stacks.HIDDEN)
+        self.stack = arguments.checked_choice("stack", stack, stacks.STACKS)
         self.kernel = stacks.checked_kernels(kernel, self.depth)
-        self.delta = checked_positive("delta", delta)
+        self.delta = arguments.checked_positive("delta", delta)
         self.learn_delta, self.batch_size_defect = bool(learn_delta), bool(batch_size_defect)
         self.learn_scale, self.constant = learn_scale, bool(constant)
         self._standardize_argument = standardize
@@ -131,8 +132,7 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
             likelihood = likelihoods.Gaussian(scale=0.3, trainable=True, dtype=dtype)
         self._given_outputs = None
         if num_outputs is not None:
-            data.check_count("num_outputs", num_outputs)
-            self._given_outputs = int(num_outputs)
+            self._given_outputs = arguments.checked_count("num_outputs", num_outputs)
         self._setup_options(likelihood, True if standardize is None else standardize, seed)
         self._given_network, self.network = network, None
         if network is not None:
@@ -293,7 +293,7 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
         Raises:
             ValueError: If `num_samples` is not a positive integer, or the data are bad.
         """
-        data.check_count("num_samples", num_samples)
+        arguments.check_count("num_samples", num_samples)
         self._check_ready()
         num_rows = len(data.check_inputs(x, self.input_tensors)[0])
         if num_rows > _MAX_POINTS:
@@ -375,7 +375,7 @@ class NNGPModel(DIWPModel):
     """
 
     def __init__(self, inducing_points=100, kernel="relu", depth=2, hidden="none", *args, **kwargs):
-        hidden = checks.checked_choice("hidden", hidden, ("none",))
+        hidden = arguments.checked_choice("hidden", hidden, ("none",))
         super().__init__(inducing_points, kernel, depth, hidden, *args, **kwargs)
 
 
@@ -395,5 +395,5 @@ class DeepGPModel(DIWPModel):
         *args,
         **kwargs,
     ):
-        hidden = checks.checked_choice("hidden", hidden, ("gaussian_process",))
+        hidden = arguments.checked_choice("hidden", hidden, ("gaussian_process",))
         super().__init__(inducing_points, kernel, depth, hidden, *args, **kwargs)

@@ -7,9 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import kernels
+from tfp_fnspace.arguments import checked_choice, checked_count, checked_number, checked_positive
 from tfp_fnspace.distributions import InverseWishart, SingularWishart, Wishart
 from tfp_fnspace.math import linalg, random
-from tfp_fnspace.methods.diwp.layers.base import checked_positive
 from tfp_fnspace.methods.diwp.stacks import STACKS, checked_kernels
 
 PROCESSES = ("inverse_wishart", "wishart", "residual_wishart")
@@ -86,10 +86,9 @@ def sample_gram(
     References:
         Aitchison, Yang & Ober (2021), "Deep kernel processes", ICML, section 4, appendix H.
     """
-    if process not in PROCESSES:
-        raise ValueError(f"`process` must be one of {PROCESSES}. Received: process={process!r}")
+    checked_choice("process", process, PROCESSES)
     factor = _factor_of_kernel(kernel_matrix)
-    seed, num_samples = random.as_seed(seed), _checked_count("num_samples", num_samples)
+    seed, num_samples = random.as_seed(seed), checked_count("num_samples", num_samples)
     if process == "inverse_wishart":
         return _inverse_wishart(factor, seed, num_samples, delta)
     if process == "wishart":
@@ -149,11 +148,9 @@ def sample_prior(
     References:
         Aitchison, Yang & Ober (2021), "Deep kernel processes", ICML, equations 8 and 18.
     """
-    if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 0:
-        raise ValueError(f"`depth` must be an integer of at least 0. Received: depth={depth!r}")
-    if stack not in STACKS:
-        raise ValueError(f"`stack` must be one of {STACKS}. Received: stack={stack!r}")
-    num_samples, units = _checked_count("num_samples", num_samples), _checked_count("units", units)
+    depth = checked_count("depth", depth, 0)
+    checked_choice("stack", stack, STACKS)
+    num_samples, units = checked_count("num_samples", num_samples), checked_count("units", units)
     features, seed = _features(x), random.as_seed(seed)
     options = {"process": process, "delta": delta, "width": width, "residual": residual}
     if stack == "omega":
@@ -167,7 +164,7 @@ def sample_prior(
         gram = linalg.outer_product(features[tf.newaxis])
         gram = tf.repeat(gram, num_samples, axis=0)
     grams, matrices = [], []
-    for i, layer_kernel in enumerate(checked_kernels(kernel, int(depth))):
+    for i, layer_kernel in enumerate(checked_kernels(kernel, depth)):
         if i > 0:
             gram = sample_gram(matrices[-1], seed=random.fold_in(seed, i), **options)[0]
         grams.append(gram)
@@ -199,17 +196,13 @@ def _wishart(factor, seed, num_samples, width):
 
 
 def _residual_wishart(factor, seed, num_samples, width, residual):
-    size, width = factor.shape[-1], _checked_count("width", width)
+    size, width = factor.shape[-1], checked_count("width", width)
     if width < size:
         raise ValueError(
             "`width` must be at least the number of points P: the identity of a residual layer "
             f"has no room otherwise. Received: width={width}, P={size}"
         )
-    is_number = isinstance(residual, int | float | np.number) and not isinstance(residual, bool)
-    if not is_number or not np.isfinite(residual) or residual < 0:
-        raise ValueError(
-            f"`residual` must be a finite number of at least 0. Received: residual={residual!r}"
-        )
+    residual = checked_number("residual", residual, 0.0, inclusive=True)
     shape = tf.concat([[num_samples], tf.shape(factor)[:-1], [width]], axis=0)
     noise = random.normal(shape, seed, factor.dtype) / math.sqrt(width)
     weights = noise + residual * tf.eye(size, width, dtype=factor.dtype)
@@ -259,9 +252,3 @@ def _floating(name, value):
     if not value.dtype.is_floating:
         raise TypeError(f"`{name}` must be floating. Received: dtype={value.dtype.name}")
     return value
-
-
-def _checked_count(name, value):
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
-    return int(value)

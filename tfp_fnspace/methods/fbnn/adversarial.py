@@ -1,10 +1,9 @@
 """Measurement points that seek the largest divergence."""
 
-import math
-
 import keras
 import tensorflow as tf
 
+from tfp_fnspace.arguments import checked_count, checked_positive
 from tfp_fnspace.math import random
 from tfp_fnspace.methods.fbnn.measurement import Box, uniform
 
@@ -38,13 +37,8 @@ class Adversarial(Box):
         self, num_points, low=None, high=None, margin=None, step_size=0.01, num_steps=1, **kwargs
     ):
         super().__init__(num_points, low, high, margin, **kwargs)
-        if not 0.0 < step_size < math.inf:
-            raise ValueError(f"`step_size` must be positive. Received: step_size={step_size}")
-        if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
-            raise ValueError(
-                f"`num_steps` must be a positive integer. Received: num_steps={num_steps}"
-            )
-        self.step_size, self.num_steps = float(step_size), num_steps
+        self.step_size = checked_positive("step_size", step_size)
+        self.num_steps = checked_count("num_steps", num_steps)
 
     def build(self, input_shape):
         super().build(input_shape)

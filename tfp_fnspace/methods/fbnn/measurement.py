@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.arguments import checked_count, checked_number
 from tfp_fnspace.data import finite_batches, is_stream
 from tfp_fnspace.math import random
 
@@ -26,13 +27,7 @@ class MeasurementSet(keras.layers.Layer):
 
     def __init__(self, num_points, **kwargs):
         super().__init__(autocast=False, **{"trainable": False, **kwargs})
-        is_integer = isinstance(num_points, int | np.integer) and not isinstance(num_points, bool)
-        if not is_integer or num_points < self._least_points:
-            raise ValueError(
-                f"`num_points` must be an integer, at least {self._least_points}. "
-                f"Received: num_points={num_points!r}"
-            )
-        self.num_points = int(num_points)
+        self.num_points = checked_count("num_points", num_points, self._least_points)
 
     _least_points = 1
 
@@ -183,8 +178,8 @@ class Box(_Adapted):
         super().__init__(num_points, low, high, **kwargs)
         if self.is_given and not np.all(np.asarray(low) <= np.asarray(high)):
             raise ValueError(f"`low` must be at most `high`. Received: low={low}, high={high}")
-        if margin is not None and not 0.0 <= margin < np.inf:
-            raise ValueError(f"`margin` must be at least 0. Received: margin={margin}")
+        if margin is not None:
+            margin = checked_number("margin", margin, 0.0, inclusive=True)
         self.margin = margin
 
     def _update(self, rows, seen):
@@ -299,10 +294,8 @@ class DataStream(MeasurementSet):
 
     def __init__(self, num_points, capacity=10_000, seed=0, **kwargs):
         super().__init__(num_points, **kwargs)
-        if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
-            raise ValueError(f"`capacity` must be a positive integer. Received: {capacity!r}")
-        random.base_seed(seed)  # checks it
-        self.capacity, self.seed = capacity, int(seed)
+        self.capacity = checked_count("capacity", capacity)
+        self.seed = checked_count("seed", seed, 0)
 
     def build(self, input_shape):
         shape = (self.capacity, input_shape[-1])

@@ -4,13 +4,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.arguments import checked_choice, checked_number, checked_positive
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.methods.fbnn.adversarial import Adversarial
 from tfp_fnspace.methods.fbnn.functional_kl import kl_estimate, kl_surrogate
 from tfp_fnspace.methods.fbnn.measurement import Box, MeasurementSet
 from tfp_fnspace.methods.fbnn.variational_model import VariationalModel
-from tfp_fnspace.processes.base import Process, checked_number
+from tfp_fnspace.processes.base import Process
 from tfp_fnspace.typing import GaussianMoments
 
 DIVERGENCES = ("stein", "regularized")
@@ -132,12 +133,10 @@ class FBNNModel(VariationalModel):
                 "`num_samples` must be at least 4: scores and moments are estimated from them. "
                 f"Received: num_samples={num_samples}"
             )
-        if kl not in DIVERGENCES:
-            raise ValueError(f"`kl` must be one of {DIVERGENCES}. Received: kl={kl!r}")
-        self.kl = kl
+        self.kl = checked_choice("kl", kl, DIVERGENCES)
         self.injected_noise = checked_number("injected_noise", injected_noise, 0.0, inclusive=True)
-        self.share = checked_number("share", share, 0.0)
-        self.bandwidth, self.whiten = checked_number("bandwidth", bandwidth, 0.0), bool(whiten)
+        self.share = checked_positive("share", share)
+        self.bandwidth, self.whiten = checked_positive("bandwidth", bandwidth), bool(whiten)
         self.fit_prior, self.train_prior = bool(fit_prior), bool(train_prior)
         self._setup_prior(prior)
         self._setup_measurement(Box(5) if measurement is None else measurement)

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.arguments import checked_positive
+
 _SMALLEST_SQUARED_LENGTH = 1e-20
 _MOST_NEIGHBOURS = 16
 
@@ -238,5 +240,4 @@ def _check(samples, share, bandwidth):
         )
     if not 0.0 < share <= 1.0:
         raise ValueError(f"`share` must be in (0, 1]. Received: share={share}")
-    if not 0.0 < bandwidth < np.inf:
-        raise ValueError(f"`bandwidth` must be positive. Received: bandwidth={bandwidth}")
+    checked_positive("bandwidth", bandwidth)

@@ -3,10 +3,9 @@
 import math
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data, likelihoods
+from tfp_fnspace import arguments, likelihoods
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.layers.variational import VariationalLayer
 from tfp_fnspace.math.random import fold_in
@@ -75,10 +74,11 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
             "num_samples": num_samples,
             "num_eval_samples": num_eval_samples,
         }.items():
-            data.check_count(name, value)
-            setattr(self, name, int(value))
-        self.kl_weight = _checked_weight(kl_weight)
-        self.kl_annealing_steps = _checked_steps(kl_annealing_steps)
+            setattr(self, name, arguments.checked_count(name, value))
+        self.kl_weight = arguments.checked_number("kl_weight", kl_weight, 0.0, inclusive=True)
+        self.kl_annealing_steps = arguments.checked_count(
+            "kl_annealing_steps", kl_annealing_steps, 0
+        )
         self.network = _checked_network(network)
         if likelihood is None:
             dtype = self.variable_dtype
@@ -179,25 +179,6 @@ def _checked_network(network):
             f"Received: outputs of shapes {shapes}"
         )
     return network
-
-
-def _checked_weight(kl_weight):
-    number = isinstance(kl_weight, int | float | np.number) and not isinstance(kl_weight, bool)
-    if not number or not np.isfinite(kl_weight) or kl_weight < 0.0:
-        raise ValueError(
-            "`kl_weight` must be a finite number that is not negative. "
-            f"Received: kl_weight={kl_weight!r}"
-        )
-    return float(kl_weight)
-
-
-def _checked_steps(steps):
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
-        raise ValueError(
-            "`kl_annealing_steps` must be an integer of at least 0. "
-            f"Received: kl_annealing_steps={steps!r}"
-        )
-    return int(steps)
 
 
 def _outputs(layer):

@@ -3,11 +3,11 @@
 import keras
 import numpy as np
 
+from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.methods.stable_process import diagnostics, options, samplers, validation
 from tfp_fnspace.methods.stable_process.prediction import StablePrediction
 from tfp_fnspace.methods.stable_process.samplers.checks import (
     checked_alpha_interval,
-    checked_choice,
     checked_nu_prior,
 )
 from tfp_fnspace.methods.stable_process.samplers.state import NOISE_PRIORS
@@ -89,6 +89,7 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
     """
 
     input_scaler_dtype = "float64"
+    draws_smooth_functions = False  # they are piecewise constant
 
     def __init__(
         self,

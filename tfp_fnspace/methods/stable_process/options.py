@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from tfp_fnspace import data, likelihoods
+from tfp_fnspace import arguments, likelihoods
 from tfp_fnspace.methods.stable_process.hyperplanes import Partition
 from tfp_fnspace.methods.stable_process.samplers import Settings
-from tfp_fnspace.methods.stable_process.samplers.checks import is_number
 
 PARTITIONS = ("auto", "exact", "refined", "sampled")
 
@@ -28,7 +27,7 @@ def checked_alpha(alpha):
     """`"infer"`, or a number in (0, 2]."""
     if isinstance(alpha, str) and alpha == "infer":
         return alpha
-    if not is_number(alpha) or not 0.0 < alpha <= 2.0:
+    if not arguments.is_number(alpha) or not 0.0 < alpha <= 2.0:
         raise ValueError(f"`alpha` must be 'infer' or in (0, 2]. Received: alpha={alpha!r}")
     return float(alpha)
 
@@ -37,7 +36,7 @@ def checked_nu(nu):
     """`"infer"`, or a positive number."""
     if isinstance(nu, str) and nu == "infer":
         return nu
-    if not is_number(nu) or not 0.0 < nu < np.inf:
+    if not arguments.is_number(nu) or not 0.0 < nu < np.inf:
         raise ValueError(f"`nu` must be 'infer' or a positive finite number. Received: nu={nu!r}")
     return float(nu)
 
@@ -79,11 +78,11 @@ def checked_likelihood(likelihood):
 def check_counts(**counts):
     """Checks the numbers of chains, iterations and draws."""
     for name in COUNTS[:4]:
-        data.check_count(name, counts[name])
-    data.check_whole("burn_in", counts["burn_in"])
+        arguments.check_count(name, counts[name])
+    arguments.check_count("burn_in", counts["burn_in"], 0)
     for name in ("num_atoms", "num_inputs"):
         if counts[name] is not None:
-            data.check_count(name, counts[name])
+            arguments.check_count(name, counts[name])
     if counts["sweeps_per_epoch"] % counts["thin"]:
         raise ValueError(
             "`sweeps_per_epoch` must be a multiple of `thin`, so that every epoch ends with a "

@@ -7,12 +7,11 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data
+from tfp_fnspace import arguments
 from tfp_fnspace.datasets import k_fold
 from tfp_fnspace.layers.scaler import RunningMoments, Standardizer
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.stable_process import chains, options
-from tfp_fnspace.methods.stable_process.samplers.checks import is_number
 
 
 def checked_grid(alphas, nus):
@@ -33,20 +32,22 @@ def checked_grid(alphas, nus):
 def _checked_numbers(name, values, rule, largest):
     listed = values.tolist() if isinstance(values, np.ndarray) else values
     listed = list(listed) if isinstance(listed, list | tuple | range) else [listed]
-    if not listed or not all(is_number(value) and 0.0 < value <= largest for value in listed):
+    if not listed or not all(
+        arguments.is_number(value) and 0.0 < value <= largest for value in listed
+    ):
         raise ValueError(f"`{name}` must be {rule}, one at least. Received: {name}={values!r}")
     return [float(value) for value in listed]
 
 
 def check_budget(folds, num_rows, epochs, burn_in):
     """Checks the numbers of folds and epochs."""
-    data.check_count("folds", folds)
+    arguments.check_count("folds", folds)
     if not 2 <= folds <= num_rows:
         raise ValueError(
             f"`folds` must be from 2 to the number of rows, {num_rows}. Received: folds={folds!r}"
         )
-    data.check_count("epochs", epochs)
-    data.check_whole("burn_in", burn_in)
+    arguments.check_count("epochs", epochs)
+    arguments.check_count("burn_in", burn_in, 0)
     if burn_in >= epochs:
         raise ValueError(
             "`burn_in` must leave at least one epoch. "

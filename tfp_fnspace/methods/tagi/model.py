@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import data
+from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.callbacks import refuse_learning_rates, wants_batches
 from tfp_fnspace.math.random import as_seed, fold_in, permutation
 from tfp_fnspace.methods.tagi import graph, noise, options, sampling, training
@@ -85,7 +86,7 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
     ):
         # Without `inputs`, Keras leaves the bases of this class and its parents alone.
         super().__init__(autocast=False, **kwargs)
-        self.update = options.checked_update(update)
+        self.update = checked_choice("update", update, ("capped", "exact"))
         self.noise = options.checked_noise(noise)
         self.noise_scores = []
         network = keras.Model(tf.nest.flatten(inputs), tf.nest.flatten(outputs), name="network")

@@ -4,17 +4,6 @@ import keras
 import numpy as np
 
 
-def checked_update(update):
-    """`"capped"` or `"exact"`.
-
-    Raises:
-        ValueError: If it is something else.
-    """
-    if update not in ("capped", "exact"):
-        raise ValueError(f"`update` must be 'capped' or 'exact'. Received: update={update!r}")
-    return update
-
-
 def checked_noise(noise):
     """`None`, `"cross_validate"`, or a schedule (from its config, where a model is loaded).
 

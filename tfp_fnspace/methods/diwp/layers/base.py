@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.typing import GramBlocks
 
 #: What is always added to the diagonal of a matrix before it is factored, times its mean.
@@ -90,17 +91,4 @@ def check_dtype(dtype):
     Raises:
         ValueError: With the dtype.
     """
-    if dtype not in JITTER:
-        raise ValueError(f"`dtype` must be one of {tuple(JITTER)}. Received: dtype={dtype!r}")
-
-
-def checked_positive(name, value):
-    """A positive finite Python number.
-
-    Raises:
-        ValueError: If it is not.
-    """
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not number or not np.isfinite(value) or value <= 0:
-        raise ValueError(f"`{name}` must be a positive finite number. Received: {name}={value!r}")
-    return float(value)
+    checked_choice("dtype", dtype, JITTER)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfp_fnspace.math import bartlett
 from tfp_fnspace.math.linalg import outer_product, squared_column_norms
-from tfp_fnspace.methods.diwp.layers.base import JITTER, with_jitter
+from tfp_fnspace.methods.diwp.layers.base import JITTER
 from tfp_fnspace.typing import GramBlocks
 
 #: The least variance of a data point given the inducing points.
@@ -25,11 +25,13 @@ class GivenInducing(NamedTuple):
 
     Attributes:
         whitened: `a = L^-1 K_it`, `[S, P, N]`.
-        residual: `K_tt - a^T a`, `[S, N]`, or `[S, N, N]` where the law of all points is joint.
+        variance: Diagonal of `K_tt - a^T a`, `[S, N]`, positive.
+        covariance: The matrix, `[S, N, N]`, where the law of all points is joint; else `None`.
     """
 
     whitened: tf.Tensor
-    residual: tf.Tensor
+    variance: tf.Tensor
+    covariance: tf.Tensor | None = None
 
 
 def given_inducing(factor, it, tt):
@@ -44,13 +46,36 @@ def given_inducing(factor, it, tt):
         `GivenInducing`.
     """
     whitened = tf.linalg.triangular_solve(factor, it)
+    covariance = None
     if tt.shape.rank == it.shape.rank:
-        residual = with_jitter(tt - tf.matmul(whitened, whitened, transpose_a=True))
-    else:
-        residual = tt - squared_column_norms(whitened)
-        # Against rounding; and at a point whose kernel is 0 the square root has a gradient.
-        residual = tf.maximum(residual, JITTER[tt.dtype.name] * tt + _TINY)
-    return GivenInducing(whitened, residual)
+        covariance = tt - tf.matmul(whitened, whitened, transpose_a=True)
+        tt = tf.linalg.diag_part(tt)
+    variance = tt - squared_column_norms(whitened)
+    # Against rounding; and at a point whose kernel is 0 the square root has a gradient.
+    variance = tf.maximum(variance, JITTER[tt.dtype.name] * tt + _TINY)
+    return GivenInducing(whitened, variance, covariance)
+
+
+def joint_factor(draws, covariance, variance):
+    """A factor of a covariance whose diagonal is what it is for each point by itself.
+
+    What rounding asks to be added goes to the correlations, so that one point with a large variance
+    does not change the law of the others, and rows are scaled so that none changes its own.
+
+    Args:
+        draws: `FunctionDraws`.
+        covariance: `[..., N, N]`, positive semidefinite but for rounding.
+        variance: Its diagonal, positive, `[..., N]`.
+
+    Returns:
+        Lower triangular tensor `[..., N, N]`.
+    """
+    scale = tf.sqrt(variance)
+    correlations = covariance / (scale[..., :, tf.newaxis] * scale[..., tf.newaxis, :])
+    correlations = tf.clip_by_value(correlations, -1.0, 1.0)
+    ones = tf.ones_like(scale) * (1.0 + JITTER[scale.dtype.name])
+    factor = draws.cholesky(tf.linalg.set_diag(correlations, ones))
+    return tf.math.l2_normalize(factor, axis=-1) * scale[..., tf.newaxis]
 
 
 def sample_pointwise(draws, given, delta, num_inducing, extra):
@@ -67,11 +92,11 @@ def sample_pointwise(draws, given, delta, num_inducing, extra):
         Noise in whitened coordinates, `[S, P, N]`, and g_tt.i, `[S, N]`.
     """
     samples, dtype = draws.num_samples, delta.dtype
-    count = tf.shape(given.residual)[-1]
+    count = tf.shape(given.variance)[-1]
     shape = 0.5 * (delta + num_inducing + 1.0 + tf.cast(extra, dtype))
     size = [samples, 1 if draws.noise == "shared" else count]
     log_gamma = bartlett.log_gamma(tf.broadcast_to(shape, size), draws.next_seed())
-    variance = 0.5 * delta * given.residual * tf.exp(-log_gamma)
+    variance = 0.5 * delta * given.variance * tf.exp(-log_gamma)
     noise = draws.point_normal([samples, num_inducing, count], dtype)
     return noise * tf.expand_dims(tf.sqrt(variance / delta), -2), variance
 
@@ -88,8 +113,8 @@ def sample_joint(draws, given, delta, num_inducing):
     Returns:
         Noise in whitened coordinates, `[S, P, N]`, and G_tt.i, `[S, N, N]`.
     """
-    samples, count = draws.num_samples, tf.shape(given.residual)[-1]
-    factor = tf.sqrt(delta) * draws.cholesky(given.residual)
+    samples, count = draws.num_samples, tf.shape(given.variance)[-1]
+    factor = tf.sqrt(delta) * joint_factor(draws, given.covariance, given.variance)
     df = delta + tf.cast(num_inducing + 1 + count, delta.dtype)
     transposed = tf.broadcast_to(tf.linalg.matrix_transpose(factor), [samples, count, count])
     root = bartlett.solve_upper_factor(draws.next_seed(), df, transposed)  # G_tt.i = root^T root
@@ -132,9 +157,9 @@ def sample_gaussian(draws, given, mean):
     """
     count, size = tf.shape(mean)[1], mean.shape[2]
     if draws.noise == "joint":
-        factor = draws.cholesky(given.residual)
+        factor = joint_factor(draws, given.covariance, given.variance)
         noise = draws.normal([draws.num_samples, count, size], mean.dtype)
         return mean + tf.matmul(factor, noise)
     noise = draws.point_normal([draws.num_samples, size, count], mean.dtype)
-    noise = tf.sqrt(given.residual)[:, tf.newaxis, :] * noise
+    noise = tf.sqrt(given.variance)[:, tf.newaxis, :] * noise
     return mean + tf.linalg.matrix_transpose(noise)

@@ -3,9 +3,9 @@
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.data import check_count
+from tfp_fnspace.arguments import checked_count, checked_positive
 from tfp_fnspace.layers.draws import current_draws
-from tfp_fnspace.methods.diwp.layers.base import GramLayer, checked_positive, positive
+from tfp_fnspace.methods.diwp.layers.base import GramLayer, positive
 from tfp_fnspace.methods.diwp.layers.inverse_wishart import InverseWishartPosterior
 from tfp_fnspace.typing import GramBlocks
 
@@ -39,8 +39,7 @@ class FeaturesToGram(GramLayer):
 
     def __init__(self, inducing_points, learn_scale=True, constant=False, **kwargs):
         super().__init__(**kwargs)
-        check_count("inducing_points", inducing_points)
-        self.inducing_points = int(inducing_points)
+        self.inducing_points = checked_count("inducing_points", inducing_points)
         self.learn_scale, self.constant = bool(learn_scale), bool(constant)
 
     def build(self, input_shape):

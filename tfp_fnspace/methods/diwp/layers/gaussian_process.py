@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace.data import check_count
+from tfp_fnspace.arguments import checked_choice, checked_count
 from tfp_fnspace.layers.draws import current_draws
 from tfp_fnspace.math import linalg
 from tfp_fnspace.methods.diwp.layers import conditional
@@ -106,13 +106,8 @@ def _solve(factor, values, adjoint=False):
 class _GaussianProcess(GramLayer):
     def __init__(self, units, precision, shared_precision, **kwargs):
         super().__init__(**kwargs)
-        check_count("units", units)
-        self.units = int(units)
-        if precision not in PRECISIONS:
-            raise ValueError(
-                f"`precision` must be one of {PRECISIONS}. Received: precision={precision!r}"
-            )
-        self.precision = precision
+        self.units = checked_count("units", units)
+        self.precision = checked_choice("precision", precision, PRECISIONS)
         self.shared_precision = bool(shared_precision)
 
     def build(self, blocks_shape):
@@ -171,16 +166,19 @@ class GlobalInducingGP(_GaussianProcess):
         factor, whitened = self.posterior.condition(draws, with_jitter(ii))
         cross = _solve(factor, it[:, tf.newaxis])  # [S, D or 1, P, N]
         mean = tf.squeeze(tf.matmul(whitened, cross, transpose_a=True), -2)
-        if draws.noise == "joint":
+        is_joint = draws.noise == "joint"
+        diagonal = tf.linalg.diag_part(tt) if is_joint else tt
+        variance = diagonal[:, tf.newaxis] - linalg.squared_column_norms(cross)
+        variance = tf.maximum(variance, 1e-10 * diagonal[:, tf.newaxis] + 1e-20)
+        if is_joint:
             covariance = tt[:, tf.newaxis] - tf.matmul(cross, cross, transpose_a=True)
-            root = draws.cholesky(with_jitter(covariance))
+            root = conditional.joint_factor(draws, covariance, variance)
             shape = [draws.num_samples, *tf.unstack(tf.shape(mean))[1:], 1]
             noise = draws.normal(shape, mean.dtype)
             values = mean + tf.matmul(root + tf.zeros_like(noise), noise)[..., 0]
             values = tf.linalg.matrix_transpose(values)
             return GaussianMoments(values, tf.zeros_like(values))
-        variance = tt[:, tf.newaxis] - linalg.squared_column_norms(cross)
-        variance = tf.maximum(variance, 1e-10 * tt[:, tf.newaxis]) + tf.zeros_like(mean)
+        variance += tf.zeros_like(mean)
         return GaussianMoments(*(tf.linalg.matrix_transpose(part) for part in (mean, variance)))
 
     def compute_output_spec(self, blocks):

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.methods.stable_process.hyperplanes.checks import (
-    checked_kind,
     checked_points,
     checked_probabilities,
 )
@@ -62,7 +62,7 @@ class Partition:
     kind: str
 
     def __post_init__(self):
-        checked_kind(self.kind, KINDS)
+        checked_choice("kind", self.kind, KINDS)
         shape = np.shape(self.hyperplanes)
         if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
             raise ValueError(

@@ -68,28 +68,3 @@ def checked_probabilities(probabilities, num_atoms):
             f"{total:.6g}, smallest {np.min(values):.6g}"
         )
     return values
-
-
-def checked_integer(value, name, least):
-    """An integer of at least `least`.
-
-    Raises:
-        ValueError: If it is something else.
-    """
-    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_integer or value < least:
-        raise ValueError(
-            f"`{name}` must be an integer of at least {least}. Received: {name}={value!r}"
-        )
-    return int(value)
-
-
-def checked_kind(kind, allowed):
-    """One of the `allowed` strings.
-
-    Raises:
-        ValueError: If it is something else.
-    """
-    if kind not in allowed:
-        raise ValueError(f"`kind` must be one of {list(allowed)}. Received: kind={kind!r}")
-    return kind

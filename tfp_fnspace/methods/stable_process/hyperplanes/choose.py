@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tfp_fnspace.arguments import checked_choice, checked_count
 from tfp_fnspace.methods.stable_process.hyperplanes.atoms import (
     KINDS,
     Partition,
@@ -10,8 +11,6 @@ from tfp_fnspace.methods.stable_process.hyperplanes.atoms import (
     unit,
 )
 from tfp_fnspace.methods.stable_process.hyperplanes.checks import (
-    checked_integer,
-    checked_kind,
     checked_points,
 )
 from tfp_fnspace.methods.stable_process.hyperplanes.line import exact_1d, split
@@ -61,9 +60,9 @@ def sampled(num_inputs, num_atoms, seed):
     Raises:
         ValueError: If an argument is not such an integer.
     """
-    num_inputs = checked_integer(num_inputs, "num_inputs", 1)
-    num_atoms = checked_integer(num_atoms, "num_atoms", 1)
-    rng = np.random.default_rng(checked_integer(seed, "seed", 0))
+    num_inputs = checked_count("num_inputs", num_inputs)
+    num_atoms = checked_count("num_atoms", num_atoms)
+    rng = np.random.default_rng(checked_count("seed", seed, 0))
     hyperplanes = unit(rng.standard_normal((num_atoms, num_inputs + 1)))
     return Partition(hyperplanes, np.full(num_atoms, 1.0 / num_atoms), "sampled")
 
@@ -89,8 +88,8 @@ def refine(partition, x, num_atoms, seed):
             such an integer.
     """
     x = checked_points(x, partition.num_inputs)
-    num_atoms = checked_integer(num_atoms, "num_atoms", 1)
-    seed = checked_integer(seed, "seed", 0)
+    num_atoms = checked_count("num_atoms", num_atoms)
+    seed = checked_count("seed", seed, 0)
     cells = keys(canonical(partition.signs(x)))
     _check_cells(partition, cells)
     if partition.num_inputs == 1:
@@ -154,9 +153,9 @@ def partition(x, kind="auto", num_atoms=NUM_ATOMS, seed=0, x_predict=None):
             `"refined"`, or another argument is not as described.
     """
     x = checked_points(x)
-    checked_kind(kind, ("auto", *KINDS))
-    num_atoms = checked_integer(num_atoms, "num_atoms", 1)
-    seed = checked_integer(seed, "seed", 0)
+    checked_choice("kind", kind, ("auto", *KINDS))
+    num_atoms = checked_count("num_atoms", num_atoms)
+    seed = checked_count("seed", seed, 0)
     if x_predict is not None:
         joint = np.concatenate([x, checked_points(x_predict, x.shape[1], "x_predict")])
     else:

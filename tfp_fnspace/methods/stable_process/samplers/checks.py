@@ -1,28 +1,12 @@
 """Checks of what the samplers are given: arrays, numbers and static shapes, nothing in a graph."""
 
 import math
-import numbers
 
 import numpy as np
 
 from tfp_fnspace import data
+from tfp_fnspace.arguments import is_number
 from tfp_fnspace.methods.stable_process.hyperplanes.checks import checked_probabilities
-
-
-def is_number(value):
-    """Whether this is a real number, and no boolean."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
-
-
-def checked_choice(name, value, allowed):
-    """One of the `allowed` strings.
-
-    Raises:
-        ValueError: If it is something else.
-    """
-    if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"`{name}` must be one of {list(allowed)}. Received: {name}={value!r}")
-    return value
 
 
 def _pair(value):
@@ -119,11 +103,7 @@ def checked_arrays(signs, probabilities, targets):
     probabilities = checked_probabilities(probabilities, atoms)
     shape = f"[B, {rows}], B at least 1 and a column for each row of `signs`"
     targets = _checked_matrix("targets", targets, shape, columns=rows).astype(np.float64)
-    wrong = np.count_nonzero(~np.isfinite(targets))
-    if wrong:
-        raise ValueError(
-            f"`targets` must be finite. Received: targets with {wrong} NaN or infinite values"
-        )
+    data.check_finite("targets", targets)
     return signs.astype(np.int8), probabilities, targets
 
 

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfp_fnspace.arguments import checked_count
 from tfp_fnspace.math.random import as_seed
-from tfp_fnspace.methods.stable_process.hyperplanes.checks import checked_integer
 from tfp_fnspace.methods.stable_process.samplers import checks, functions, grouped
 from tfp_fnspace.methods.stable_process.samplers.problem import Problem
 from tfp_fnspace.methods.stable_process.samplers.state import FLOAT, Info, Settings, checked_state
@@ -52,7 +52,7 @@ def run(seed, state, problem, settings, count, thin, one_step=grouped.one_step):
     settings.check()
     checks.check_one_step(one_step)
     state = checked_state(state, problem, settings)
-    count, thin = checked_integer(count, "count", 1), checked_integer(thin, "thin", 1)
+    count, thin = checked_count("count", count), checked_count("thin", thin)
     chains, atoms = state.alpha.shape[0], problem.place.shape[0]
     seeds = tf.random.stateless_uniform([count, thin + 1, 2], as_seed(seed), None, None, tf.int32)
     zeros = Info(*[tf.zeros([chains], FLOAT)] * len(Info._fields))

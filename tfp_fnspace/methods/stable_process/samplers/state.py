@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace import arguments
 from tfp_fnspace.math.kanter import log_exponential, log_scale
 from tfp_fnspace.math.random import as_seed
-from tfp_fnspace.methods.stable_process.hyperplanes.checks import checked_integer
 from tfp_fnspace.methods.stable_process.samplers import checks
 from tfp_fnspace.methods.stable_process.samplers.problem import Problem
 
@@ -52,20 +52,17 @@ class Settings(NamedTuple):
             raise ValueError(
                 f"`infer_noise` must be a boolean. Received: infer_noise={self.infer_noise!r}"
             )
-        checks.checked_choice("noise_prior", self.noise_prior, NOISE_PRIORS)
-        df = self.noise_df
-        if df is not None and not (checks.is_number(df) and 0.0 < df < np.inf):
-            raise ValueError(
-                f"`noise_df` must be a positive finite number or None. Received: noise_df={df!r}"
-            )
+        arguments.checked_choice("noise_prior", self.noise_prior, NOISE_PRIORS)
+        if self.noise_df is not None:
+            arguments.checked_positive("noise_df", self.noise_df)
         if self.alpha_range is not None:
             checks.checked_alpha_interval("alpha_range", self.alpha_range)
         if self.nu_prior is not None:
             checks.checked_nu_prior(self.nu_prior)
-        checked_integer(self.proposals, "proposals", 1)
+        arguments.check_count("proposals", self.proposals)
         if self.relocations is not None:
-            checked_integer(self.relocations, "relocations", 0)
-        checked_integer(self.adapt_for, "adapt_for", 0)
+            arguments.check_count("relocations", self.relocations, 0)
+        arguments.check_count("adapt_for", self.adapt_for, 0)
 
 
 class ChainState(NamedTuple):

@@ -4,6 +4,7 @@ import functools
 
 import keras
 
+from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.methods.tagi import activations
 from tfp_fnspace.methods.tagi.layers.base import ElementwiseLayer
 
@@ -41,10 +42,7 @@ class Activation(ElementwiseLayer):
 
     def __init__(self, activation, moments="linearized", **kwargs):
         super().__init__(**kwargs)
-        if moments not in ("linearized", "exact"):
-            raise ValueError(
-                f"`moments` must be 'linearized' or 'exact'. Received: moments={moments!r}"
-            )
+        self.moments_rule = checked_choice("moments", moments, ("linearized", "exact"))
         known = activations.EXACT if moments == "exact" else activations.FUNCTIONS
         if activation not in known and (moments == "exact" or not callable(activation)):
             raise ValueError(
@@ -53,7 +51,6 @@ class Activation(ElementwiseLayer):
                 f"Received: activation={activation!r}"
             )
         self.activation = activation
-        self.moments_rule = moments
         if moments == "exact":
             self._moments, self._function = activations.EXACT[activation]
         else:

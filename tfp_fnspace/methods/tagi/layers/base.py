@@ -5,6 +5,7 @@ import zlib
 import keras
 import tensorflow as tf
 
+from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.tagi import propagation
 from tfp_fnspace.typing import GaussianMoments
@@ -133,15 +134,11 @@ class BilinearLayer(TAGILayer):
 
     def __init__(self, use_bias=True, prior="glorot", gain=1.0, bias_variance=0.01, **kwargs):
         super().__init__(**kwargs)
-        if prior not in ("glorot", "xavier", "he"):
-            raise ValueError(
-                f"`prior` must be 'glorot' ('xavier') or 'he'. Received: prior={prior!r}"
-            )
         for name, value in {"gain": gain, "bias_variance": bias_variance}.items():
             if not value > 0.0:
                 raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
         self.use_bias = bool(use_bias)
-        self.prior = prior
+        self.prior = checked_choice("prior", prior, ("glorot", "xavier", "he"))
         self.gain = float(gain)
         self.bias_variance_prior = float(bias_variance)
         self.kernel_mean = self.kernel_variance = self.bias_mean = self.bias_variance = None

@@ -1,9 +1,9 @@
 """Fully connected layer with Gaussian weights."""
 
 import keras
-import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.arguments import checked_count
 from tfp_fnspace.methods.tagi.layers.activation import get_activation
 from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, mean_shape
 
@@ -65,9 +65,7 @@ class Dense(BilinearLayer):
         super().__init__(
             use_bias=use_bias, prior=prior, gain=gain, bias_variance=bias_variance, **kwargs
         )
-        if isinstance(units, bool) or not isinstance(units, int | np.integer) or units < 1:
-            raise ValueError(f"`units` must be a positive integer. Received: units={units!r}")
-        self.units = int(units)
+        self.units = checked_count("units", units)
         self.activation = get_activation(activation)
 
     def create_parameters(self, input_shape):

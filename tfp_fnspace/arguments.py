@@ -1,0 +1,114 @@
+"""Checks of single arguments: the rule, and then what was received."""
+
+import math
+import numbers
+
+import numpy as np
+
+
+def is_number(value):
+    """Whether this is a real number, and no boolean."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+
+
+def is_integer(value):
+    """Whether this is a whole number by type; a boolean is none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def check_count(name, value, least=1):
+    """Refuses what is not an integer of at least `least`.
+
+    Args:
+        name: Name of the argument.
+        value: What was given.
+        least: The smallest allowed value.
+
+    Raises:
+        ValueError: With the name and the value.
+    """
+    if not is_integer(value) or value < least:
+        rules = {0: "a non-negative integer", 1: "a positive integer"}
+        rule = rules.get(least, f"an integer of at least {least}")
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
+
+
+def checked_count(name, value, least=1):
+    """A Python integer, see `check_count`."""
+    check_count(name, value, least)
+    return int(value)
+
+
+def checked_number(name, value, above=-math.inf, inclusive=False):
+    """A finite number above a limit.
+
+    Args:
+        name: Name of the argument.
+        value: What was given.
+        above: The limit.
+        inclusive: Whether the limit itself is allowed.
+
+    Returns:
+        Float.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    number = _as_float(value)
+    if not math.isfinite(number) or not (number >= above if inclusive else number > above):
+        word = "of at least" if inclusive else "greater than"
+        rule = "" if above == -math.inf else f" {word} {above:g}"
+        raise ValueError(f"`{name}` must be a finite number{rule}. Received: {name}={value!r}")
+    return number
+
+
+def checked_positive(name, value):
+    """A positive finite number.
+
+    Args:
+        name: Name of the argument.
+        value: What was given.
+
+    Returns:
+        Float.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    number = _as_float(value)
+    if not 0.0 < number < math.inf:
+        raise ValueError(f"`{name}` must be a positive finite number. Received: {name}={value!r}")
+    return number
+
+
+def checked_choice(name, value, choices):
+    """One of some strings or numbers.
+
+    Args:
+        name: Name of the argument.
+        value: What was given, of any type.
+        choices: Iterable of what is allowed.
+
+    Returns:
+        The value.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    choices = list(choices)
+    try:
+        known = value in frozenset(choices)
+    except TypeError:  # no hash, such as lists and arrays
+        known = False
+    if not known:
+        rule = f"one of {choices}" if len(choices) > 1 else repr(*choices)
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
+    return value
+
+
+def _as_float(value):
+    """NaN for what is not a number, infinite for an integer beyond the largest float."""
+    try:
+        return float(value) if is_number(value) else math.nan
+    except OverflowError:
+        return math.inf

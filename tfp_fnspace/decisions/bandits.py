@@ -1,0 +1,155 @@
+"""Contextual bandits by Thompson sampling."""
+
+import numpy as np
+
+from tfp_fnspace import arguments, data
+
+#: Spawn keys of the generators for the first pulls and for the function draws.
+_PULLS, _DRAWS = 0, 1
+
+
+class ContextualBandit:
+    """Thompson sampling with a model of the reward of an action in a context.
+
+    The model regresses the reward, one column, on rows `[context, one-hot action]`. An action is
+    chosen by a function draw from the posterior, a draw for each context: the one whose reward is
+    largest under it. Actions that may be the best are tried as often as that is probable.
+
+    Args:
+        model: A `FunctionSpaceModel` with one input `[N, C + K]` and one output. The first contexts
+            are few: scale contexts yourself, and let the model go without (`standardize=False`).
+        num_actions: K, at least 2.
+        initial_pulls: How often each action is taken before the model is asked.
+        seed: Non-negative integer; the same seed makes the same choices from the same model.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+    ```python
+    bandit = ContextualBandit(model, num_actions=2)
+    for context in contexts:
+        (action,) = bandit.choose(context[np.newaxis])
+        bandit.observe(context[np.newaxis], [action], [reward_of(context, action)])
+        if bandit.num_observations % 50 == 0:
+            bandit.fit(epochs=100, verbose=0)
+    ```
+
+    References:
+        Thompson (1933), "On the likelihood that one unknown probability exceeds another in view of
+        the evidence of two samples", Biometrika 25.
+        Riquelme, Tucker and Snoek (2018), "Deep Bayesian bandits showdown", ICLR.
+    """
+
+    def __init__(self, model, num_actions, initial_pulls=3, seed=0):
+        arguments.check_count("num_actions", num_actions, least=2)
+        arguments.check_count("initial_pulls", initial_pulls, least=0)
+        arguments.check_count("seed", seed, least=0)
+        self.model, self.num_actions = model, int(num_actions)
+        self.initial_pulls, self.seed = int(initial_pulls), int(seed)
+        self._rows, self._rewards, self._choices, self._is_fitted = [], [], 0, False
+
+    @property
+    def num_observations(self):
+        """How many rewards have been seen."""
+        return len(self._rewards)
+
+    def rows(self, contexts, actions=None):
+        """Inputs of the model.
+
+        Args:
+            contexts: Array `[N, C]`.
+            actions: Integers `[N]`; by default all actions for each context.
+
+        Returns:
+            float32 array `[N, C + K]`, or `[N K, C + K]` with the actions of a context in turn.
+
+        Raises:
+            ValueError: If a shape is wrong, or an action does not exist.
+        """
+        contexts = data.as_array(contexts, "contexts")
+        if contexts.ndim != 2 or not len(contexts):
+            raise ValueError(
+                "`contexts` must have shape (N, C), N at least 1. "
+                f"Received: contexts of shape {contexts.shape}"
+            )
+        if actions is None:
+            actions = np.tile(np.arange(self.num_actions), len(contexts))
+            contexts = np.repeat(contexts, self.num_actions, axis=0)
+        actions = data.check_targets(actions, len(contexts), 1, False, np.float64, name="actions")
+        data.check_labels(actions, self.num_actions, name="actions")
+        columns = np.eye(self.num_actions, dtype=np.float32)[actions[:, 0].astype(int)]
+        return np.concatenate([contexts.astype(np.float32), columns], axis=1)
+
+    def choose(self, contexts):
+        """Actions for some contexts.
+
+        The first `initial_pulls` times K choices take the actions in turn, in random order; so do
+        all choices until `fit` was called.
+
+        Args:
+            contexts: Array `[N, C]`. A context costs a function draw at the rows of all of them, so
+                that N is best small.
+
+        Returns:
+            Integer array `[N]`.
+        """
+        rows = self.rows(contexts)
+        count = len(rows) // self.num_actions
+        numbers = np.arange(self._choices, self._choices + count)
+        self._choices += count
+        pulled = np.array([self._pull(number) for number in numbers])
+        if not self._is_fitted:
+            return pulled
+        seed = np.random.SeedSequence(self.seed, spawn_key=(_DRAWS, int(numbers[0])))
+        draws = self.model.sample_functions(rows, count, seed=_two_integers(seed))
+        draws = draws.reshape(count, count, self.num_actions)
+        best = np.argmax(draws[np.arange(count), np.arange(count)], axis=-1)
+        return np.where(numbers < self.initial_pulls * self.num_actions, pulled, best)
+
+    def _pull(self, number):
+        """The action of a choice that the model takes no part in."""
+        turn, place = divmod(int(number), self.num_actions)
+        generator = np.random.default_rng(
+            np.random.SeedSequence(self.seed, spawn_key=(_PULLS, turn))
+        )
+        return generator.permutation(self.num_actions)[place]
+
+    def observe(self, contexts, actions, rewards):
+        """Keeps what came of some choices.
+
+        Args:
+            contexts: Array `[N, C]`.
+            actions: Integers `[N]`.
+            rewards: Numbers `[N]`.
+
+        Raises:
+            ValueError: If shapes do not fit, an action does not exist, or a reward is not finite.
+        """
+        rows = self.rows(contexts, actions)
+        rewards = data.check_targets(rewards, len(rows), 1, False, np.float32, name="rewards")
+        self._rows.extend(rows)
+        self._rewards.extend(rewards)
+
+    def fit(self, **options):
+        """Fits the model to everything that was observed; it goes on from where it was.
+
+        Args:
+            **options: Of the model's `fit`, such as `epochs`.
+
+        Returns:
+            `keras.callbacks.History`.
+
+        Raises:
+            ValueError: If nothing was observed.
+        """
+        if not self._rewards:
+            raise ValueError("`fit` needs observations. Received: none so far, see `observe`")
+        history = self.model.fit(np.array(self._rows), np.array(self._rewards), **options)
+        self._is_fitted = True
+        return history
+
+
+def _two_integers(sequence):
+    """A seed of two non-negative int32."""
+    return tuple(int(word) >> 1 for word in sequence.generate_state(2))

@@ -35,6 +35,12 @@ def model(request):
     return batteries.MODELS[request.param]()
 
 
+@pytest.fixture(params={**batteries.MODELS, **batteries.MODELS_BY_GRADIENTS})
+def batch_model(request):
+    """Models of either kind that train on batches."""
+    return {**batteries.MODELS, **batteries.MODELS_BY_GRADIENTS}[request.param]()
+
+
 BAD_DATA = {
     "nan_inputs": (
         changed(X, np.nan),
@@ -127,25 +133,26 @@ def test_inputs_must_be_numbers(fitted, values):
         fitted.predict(values)
 
 
-def test_validation_data_is_checked_by_name(model):
+def test_validation_data_is_checked_by_name(batch_model):
     message = r"`validation y` must have shape \(20, 2\).*Received: validation y of shape \(19, 2\)"
     with pytest.raises(ValueError, match=message):
-        model.fit(X, Y, validation_data=(X, Y[:19]), verbose=0)
+        batch_model.fit(X, Y, validation_data=(X, Y[:19]), verbose=0)
 
 
 @pytest.mark.parametrize("fraction", [0.01, 1.0, 2.0])
-def test_validation_split_must_leave_rows(model, fraction):
+def test_validation_split_must_leave_rows(batch_model, fraction):
     if fraction == 0.01:
         fraction = 1.0 - 1e-9
     with pytest.raises(ValueError, match=r"`validation_split` must leave rows on both sides"):
-        model.fit(X, Y, validation_split=fraction, verbose=0)
+        batch_model.fit(X, Y, validation_split=fraction, verbose=0)
 
 
 @pytest.mark.parametrize("name", ["sample_weight", "class_weight"])
-def test_weights_are_refused(model, name):
+def test_weights_are_refused(batch_model, name):
     weights = {"sample_weight": np.ones(20), "class_weight": {0: 1.0}}[name]
-    with pytest.raises(ValueError, match=rf"`{name}` is not supported by TAGIModel\. Received"):
-        model.fit(X, Y, verbose=0, **{name: weights})
+    kind = type(batch_model).__name__
+    with pytest.raises(ValueError, match=rf"`{name}` is not supported by {kind}\. Received"):
+        batch_model.fit(X, Y, verbose=0, **{name: weights})
 
 
 def test_weights_in_a_dataset_are_refused():
@@ -156,10 +163,10 @@ def test_weights_in_a_dataset_are_refused():
 
 
 @pytest.mark.parametrize(("name", "value"), [("batch_size", 0), ("batch_size", -3), ("epochs", 0)])
-def test_counts_must_be_positive(model, name, value):
+def test_counts_must_be_positive(batch_model, name, value):
     message = rf"`{name}` must be a positive integer\. Received: {name}={value}"
     with pytest.raises(ValueError, match=message):
-        model.fit(X, Y, verbose=0, **{name: value})
+        batch_model.fit(X, Y, verbose=0, **{name: value})
 
 
 @pytest.mark.parametrize(

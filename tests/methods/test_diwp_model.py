@@ -223,6 +223,46 @@ def test_default_learning_rates_are_those_of_section_7():
     assert float(model.optimizer.learning_rate) == pytest.approx(1e-3)
 
 
+# The data's bandwidth (figure 7) -----------------------------------------------------------------
+
+
+def crossings_far_from_the_data(cls, bandwidth, epochs, **options):
+    """Mean number of zero crossings of posterior draws where 7 <= x <= 15, data on [-5, 5]."""
+    x = np.linspace(-5.0, 5.0, 40)[:, np.newaxis]
+    random = np.random.default_rng([0, int(10 * bandwidth)])
+    k = np.exp(-((x - x.T) ** 2) / (2.0 * bandwidth**2)) + 1e-8 * np.eye(40)
+    y = np.linalg.cholesky(k) @ random.normal(size=(40, 1)) + 0.1 * random.normal(size=(40, 1))
+    model = cls(
+        inducing_points=40,
+        kernel="squared_exponential",
+        depth=0,
+        learn_scale=False,
+        constant=False,
+        standardize=False,
+        likelihood=likelihoods.Gaussian(0.1, dtype="float64"),
+        num_samples=5,
+        seed=0,
+        dtype="float64",
+        **options,
+    )
+    model.compile(optimizer=keras.optimizers.Adam(0.05))
+    model.fit(x, y, epochs=epochs, batch_size=40, verbose=0)
+    far = np.linspace(7.0, 15.0, 81)[:, np.newaxis]
+    draws = model.sample_functions(far, 200, seed=1)[..., 0]
+    return np.mean(np.sum(draws[:, 1:] * draws[:, :-1] < 0.0, axis=1))
+
+
+@pytest.mark.slow
+def test_draws_far_from_the_data_have_their_bandwidth():
+    options = {"stack": "omega", "delta": 1.0, "epochs": 400}
+    short, long = (
+        crossings_far_from_the_data(diwp.DIWPModel, width, **options) for width in (0.5, 5.0)
+    )
+    assert short > 2.0 * long  # expected of the truth: 5.1 and 0.5
+    same = [crossings_far_from_the_data(diwp.NNGPModel, width, epochs=100) for width in (0.5, 5.0)]
+    assert_allclose(same, 8.0 / np.pi, rtol=0.15)  # the kernel's own bandwidth is 1
+
+
 # Prediction --------------------------------------------------------------------------------------
 
 
@@ -270,6 +310,19 @@ def test_law_of_a_function_sample_at_a_point_does_not_depend_on_a_far_one(cls):
         samples = model.sample_functions(np.concatenate([at, [[far]]]), 4000, seed=2)
         # Standard errors of both are 1.1 % for normal values.
         assert_allclose(samples[:, 0, 0].std(), expected, rtol=0.08)
+
+
+def test_predictions_that_are_nan_come_with_a_warning():
+    model = make_model(eager=True, standardize=False)
+    model.adapt(X, Y)
+    x = np.concatenate([X[:2], np.full((1, 3), 1e20)])
+    with pytest.warns(RuntimeWarning, match="predictions are NaN at 1 of 3 rows, the first is 2"):
+        assert np.all(np.isnan(model.predict(x)["mean"]) == [[False], [False], [True]])
+    with pytest.warns(RuntimeWarning, match="function samples are NaN at"):
+        model.sample_functions(x, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        model.predict(X)
 
 
 def test_function_samples_come_in_chunks_of_one_size(fitted, monkeypatch):

@@ -26,7 +26,8 @@ class Wishart(WishartBase):
 
     A sample is `X = A A^T`, `A = L T`, with `V = L L^T` and T Bartlett's lower factor: A is the
     Cholesky factor of X, and `experimental_sample_and_log_prob` factorises nothing. Samples are
-    reparameterised in the scale and in df. In float32 prefer factors, as for `InverseWishart`.
+    reparameterised in the scale and in df. In float32 prefer factors, as for `InverseWishart`; the
+    error of the density is the same there.
 
     Args:
         df: nu > k - 1, floating tensor that broadcasts with the batch of the scale.

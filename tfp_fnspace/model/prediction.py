@@ -1,6 +1,7 @@
 """Evaluation, prediction and export of models that keep the contract."""
 
 import math
+import warnings
 
 import keras
 import numpy as np
@@ -95,9 +96,11 @@ class Prediction(Checks):
         else:
             x = self._checked_stream(x)
         with data.clear_stream_errors():
-            return super().predict(
+            outputs = super().predict(
                 x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks
             )
+        _warn_of_nan("predictions", outputs.values())
+        return outputs
 
     def predict_on_batch(self, x):
         """Predictive moments of one batch, as `predict`."""
@@ -184,7 +187,9 @@ class Prediction(Checks):
             ).numpy()
             for i in range(0, len(inputs[0]), rows)
         ]
-        return np.concatenate(chunks, axis=1)
+        functions = np.concatenate(chunks, axis=1)
+        _warn_of_nan("function samples", [np.swapaxes(functions, 0, 1)])
+        return functions
 
     def numbers_per_row(self, num_samples):
         """How many numbers `num_samples` function samples take at one point."""
@@ -209,3 +214,16 @@ class Prediction(Checks):
         arguments.checked_choice("format", format, ("tf_saved_model",))
         self._check_ready()
         export_saved_model(self, filepath, num_samples=num_samples, verbose=verbose)
+
+
+def _warn_of_nan(what, arrays):
+    """Warns of rows of arrays `[N, ...]` with NaN, which data checks cannot foresee."""
+    bad = np.any([np.isnan(a).reshape(len(a), -1).any(axis=1) for a in arrays], axis=0)
+    rows = np.flatnonzero(bad)
+    if rows.size:
+        warnings.warn(
+            f"The {what} are NaN at {rows.size} of {len(bad)} rows, the first is {rows[0]}: the "
+            "inputs there may be too large for the model's dtype, or its weights are NaN.",
+            RuntimeWarning,
+            stacklevel=3,
+        )

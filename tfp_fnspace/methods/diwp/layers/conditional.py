@@ -73,8 +73,7 @@ def joint_factor(draws, covariance, variance):
     scale = tf.sqrt(variance)
     correlations = covariance / (scale[..., :, tf.newaxis] * scale[..., tf.newaxis, :])
     correlations = tf.clip_by_value(correlations, -1.0, 1.0)
-    ones = tf.ones_like(scale) * (1.0 + JITTER[scale.dtype.name])
-    factor = draws.cholesky(tf.linalg.set_diag(correlations, ones))
+    factor = draws.cholesky(tf.linalg.set_diag(correlations, tf.ones_like(scale)))
     return tf.math.l2_normalize(factor, axis=-1) * scale[..., tf.newaxis]
 
 

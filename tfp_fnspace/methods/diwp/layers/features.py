@@ -137,6 +137,11 @@ class InverseWishartFeatures(FeaturesToGram):
             self, self.num_features, self.initial_delta, self.learn_delta
         )
 
+    @property
+    def delta(self):
+        """delta, a scalar tensor."""
+        return self.posterior.delta
+
     def call(self, inputs):
         draws = current_draws()
         identity = tf.eye(self.num_features, batch_shape=[1], dtype=self.variable_dtype)

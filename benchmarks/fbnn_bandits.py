@@ -1,0 +1,293 @@
+"""Contextual bandits with fBNN, and what to compare it with (table 3 of the paper).
+
+2,000 contexts in a random order, one hidden layer of 50 ReLU units on `[context, one-hot action]`,
+three pulls of each action first; after every 50 contexts 100 steps of Adam (5e-3, batches of 20) on
+all that was seen. Regret is the expected reward of the best action less that of the one taken,
+summed, in % of that of uniformly random actions.
+
+- `fbnn`: Thompson sampling, prior a Gaussian process with a length for each input, fitted by marginal likelihood after 50, 200 and 800 contexts (to 300 rows at most);
+  10 measurement points, contexts that were seen with any action; `kl_weight="data"`.
+- `bayes_by_backprop`: Thompson sampling, weights with priors N(0, 1 / fan-in).
+- `greedy`: the same network without a posterior, squared loss, the best mean.
+- `linear`: Thompson sampling with a Bayesian linear regression for each action,
+  normal-inverse-gamma with the parameters of Riquelme et al. (2018).
+
+Mushroom: rewards +5 for an edible one, +5 or -35 for a poisonous one, 0 for none. Shuttle: 1 for
+the right class of seven. Wheel: five actions, 1.2 for the first, 1 for others, 50 for the action
+of a quadrant outside the radius 0.95. Rewards of the networks are divided by 10, 1 and 10.
+
+    python benchmarks/fbnn_bandits.py --data-dir ../shared/data
+"""
+
+import argparse
+import itertools
+import math
+import os
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_fnspace import fbnn, likelihoods, processes
+from tfp_fnspace.benchmark import machine, read_records, versions, write_records
+from tfp_fnspace.decisions import ContextualBandit
+from tfp_fnspace.methods.fbnn.benchmark import network
+
+tfpk = tfp.math.psd_kernels
+
+RESULTS = "benchmarks/results/fbnn_bandits.json"
+CONTEXTS, EVERY, STEPS, BATCH, PULLS = 2000, 50, 100, 20, 3
+PRIOR_FITS, PRIOR_ROWS = (50, 200, 800), 300
+
+
+class Problem:
+    """Contexts `[N, C]`, expected rewards of the actions `[N, K]`, and rewards.
+
+    Args:
+        contexts: Scaled contexts.
+        expected: Expected rewards.
+        draw: Function of a row number, an action and a generator: a reward.
+        unit: What the rewards of networks are divided by.
+    """
+
+    def __init__(self, contexts, expected, draw, unit):
+        self.contexts, self.expected = contexts.astype(np.float32), expected
+        self.draw, self.unit = draw, unit
+
+    @property
+    def num_actions(self):
+        return self.expected.shape[1]
+
+
+def mushroom(data_dir, random):
+    """Eat (1) or not (0)."""
+    with np.load(os.path.join(data_dir, "bandits", "mushroom.npz")) as arrays:
+        rows = random.choice(len(arrays["y"]), CONTEXTS, replace=False)
+        x, poisonous = arrays["x"][rows].astype(float), arrays["y"][rows] == 1
+    expected = np.stack([np.zeros(CONTEXTS), np.where(poisonous, -15.0, 5.0)], axis=1)
+
+    def draw(n, action, generator):
+        if not action:
+            return 0.0
+        return -35.0 if poisonous[n] and generator.uniform() < 0.5 else 5.0
+
+    varies = x.std(axis=0) > 0.0
+    return Problem(x[:, varies] * math.sqrt(2.0 / 22.0), expected, draw, 10.0)
+
+
+def shuttle(data_dir, random):
+    """Name one of seven classes."""
+    with np.load(os.path.join(data_dir, "bandits", "shuttle.npz")) as arrays:
+        rows = random.choice(len(arrays["y_train"]), CONTEXTS, replace=False)
+        x, y = arrays["x_train"][rows].astype(float), arrays["y_train"][rows].astype(int) - 1
+    low, high = np.percentile(x, [1, 99], axis=0)
+    x = np.clip((x - np.median(x, axis=0)) / np.maximum(0.25 * (high - low), 1.0), -4.0, 4.0)
+    expected = np.eye(7)[y]
+    return Problem(x, expected, lambda n, action, _: expected[n, action], 1.0)
+
+
+def wheel(data_dir, random):
+    """The synthetic wheel of Riquelme et al. (2018) with radius 0.95."""
+    radius, angle = np.sqrt(random.uniform(size=CONTEXTS)), random.uniform(size=CONTEXTS)
+    x = radius[:, None] * np.stack([np.cos(2 * np.pi * angle), np.sin(2 * np.pi * angle)], axis=1)
+    expected = np.ones((CONTEXTS, 5))
+    expected[:, 0] = 1.2
+    quadrant = 1 + 2 * (x[:, 0] < 0.0) + (x[:, 1] < 0.0)
+    outside = radius > 0.95
+    expected[outside, quadrant[outside]] = 50.0
+    draw = lambda n, action, generator: expected[n, action] + 0.01 * generator.normal()  # noqa: E731
+    return Problem(2.0 * x, expected, draw, 10.0)
+
+
+PROBLEMS = {"mushroom": mushroom, "shuttle": shuttle, "wheel": wheel}
+
+
+class Networks:
+    """Thompson sampling with one of the networks.
+
+    Args:
+        problem: `Problem`.
+        functional: Whether it is fBNN.
+        seed: Integer.
+    """
+
+    def __init__(self, problem, functional, seed):
+        width = problem.contexts.shape[1] + problem.num_actions
+        self.prior = None
+        options = {"num_samples": 10}
+        if functional:
+            kernel = tfpk.FeatureScaled(
+                tfpk.ExponentiatedQuadratic(tf.constant(1.0)), tf.ones([width])
+            )
+            self.prior = processes.GaussianProcess(kernel, noise_scale=0.3)
+            self.measurement = fbnn.DataStream(10)
+            self.measurement.build((None, width))
+            self.measurement.adapt(np.zeros((1, width), np.float32))
+            options = {
+                "prior": self.prior,
+                "measurement": self.measurement,
+                "num_samples": 50,
+                "kl_weight": "data",
+            }
+        model = (fbnn.FBNNModel if functional else fbnn.VariationalModel)(
+            network(width, [50]),
+            likelihood=likelihoods.Gaussian(0.3, trainable=True, min_scale=0.05),
+            standardize=False,
+            seed=seed,
+            **options,
+        )
+        model.compile(optimizer=keras.optimizers.Adam(5e-3))
+        self.bandit = ContextualBandit(model, problem.num_actions, PULLS, seed)
+        self.unit, self.seen = problem.unit, ([], [])
+
+    def choose(self, context):
+        return int(self.bandit.choose(context[None])[0])
+
+    def observe(self, context, action, reward):
+        self.bandit.observe(context[None], [action], [reward / self.unit])
+        self.seen[0].append(self.bandit.rows(context[None], [action])[0])
+        self.seen[1].append([reward / self.unit])
+        if self.prior is not None:
+            self.measurement.adapt(self.bandit.rows(context[None]))
+
+    def update(self, count):
+        if self.prior is not None and count in PRIOR_FITS:
+            rows = np.random.default_rng(count).permutation(count)[:PRIOR_ROWS]
+            x, y = (np.array(values, np.float32)[rows] for values in self.seen)
+            self.prior.fit(x, y, max_iterations=50)
+        self.bandit.fit(epochs=max(1, STEPS * BATCH // count), batch_size=BATCH, verbose=0)
+
+
+class Greedy:
+    """The best mean of a deterministic network."""
+
+    def __init__(self, problem, seed):
+        self.problem, self.unit = problem, problem.unit
+        self.pulls = np.random.default_rng(seed)
+        inputs = keras.Input((problem.contexts.shape[1] + problem.num_actions,))
+        hidden = keras.layers.Dense(50, activation="relu")(inputs)
+        self.model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
+        self.optimizer = keras.optimizers.Adam(5e-3)
+        self.optimizer.build(self.model.trainable_variables)
+        self.step = tf.function(self._step, reduce_retracing=True)
+        self.random, self.seen = np.random.default_rng([seed, 1]), ([], [])
+
+    def _step(self, x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(self.model(x) - y))
+        variables = self.model.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+
+    def _rows(self, context):
+        actions = np.eye(self.problem.num_actions, dtype=np.float32)
+        return np.concatenate([np.repeat(context[None], len(actions), axis=0), actions], axis=1)
+
+    def choose(self, context):
+        count = len(self.seen[0])
+        if count < PULLS * self.problem.num_actions:
+            return count % self.problem.num_actions
+        return int(np.argmax(self.model(self._rows(context))))
+
+    def observe(self, context, action, reward):
+        self.seen[0].append(self._rows(context)[action])
+        self.seen[1].append([reward / self.unit])
+
+    def update(self, count):
+        x, y = (np.array(values, np.float32) for values in self.seen)
+        for _ in range(STEPS):
+            rows = self.random.integers(count, size=BATCH)
+            self.step(tf.constant(x[rows]), tf.constant(y[rows]))
+
+
+class Linear:
+    """Thompson sampling with conjugate linear regressions."""
+
+    def __init__(self, problem, seed):
+        self.random, self.problem = np.random.default_rng([seed, 2]), problem
+        size, self.count = problem.contexts.shape[1] + 1, 0
+        self.precision = np.stack([0.25 * np.eye(size)] * problem.num_actions)
+        self.moments = np.zeros((problem.num_actions, size))
+        self.squares, self.pulls = np.zeros((2, problem.num_actions))
+
+    def choose(self, context):
+        if self.count < PULLS * self.problem.num_actions:
+            return self.count % self.problem.num_actions
+        x = np.append(context, 1.0)
+        means = np.linalg.solve(self.precision, self.moments[..., None])[..., 0]
+        shape = 6.0 + 0.5 * self.pulls
+        scale = 6.0 + 0.5 * (self.squares - np.sum(means * self.moments, axis=1))
+        variance = scale / self.random.gamma(shape)
+        spread = np.einsum("i,kij,j->k", x, np.linalg.inv(self.precision), x)
+        draws = means @ x + np.sqrt(variance * spread) * self.random.normal(size=len(shape))
+        return int(np.argmax(draws))
+
+    def observe(self, context, action, reward):
+        x = np.append(context, 1.0)
+        self.precision[action] += np.outer(x, x)
+        self.moments[action] += reward * x
+        self.squares[action] += reward**2
+        self.pulls[action] += 1
+        self.count += 1
+
+    def update(self, count):
+        """Nothing: it is up to date."""
+
+
+METHODS = {
+    "fbnn": lambda problem, seed: Networks(problem, True, seed),
+    "bayes_by_backprop": lambda problem, seed: Networks(problem, False, seed),
+    "greedy": Greedy,
+    "linear": Linear,
+}
+
+
+def run(problem_name, method, trial, data_dir):
+    """Record of one trial."""
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(trial)
+    random = np.random.default_rng([trial, 3])
+    problem = PROBLEMS[problem_name](data_dir, random)
+    agent, regret, begin = METHODS[method](problem, trial), [], time.monotonic()
+    for n, context in enumerate(problem.contexts):
+        action = agent.choose(context)
+        agent.observe(context, action, problem.draw(n, action, random))
+        regret.append(problem.expected[n].max() - problem.expected[n, action])
+        if (n + 1) % EVERY == 0:
+            agent.update(n + 1)
+    uniform = np.sum(problem.expected.max(axis=1) - problem.expected.mean(axis=1))
+    return {
+        "problem": problem_name,
+        "method": method,
+        "trial": trial,
+        "relative_regret": round(100.0 * float(np.sum(regret) / uniform), 3),
+        "regret_of_the_second_half": round(200.0 * float(np.sum(regret[1000:]) / uniform), 3),
+        "seconds": round(time.monotonic() - begin, 1),
+        "versions": versions(),
+        "machine": machine(),
+    }
+
+
+def main():
+    """Runs the trials that are not in the file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data-dir", default="../shared/data")
+    parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--problems", default=",".join(PROBLEMS))
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--out", default=RESULTS)
+    options = parser.parse_args()
+    names = (options.problems.split(","), options.methods.split(","))
+    for trial, problem, method in itertools.product(range(options.trials), *names):
+        records = read_records(options.out)
+        place = (problem, method, trial)
+        if any((r["problem"], r["method"], r["trial"]) == place for r in records):
+            continue
+        record = run(problem, method, trial, options.data_dir)
+        write_records(options.out, [*records, record])
+        print(*place, record["relative_regret"], record["seconds"], flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,8 @@ three pulls of each action first; after every 50 contexts 100 steps of Adam (5e-
 all that was seen. Regret is the expected reward of the best action less that of the one taken,
 summed, in % of that of uniformly random actions.
 
-- `fbnn`: Thompson sampling, prior a Gaussian process with a length for each input, fitted by marginal likelihood after 50, 200 and 800 contexts (to 300 rows at most);
+- `fbnn`: Thompson sampling, prior a Gaussian process with a length for each input, fitted by
+  marginal likelihood after 50, 200 and 800 contexts (to 300 rows at most);
   10 measurement points, contexts that were seen with any action; `kl_weight="data"`.
 - `bayes_by_backprop`: Thompson sampling, weights with priors N(0, 1 / fan-in).
 - `greedy`: the same network without a posterior, squared loss, the best mean.

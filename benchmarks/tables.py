@@ -249,6 +249,22 @@ def diwp_uci_table(kernel):
     return "\n".join(lines)
 
 
+def diwp_speed_table():
+    """Milliseconds of a training step."""
+    lines = [
+        "| kernel | dtype | oneDNN | ms a step | one step an epoch | target | bayesfunc |",
+        "|---" * 7 + "|",
+    ]
+    for record in _records("diwp_speed.json"):
+        lines.append(
+            f"| {record['kernel'].replace('_', ' ')} | {record['dtype']} "
+            f"| {'on' if record['onednn'] else 'off'} | {record['milliseconds']:.0f} "
+            f"| {record['milliseconds_one_step_an_epoch']:.0f} | {record['target']:.0f} "
+            f"| {record['bayesfunc']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
 def _records(name):
     """The records of a results file; none if nothing is there yet."""
     path = RESULTS / name
@@ -314,6 +330,8 @@ TABLES = {
     "stable-partitions": stable_partitions_table,
     "stable-atoms": stable_atoms_table,
     "stable-uci": stable_uci_table,
+    "diwp-uci-relu": lambda: diwp_uci_table("relu"),
+    "diwp-speed": diwp_speed_table,
 }
 
 

@@ -339,7 +339,10 @@ def test_command_prints_cells_summary_and_file(method, folder, tmp_path, capsys)
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"methods": "constant,magic"}, "A method must be one of ['constant', "),
+        (
+            {"methods": "constant,magic"},
+            "A method must be one of ['bayes_by_backprop', 'constant', ",
+        ),
         ({"datasets": "first,third"}, "`name` must be one of ['first', 'second'] in "),
         ({"splits": "0-3"}, "numbers and ranges from 0 to 2, such as 0-4 or 0,2. Received"),
         ({"data_dir": "/nowhere"}, "must be an existing folder. Received: data_dir='/nowhere'"),

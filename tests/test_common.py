@@ -334,10 +334,13 @@ def test_compile_options_survive_saving(make_any_model, tmp_path):
     x, y = example_data()
     model = make_any_model()
     batteries.fit(model, x, y, epochs=1)
-    model.compile(metrics=[fns.metrics.IntervalCoverage(0.5), "mse"], jit_compile=True)
+    model.compile(jit_compile=True)
+    model.save(tmp_path / "m.keras")
+    assert keras.models.load_model(tmp_path / "m.keras").jit_compile is True
+    model.compile(metrics=[fns.metrics.IntervalCoverage(0.5), "mse"], jit_compile=False)
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras")
-    assert loaded.jit_compile is True
+    assert loaded.jit_compile is False
     ours = model.evaluate(x, y, return_dict=True, verbose=0)
     assert loaded.evaluate(x, y, return_dict=True, verbose=0) == ours
     assert "coverage_50" in ours and "mean_squared_error" in ours

@@ -254,12 +254,12 @@ def crossings_far_from_the_data(cls, bandwidth, epochs, **options):
 
 @pytest.mark.slow
 def test_draws_far_from_the_data_have_their_bandwidth():
-    options = {"stack": "omega", "delta": 1.0, "epochs": 400}
+    options = {"stack": "omega", "delta": 1.0, "epochs": 300}
     short, long = (
         crossings_far_from_the_data(diwp.DIWPModel, width, **options) for width in (0.5, 5.0)
     )
     assert short > 2.0 * long  # expected of the truth: 5.1 and 0.5
-    same = [crossings_far_from_the_data(diwp.NNGPModel, width, epochs=100) for width in (0.5, 5.0)]
+    same = [crossings_far_from_the_data(diwp.NNGPModel, width, epochs=50) for width in (0.5, 5.0)]
     assert_allclose(same, 8.0 / np.pi, rtol=0.15)  # the kernel's own bandwidth is 1
 
 

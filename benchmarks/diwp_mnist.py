@@ -10,13 +10,14 @@ paper gives none for images.
 """
 
 import argparse
+import itertools
 import os
 import time
 
 import numpy as np
 
 from tfp_fnspace import likelihoods
-from tfp_fnspace.benchmark import machine, read_records, versions, write_records
+from tfp_fnspace.benchmark import run_missing
 from tfp_fnspace.diwp import DIWPModel
 
 RESULTS = "benchmarks/results/diwp_mnist.json"
@@ -37,7 +38,7 @@ def load(data_dir):
 
 
 def run(method, seed, options, arrays):
-    """Record of one model."""
+    """What came out of one model."""
     x_train, y_train, x_test, y_test = arrays
     model = DIWPModel(
         100,
@@ -61,8 +62,6 @@ def run(method, seed, options, arrays):
     history = model.history.history
     tenth = -(-epochs // 10)
     return {
-        "method": method,
-        "seed": seed,
         "accuracy": float(np.mean(np.argmax(probabilities, axis=1) == y_test)),
         "log_likelihood": float(np.mean(np.log(probabilities[np.arange(len(y_test)), y_test]))),
         "elbo": float(np.mean(history["elbo"][-tenth:])),
@@ -73,8 +72,6 @@ def run(method, seed, options, arrays):
         "samples": options.samples,
         "seconds": round(seconds, 1),
         "seconds_of_prediction": round(time.monotonic() - begin, 1),
-        "versions": versions(),
-        "machine": machine(),
     }
 
 
@@ -89,15 +86,13 @@ def main():
     parser.add_argument("--out", default=RESULTS)
     options = parser.parse_args()
     arrays = load(options.data_dir)
-    for seed in range(options.seeds):
-        for method in METHODS:
-            records = read_records(options.out)
-            if any((r["method"], r["seed"]) == (method, seed) for r in records):
-                continue
-            record = run(method, seed, options, arrays)
-            write_records(options.out, [*records, record])
-            shown = ("method", "seed", "accuracy", "log_likelihood", "elbo", "seconds")
-            print({name: record[name] for name in shown}, flush=True)
+    cells = itertools.product(METHODS, range(options.seeds))
+    cells = [{"method": method, "seed": seed} for method, seed in cells]
+    for record in run_missing(
+        options.out, cells, lambda method, seed: run(method, seed, options, arrays)
+    ):
+        shown = ("method", "seed", "accuracy", "log_likelihood", "elbo", "seconds")
+        print({name: record[name] for name in shown}, flush=True)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ import argparse
 import itertools
 import math
 import os
-import time
 
 import keras
 import numpy as np
@@ -32,7 +31,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace import fbnn, likelihoods, processes
-from tfp_fnspace.benchmark import machine, read_records, versions, write_records
+from tfp_fnspace.benchmark import run_missing
 from tfp_fnspace.decisions import ContextualBandit
 from tfp_fnspace.methods.fbnn.benchmark import network
 
@@ -141,22 +140,20 @@ class Networks:
         )
         model.compile(optimizer=keras.optimizers.Adam(5e-3))
         self.bandit = ContextualBandit(model, problem.num_actions, PULLS, seed)
-        self.unit, self.seen = problem.unit, ([], [])
+        self.unit = problem.unit
 
     def choose(self, context):
         return int(self.bandit.choose(context[None])[0])
 
     def observe(self, context, action, reward):
         self.bandit.observe(context[None], [action], [reward / self.unit])
-        self.seen[0].append(self.bandit.rows(context[None], [action])[0])
-        self.seen[1].append([reward / self.unit])
         if self.prior is not None:
             self.measurement.adapt(self.bandit.rows(context[None]))
 
     def update(self, count):
         if self.prior is not None and count in PRIOR_FITS:
             rows = np.random.default_rng(count).permutation(count)[:PRIOR_ROWS]
-            x, y = (np.array(values, np.float32)[rows] for values in self.seen)
+            x, y = (values[rows] for values in self.bandit.observations)
             self.prior.fit(x, y, max_iterations=50)
         self.bandit.fit(epochs=max(1, STEPS * BATCH // count), batch_size=BATCH, verbose=0)
 
@@ -166,7 +163,6 @@ class Greedy:
 
     def __init__(self, problem, seed):
         self.problem, self.unit = problem, problem.unit
-        self.pulls = np.random.default_rng(seed)
         inputs = keras.Input((problem.contexts.shape[1] + problem.num_actions,))
         hidden = keras.layers.Dense(50, activation="relu")(inputs)
         self.model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
@@ -244,13 +240,13 @@ METHODS = {
 }
 
 
-def run(problem_name, method, trial, data_dir):
-    """Record of one trial."""
+def run(problem, method, trial, data_dir):
+    """What came out of one trial."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(trial)
     random = np.random.default_rng([trial, 3])
-    problem = PROBLEMS[problem_name](data_dir, random)
-    agent, regret, begin = METHODS[method](problem, trial), [], time.monotonic()
+    problem = PROBLEMS[problem](data_dir, random)
+    agent, regret = METHODS[method](problem, trial), []
     for n, context in enumerate(problem.contexts):
         action = agent.choose(context)
         agent.observe(context, action, problem.draw(n, action, random))
@@ -259,14 +255,8 @@ def run(problem_name, method, trial, data_dir):
             agent.update(n + 1)
     uniform = np.sum(problem.expected.max(axis=1) - problem.expected.mean(axis=1))
     return {
-        "problem": problem_name,
-        "method": method,
-        "trial": trial,
         "relative_regret": round(100.0 * float(np.sum(regret) / uniform), 3),
         "regret_of_the_second_half": round(200.0 * float(np.sum(regret[1000:]) / uniform), 3),
-        "seconds": round(time.monotonic() - begin, 1),
-        "versions": versions(),
-        "machine": machine(),
     }
 
 
@@ -280,14 +270,15 @@ def main():
     parser.add_argument("--out", default=RESULTS)
     options = parser.parse_args()
     names = (options.problems.split(","), options.methods.split(","))
-    for trial, problem, method in itertools.product(range(options.trials), *names):
-        records = read_records(options.out)
-        place = (problem, method, trial)
-        if any((r["problem"], r["method"], r["trial"]) == place for r in records):
-            continue
-        record = run(problem, method, trial, options.data_dir)
-        write_records(options.out, [*records, record])
-        print(*place, record["relative_regret"], record["seconds"], flush=True)
+    cells = [
+        {"problem": problem, "method": method, "trial": trial}
+        for trial, problem, method in itertools.product(range(options.trials), *names)
+    ]
+    for record in run_missing(
+        options.out, cells, lambda **cell: run(**cell, data_dir=options.data_dir)
+    ):
+        shown = ("problem", "method", "trial", "relative_regret", "seconds")
+        print(*(record[name] for name in shown), flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ entropy search with 10 sampled minima, each from 30 starting points.
 
 import argparse
 import itertools
-import time
 
 import keras
 import matplotlib
@@ -30,7 +29,7 @@ import tensorflow_probability as tfp
 from figure_style import COLOURS
 
 from tfp_fnspace import decisions, fbnn, kernels, likelihoods, processes
-from tfp_fnspace.benchmark import machine, read_records, versions, write_records
+from tfp_fnspace.benchmark import read_records, run_missing
 from tfp_fnspace.methods.fbnn.benchmark import network
 
 tfpk = tfp.math.psd_kernels
@@ -145,12 +144,11 @@ METHODS = {
 }
 
 
-def run(kernel_name, method, seed):
-    """Record of one run: the smallest value after each query."""
+def run(kernel, method, seed):
+    """One run: the smallest value after each query."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
-    begin, random = time.monotonic(), np.random.default_rng([seed, 2])
-    kernel = KERNELS[kernel_name]()
+    random, kernel = np.random.default_rng([seed, 2]), KERNELS[kernel]()
     function, agent = SampledFunction(kernel, seed), METHODS[method](kernel, seed)
     points = list(random.uniform(LOW, HIGH, size=(FIRST, SIZE)))
     values = [function(x) for x in points]
@@ -161,15 +159,8 @@ def run(kernel_name, method, seed):
             x = decisions.suggest(model, LOW, HIGH, seed=(seed, query))
         points.append(x)
         values.append(function(x))
-    return {
-        "kernel": kernel_name,
-        "method": method,
-        "seed": seed,
-        "smallest": [round(float(v), 4) for v in np.minimum.accumulate(values)[FIRST - 1 :]],
-        "seconds": round(time.monotonic() - begin, 1),
-        "versions": versions(),
-        "machine": machine(),
-    }
+    smallest = np.minimum.accumulate(values)[FIRST - 1 :]
+    return {"smallest": [round(float(v), 4) for v in smallest]}
 
 
 def plot(records):
@@ -202,13 +193,13 @@ def main():
     parser.add_argument("--out", default=RESULTS)
     options = parser.parse_args()
     names = (options.kernels.split(","), options.methods.split(","))
-    for seed, kernel, method in itertools.product(range(options.seeds), *names):
-        records = read_records(options.out)
-        if any((r["kernel"], r["method"], r["seed"]) == (kernel, method, seed) for r in records):
-            continue
-        record = run(kernel, method, seed)
-        write_records(options.out, [*records, record])
-        print(kernel, method, seed, record["smallest"][-1], record["seconds"], flush=True)
+    cells = [
+        {"kernel": kernel, "method": method, "seed": seed}
+        for seed, kernel, method in itertools.product(range(options.seeds), *names)
+    ]
+    for record in run_missing(options.out, cells, run):
+        shown = ("kernel", "method", "seed")
+        print(*(record[k] for k in shown), record["smallest"][-1], record["seconds"], flush=True)
     if options.out == RESULTS:
         plot(read_records(RESULTS))
 

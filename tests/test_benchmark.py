@@ -372,3 +372,26 @@ def test_tables_in_the_docs_are_those_of_the_results():
     script = pathlib.Path(__file__).resolve().parents[1] / "benchmarks" / "tables.py"
     done = subprocess.run([sys.executable, str(script), "--check"], check=False)
     assert done.returncode == 0, "run `python benchmarks/tables.py`"
+
+
+# --------------------------------------------------------------------------- cells of scripts
+
+
+def test_cells_that_are_missing_run_and_a_killed_run_goes_on(tmp_path):
+    path, ran = tmp_path / "cells.json", []
+    cells = [{"name": "a", "seed": 0}, {"name": "b", "seed": 0}, {"name": "b", "seed": 1}]
+
+    def run(name, seed):
+        if len(ran) == 2:
+            raise KeyboardInterrupt
+        ran.append((name, seed))
+        return {"score": seed}
+
+    with pytest.raises(KeyboardInterrupt):
+        list(benchmark.run_missing(path, cells, run))
+    assert ran == [("a", 0), ("b", 0)] and len(benchmark.read_records(path)) == 2
+    (record,) = benchmark.run_missing(path, cells, lambda name, seed: {"score": 7, "seconds": 3})
+    assert (record["name"], record["seed"], record["score"], record["seconds"]) == ("b", 1, 7, 3)
+    assert "versions" in record and "machine" in record
+    assert benchmark.read_records(path)[2] == record
+    assert list(benchmark.run_missing(path, cells, run)) == []

@@ -46,8 +46,8 @@ class IndependentRewards:
 
     def sample_functions(self, rows, num_samples, seed):
         self.seen = rows
-        random = np.random.default_rng(seed)
-        return rows[:, -3:] @ self.means[:, None] + random.normal(size=(num_samples, len(rows), 1))
+        noise = tf.random.stateless_normal([num_samples, len(rows), 1], seed).numpy()
+        return rows[:, -3:] @ self.means[:, None] + noise
 
     def fit(self, x, y, **options):
         self.fitted = (x, y, options)

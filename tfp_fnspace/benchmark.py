@@ -131,6 +131,29 @@ def write_records(path, records):
     os.replace(partial, path)
 
 
+def run_missing(path, cells, run):
+    """Runs the cells that a results file does not have, and writes it after each.
+
+    Args:
+        path: The results file.
+        cells: Dicts that say which cell a record is of, such as `{"method": "diwp", "seed": 0}`.
+        run: Function of the entries of a cell; a dict of what came out.
+
+    Yields:
+        The new records: cell, result, seconds of the whole cell, versions and machine.
+    """
+    for cell in cells:
+        records = read_records(path)
+        if any(all(r[name] == value for name, value in cell.items()) for r in records):
+            continue
+        begin = time.monotonic()
+        record = {**cell, **run(**cell)}
+        record.setdefault("seconds", round(time.monotonic() - begin, 1))
+        record.update(versions=versions(), machine=machine())
+        write_records(path, [*records, record])
+        yield record
+
+
 def score(model, split):
     """Scores of a fitted model on the test rows of a split, in the user's units."""
     distribution = model.predict_distribution(split.x_test)

@@ -3,9 +3,7 @@
 import numpy as np
 
 from tfp_fnspace import arguments, data
-
-#: Spawn keys of the generators for the first pulls and for the function draws.
-_PULLS, _DRAWS = 0, 1
+from tfp_fnspace.math.random import as_seed, fold_in, permutation
 
 
 class ContextualBandit:
@@ -54,6 +52,11 @@ class ContextualBandit:
         """How many rewards have been seen."""
         return len(self._rewards)
 
+    @property
+    def observations(self):
+        """What the model is fitted to: rows `[N, C + K]` and rewards `[N, 1]`, float32 arrays."""
+        return np.array(self._rows, np.float32), np.array(self._rewards, np.float32)
+
     def rows(self, contexts, actions=None):
         """Inputs of the model.
 
@@ -101,8 +104,8 @@ class ContextualBandit:
         pulled = np.array([self._pull(number) for number in numbers])
         if not self._is_fitted:
             return pulled
-        seed = np.random.SeedSequence(self.seed, spawn_key=(_DRAWS, int(numbers[0])))
-        draws = self.model.sample_functions(rows, count, seed=_two_integers(seed))
+        seed = fold_in(as_seed(self.seed), int(numbers[0]))
+        draws = self.model.sample_functions(rows, count, seed=seed)
         draws = draws.reshape(count, count, self.num_actions)
         best = np.argmax(draws[np.arange(count), np.arange(count)], axis=-1)
         return np.where(numbers < self.initial_pulls * self.num_actions, pulled, best)
@@ -110,10 +113,7 @@ class ContextualBandit:
     def _pull(self, number):
         """The action of a choice that the model takes no part in."""
         turn, place = divmod(int(number), self.num_actions)
-        generator = np.random.default_rng(
-            np.random.SeedSequence(self.seed, spawn_key=(_PULLS, turn))
-        )
-        return generator.permutation(self.num_actions)[place]
+        return permutation(as_seed(self.seed).numpy(), turn, self.num_actions)[place]
 
     def observe(self, contexts, actions, rewards):
         """Keeps what came of some choices.
@@ -145,11 +145,6 @@ class ContextualBandit:
         """
         if not self._rewards:
             raise ValueError("`fit` needs observations. Received: none so far, see `observe`")
-        history = self.model.fit(np.array(self._rows), np.array(self._rewards), **options)
+        history = self.model.fit(*self.observations, **options)
         self._is_fitted = True
         return history
-
-
-def _two_integers(sequence):
-    """A seed of two non-negative int32."""
-    return tuple(int(word) >> 1 for word in sequence.generate_state(2))

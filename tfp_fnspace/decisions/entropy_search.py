@@ -175,7 +175,7 @@ def suggest(model, low, high, num_candidates=2000, minimize=True, seed=0, **opti
     arguments.check_count("num_candidates", num_candidates)
     low, high = _checked_box(model, low, high)
     optima = sample_optima(model, low, high, minimize=minimize, seed=seed, **options)
-    generator = np.random.default_rng(np.abs(as_seed(seed).numpy()))
+    generator = np.random.default_rng(as_seed(seed).numpy().view(np.uint32))
     uniform = low + (high - low) * generator.uniform(size=(num_candidates, len(low)))
     near = np.repeat(optima.x, 20, axis=0)
     near = near + _SPREAD * (high - low) * generator.normal(size=near.shape)

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 
 from tfp_fnspace import layers, likelihoods, processes
+from tfp_fnspace.layers.scaler import RunningMoments, Standardizer
 from tfp_fnspace.methods.fbnn.measurement import Box
 from tfp_fnspace.methods.fbnn.model import FBNNModel
 from tfp_fnspace.methods.fbnn.variational_model import VariationalModel
@@ -43,9 +44,12 @@ def fitted_prior(x, y, max_rows, seed):
 
 
 def _standardised(values):
-    """As the models do; constant columns have scale 1."""
-    stddev = values.std(axis=0)
-    return (values - values.mean(axis=0)) / np.where(stddev > 0.0, stddev, 1.0)
+    """As the models do it."""
+    moments, scaler = RunningMoments(values.shape[1]), Standardizer()
+    moments.update(values)
+    scaler.build(values.shape)
+    scaler.adapt(moments)
+    return scaler(values).numpy()
 
 
 class Recipe:

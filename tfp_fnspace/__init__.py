@@ -30,13 +30,14 @@ from tfp_fnspace import (  # noqa: E402
     plotting,
     processes,
 )
-from tfp_fnspace.methods import diwp, fbnn, stable_process, tagi  # noqa: E402
+from tfp_fnspace.methods import diwp, fbnn, sip, stable_process, tagi  # noqa: E402
 from tfp_fnspace.model import FunctionSpaceModel  # noqa: E402
 from tfp_fnspace.typing import GaussianMoments, GramBlocks  # noqa: E402
 
 # `from tfp_fnspace.tagi import Dense` works: a short name for `tfp_fnspace.methods.tagi`.
 sys.modules[f"{__name__}.diwp"] = diwp
 sys.modules[f"{__name__}.fbnn"] = fbnn
+sys.modules[f"{__name__}.sip"] = sip
 sys.modules[f"{__name__}.stable_process"] = stable_process
 sys.modules[f"{__name__}.tagi"] = tagi
 
@@ -54,6 +55,7 @@ __all__ = [
     "metrics",
     "plotting",
     "processes",
+    "sip",
     "stable_process",
     "tagi",
 ]

@@ -91,6 +91,17 @@ class _AdditiveNoise(MixtureLikelihood):
         values = np.broadcast_to(self._checked(scale), self._scale.shape)
         self._scale.assign(self._stored(values))
 
+    def assign_scale(self, scale):
+        """Sets a trained scale in the graph; a tensor, which is not checked."""
+        tiny = np.finfo(self._scale.dtype).tiny
+        above = tf.maximum(scale - self.min_scale, tiny)
+        self._scale.assign(above + tf.math.log(-tf.math.expm1(-above)))
+
+    @property
+    def learns_scale(self):
+        """Whether the scale is a parameter to train."""
+        return self._learns_scale
+
     def conditional(self, values, unit=1.0, scale=None):
         """Distribution of the observations given function values.
 
@@ -152,8 +163,8 @@ class Gaussian(_AdditiveNoise):
     Args:
         scale: Standard deviation of the noise in model units (standardised targets when the
             model standardises): a positive number, or one per output.
-        trainable: Whether methods that work with gradients train the scale. The weight is then
-            `r` in `scale = min_scale + softplus(r)`.
+        trainable: Whether models train the scale: by gradients, or in closed form by TAGI. The
+            weight is then `r` in `scale = min_scale + softplus(r)`.
         min_scale: Smallest scale that training can reach, a positive number.
         **kwargs: `name`, `dtype`.
 
@@ -171,6 +182,11 @@ class Gaussian(_AdditiveNoise):
     def _noisy(self, values, scale):
         return tfd.Normal(values, scale)
 
+    def observation_moments(self, moments, unit=1.0):
+        """Mean and variance `S + scale^2` of the observations, as `predictive`."""
+        mean, variance = moments
+        return GaussianMoments(mean, variance + self.noise_variance(unit))
+
     def predictive(self, moments, unit=1.0):
         """Distribution of the observations for Gaussian function values, N(mean, S + scale^2).
 
@@ -181,9 +197,8 @@ class Gaussian(_AdditiveNoise):
         Returns:
             `tfd.Independent` normal, event `[D]`.
         """
-        mean, variance = moments
-        stddev = tf.sqrt(variance + self.noise_variance(unit))
-        return tfd.Independent(tfd.Normal(mean, stddev), reinterpreted_batch_ndims=1)
+        mean, variance = self.observation_moments(moments, unit)
+        return tfd.Independent(tfd.Normal(mean, tf.sqrt(variance)), reinterpreted_batch_ndims=1)
 
     def expected_log_prob(self, moments, targets, seed=None):
         r"""`log N(y; mean, scale^2) - variance / (2 scale^2)`, see `Likelihood`."""
@@ -192,6 +207,19 @@ class Gaussian(_AdditiveNoise):
         squared = tf.square(targets - mean) + (0.0 if variance is None else variance)
         density = -0.5 * (squared / noise + tf.math.log(2.0 * math.pi * noise))
         return tf.reduce_sum(density, axis=-1)
+
+    def log_expected_power(self, moments, targets, alpha, seed):
+        r"""See `Likelihood.log_expected_power`; in closed form.
+
+        `-1/2 [alpha log(2 pi s) + log(1 + alpha v / s) + (y - m)^2 / (v + s / alpha)]`, s = scale^2
+        and v the variance of f.
+        """
+        mean, variance = moments
+        noise = tf.square(self._scale_in(mean.dtype))
+        variance = tf.zeros_like(mean) if variance is None else variance
+        logs = alpha * tf.math.log(2.0 * math.pi * noise) + tf.math.log1p(alpha * variance / noise)
+        squares = tf.square(targets - mean) / (variance + noise / alpha)
+        return -0.5 * tf.reduce_sum(logs + squares, axis=-1)
 
     def _components(self, moments, unit, seed):
         mean, variance = moments

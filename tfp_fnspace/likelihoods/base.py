@@ -1,6 +1,10 @@
 """What models ask of an observation model."""
 
 import keras
+import tensorflow as tf
+
+from tfp_fnspace.math.quadrature import stddev_of
+from tfp_fnspace.math.random import normal
 
 
 class Likelihood(keras.layers.Layer):
@@ -66,6 +70,25 @@ class Likelihood(keras.layers.Layer):
             Tensor `[..., N]`.
         """
         raise NotImplementedError
+
+    def log_expected_power(self, moments, targets, alpha, seed):
+        r"""`log E p(y | f)^alpha` over `f ~ N(mean, variance)`, independent between outputs.
+
+        From one draw of f unless a likelihood has a closed form: the exponential is unbiased.
+
+        Args:
+            moments: `GaussianMoments` of f, tensors `[..., N, D]`; `variance=None` for draws.
+            targets: As for `log_prob`.
+            alpha: Positive number.
+            seed: int32 tensor `[2]`.
+
+        Returns:
+            Tensor `[..., N]`.
+        """
+        values, variance = moments
+        if variance is not None:
+            values += stddev_of(variance) * normal(tf.shape(values), seed, values.dtype)
+        return alpha * self.log_prob(values, targets)
 
     def mixture(self, moments, unit=1.0, seed=(0, 0)):
         """Law of the observations where f is an equal mixture of S Gaussians.

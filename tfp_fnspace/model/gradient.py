@@ -141,7 +141,7 @@ class GradientTraining:
     def compile_from_config(self, config):
         super().compile_from_config(config)
         if self.optimizer is not None and self.built:
-            self.optimizer.build(self.trainable_variables)  # so that its state can be loaded
+            self.optimizer.build(self.optimized_variables)  # so that its state can be loaded
 
     # Steps ------------------------------------------------------------------------------------
 
@@ -151,6 +151,11 @@ class GradientTraining:
         self.training_rows = self.add_weight(name="training_rows", **options)
         vars(self)["_trackers"] = {}  # past Keras's tracking: they come with the first step
 
+    @property
+    def optimized_variables(self):
+        """What the optimizer of the model trains."""
+        return self.trainable_variables
+
     def update(self, inputs, targets):
         """One step of the optimizer, in the graph and in model units; see `objective`.
 
@@ -159,7 +164,7 @@ class GradientTraining:
         """
         seed = fold_in(tf.convert_to_tensor(self.seed_state), self.steps_seen.value)
         num_rows = tf.cast(self.training_rows.value, self.variable_dtype)
-        variables = self.trainable_variables
+        variables = self.optimized_variables
         with tf.GradientTape() as tape:
             loss, parts = self.objective(inputs, targets, num_rows, seed)
             scaled_loss = self.optimizer.scale_loss(loss)
@@ -234,7 +239,7 @@ class GradientTraining:
         if self.optimizer is None:
             self.optimizer = self.default_optimizer(total_steps)
         if not self.optimizer.built:
-            self.optimizer.build(self.trainable_variables)
+            self.optimizer.build(self.optimized_variables)
         trained = [id(variable) for variable in self.trainable_variables]
         if self._epoch_function is None or trained != self._trained:
             self._forget_functions()

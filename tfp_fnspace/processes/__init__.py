@@ -7,6 +7,7 @@ from tfp_fnspace.processes.kernel_weights import KernelWeights, ard_squared_expo
 from tfp_fnspace.processes.networks import BNNProcess, NeuralSamplerProcess
 from tfp_fnspace.processes.piecewise import PiecewiseConstant, PiecewiseLinear
 from tfp_fnspace.processes.student_t import StudentTProcess
+from tfp_fnspace.processes.variational import VariationalProcess
 
 __all__ = [
     "BNNProcess",
@@ -18,5 +19,6 @@ __all__ = [
     "PiecewiseLinear",
     "Process",
     "StudentTProcess",
+    "VariationalProcess",
     "ard_squared_exponential",
 ]

@@ -31,6 +31,10 @@ class Process(keras.layers.Layer):
         ValueError: If `num_outputs` is not a positive integer.
     """
 
+    #: Whether one seed gives one set of functions at any points, in any call. Otherwise draws of
+    #: two calls are of the same functions only where all points are the same.
+    draws_are_functions_of_x = False
+
     def __init__(self, num_outputs=1, **kwargs):
         super().__init__(autocast=False, **kwargs)
         self.num_outputs = checked_count("num_outputs", num_outputs)
@@ -52,7 +56,7 @@ class Process(keras.layers.Layer):
             x: Points `[N, ...]`.
             n: Number of functions, a positive integer (or a scalar integer tensor).
             seed: Integer, two integers, or int32 tensor `[2]`. One seed gives one set of functions
-                only for the same points.
+                for the same points, and for any points where `draws_are_functions_of_x`.
 
         Returns:
             Tensor `[n, N, D]`.

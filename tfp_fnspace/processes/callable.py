@@ -13,7 +13,8 @@ class CallableProcess(Process):
     Args:
         function: Function of x `[N, ...]`, n and an int32 seed `[2]` to n functions at the points,
             `[n, N, D]`; in TensorFlow where `sample` is used inside `tf.function`. It must draw
-            one function at all points, not the points one by one. For saving, register it by
+            one function at all points, not the points one by one, and for one seed the same
+            functions at any points. For saving, register it by
             `keras.saving.register_keras_serializable`.
         density: None, or a function of f `[..., N, D]`, x and the scalar gamma to the log density
             `[...]` of the values with independent noise of standard deviation gamma, in
@@ -32,6 +33,8 @@ class CallableProcess(Process):
         ...     return slopes * x[:, :1]
         >>> CallableProcess(lines).sample(x, 10, seed=0)  # [10, N, 1]
     """
+
+    draws_are_functions_of_x = True
 
     def __init__(self, function, density=None, num_outputs=1, **kwargs):
         super().__init__(num_outputs, **kwargs)

@@ -42,6 +42,8 @@ class BNNProcess(Process):
         >>> BNNProcess(network).sample(x, 100, seed=0)  # [100, N, 1]
     """
 
+    draws_are_functions_of_x = True
+
     def __init__(
         self,
         network,
@@ -135,6 +137,8 @@ class NeuralSamplerProcess(Process):
     References:
         Ma, Li and Hernandez-Lobato (2019), "Variational implicit processes", ICML, example 3.
     """
+
+    draws_are_functions_of_x = True
 
     def __init__(self, network, num_noise=1, num_outputs=1, **kwargs):
         super().__init__(num_outputs, **kwargs)

@@ -23,6 +23,8 @@ class _Piecewise(Process):
         **kwargs: `name`, `dtype`.
     """
 
+    draws_are_functions_of_x = True
+
     def __init__(
         self,
         rate=3.0,

@@ -1,0 +1,12 @@
+"""SIP: sparse implicit processes.
+
+References:
+    Rodriguez Santana, Zaldivar & Hernandez-Lobato (2022), "Function-space inference with sparse
+    implicit processes", ICML.
+"""
+
+from tfp_fnspace.methods.sip.log_ratio import LogRatio
+from tfp_fnspace.methods.sip.model import SIPModel
+from tfp_fnspace.methods.sip.networks import bnn_prior, neural_sampler_prior
+
+__all__ = ["LogRatio", "SIPModel", "bnn_prior", "neural_sampler_prior"]

@@ -1,0 +1,145 @@
+"""Training of a model and of the discriminator that estimates its divergence, in turn."""
+
+import warnings
+
+import keras
+import tensorflow as tf
+
+from tfp_fnspace.math.random import fold_in
+from tfp_fnspace.model.gradient import GradientTraining
+
+#: A discriminator is said to have collapsed when it tells more than this share of an epoch right.
+_COLLAPSED = 0.99
+
+
+class AdversarialReport(keras.callbacks.Callback):
+    """Warns, once a run, of a discriminator that tells all draws right and of added jitter."""
+
+    def on_train_begin(self, logs=None):
+        self.said = set()
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs = logs or {}
+        accuracy = logs.get("discriminator_accuracy", 0.0)
+        if accuracy > _COLLAPSED:
+            self._say(
+                "accuracy",
+                f"The discriminator tells {accuracy:.1%} of the draws of posterior and prior right "
+                f"in epoch {epoch + 1}: its estimate of their divergence is no more than a lower "
+                "bound. Try `adaptive_contrast=True`, fewer inducing points, or more dropout.",
+            )
+        jittered = logs.get("jittered", 0.0)
+        if jittered > 0.0:
+            self._say(
+                "jitter",
+                f"The covariance of the prior at the inducing points was not positive definite and "
+                f"got more on its diagonal, {jittered:.3g} times a step in epoch {epoch + 1}.",
+            )
+
+    def _say(self, what, message):
+        if what not in self.said:
+            self.said.add(what)
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+class AdversarialTraining(GradientTraining):
+    """`GradientTraining` of a model with a `log_ratio`, a `LogRatio` with its own optimizer.
+
+    A step draws from q and p once. The discriminator, as it is, estimates the divergence for the
+    step of the model, and then learns from the same draws: it has not seen them when it is asked,
+    so that sharing them is without bias, and its loss costs no other forward pass. Of
+    `discriminator_steps` those after the first have draws of their own.
+
+    A model implements `objectives(inputs, targets, num_rows, seed)`, which returns the loss, the
+    `Divergences` and the parts for `History`, and `divergence_draws(seed)`, which returns draws
+    `[S, K]` of q and p.
+    """
+
+    discriminator_steps = 1
+
+    def default_discriminator_optimizer(self):
+        """The optimizer of `compile(discriminator_optimizer=None)`."""
+        return keras.optimizers.Adam(1e-3)
+
+    def compile(self, optimizer=None, discriminator_optimizer=None, **kwargs):
+        """Configures both optimizers, metrics and compilation.
+
+        Args:
+            optimizer: Of the model, as in Keras; `None` is the method's own.
+            discriminator_optimizer: Of the discriminator, likewise.
+            **kwargs: As in `GradientTraining.compile`.
+        """
+        self.discriminator_optimizer = None
+        if discriminator_optimizer is not None:
+            self.discriminator_optimizer = keras.optimizers.get(discriminator_optimizer)
+        super().compile(optimizer=optimizer, **kwargs)
+
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        if config is not None:
+            optimizer = self.discriminator_optimizer
+            config["discriminator_optimizer"] = keras.saving.serialize_keras_object(optimizer)
+        return config
+
+    def compile_from_config(self, config):
+        super().compile_from_config(config)
+        if self.discriminator_optimizer is not None and self.built:
+            self.discriminator_optimizer.build(self.discriminator_variables)
+
+    @property
+    def discriminator_variables(self):
+        """What the discriminator learns."""
+        return self.log_ratio.trainable_variables
+
+    @property
+    def optimized_variables(self):
+        others = {id(variable) for variable in self.discriminator_variables}
+        return [v for v in self.trainable_variables if id(v) not in others]
+
+    def _prepare_steps(self, num_rows, total_steps):
+        if self.discriminator_optimizer is None:
+            self.discriminator_optimizer = self.default_discriminator_optimizer()
+        if not self.discriminator_optimizer.built:
+            self.discriminator_optimizer.build(self.discriminator_variables)
+        super()._prepare_steps(num_rows, total_steps)
+
+    def _epoch_callbacks(self, callbacks, initial_epoch):
+        return [*super()._epoch_callbacks(callbacks, initial_epoch), AdversarialReport()]
+
+    def objectives(self, inputs, targets, num_rows, seed):
+        """See the class."""
+        raise NotImplementedError
+
+    def divergence_draws(self, seed):
+        """See the class."""
+        raise NotImplementedError
+
+    def update(self, inputs, targets):
+        seed = fold_in(tf.convert_to_tensor(self.seed_state), self.steps_seen.value)
+        num_rows = tf.cast(self.training_rows.value, self.variable_dtype)
+        ours, theirs = self.optimized_variables, self.discriminator_variables
+        with tf.GradientTape(persistent=True) as tape:
+            loss, divergences, parts = self.objectives(inputs, targets, num_rows, seed)
+            scaled = self.optimizer.scale_loss(loss)
+            their_loss = self.discriminator_optimizer.scale_loss(divergences.loss)
+        gradients = tape.gradient(scaled, ours), tape.gradient(their_loss, theirs)
+        del tape
+        # At the end of a generator Keras runs a step without data, which must not count.
+        with tf.control_dependencies([loss]):
+            self.optimizer.apply(gradients[0], ours)
+            self.discriminator_optimizer.apply(gradients[1], theirs)
+            for i in range(1, self.discriminator_steps):
+                self._discriminator_step(fold_in(seed, -i))
+            self.steps_seen.assign_add(1)
+        parts["discriminator_loss"] = divergences.loss
+        parts["discriminator_accuracy"] = divergences.accuracy
+        return {"loss": loss, **parts}
+
+    def _discriminator_step(self, seed):
+        """A step of the discriminator with draws of its own."""
+        q, p = map(tf.stop_gradient, self.divergence_draws(fold_in(seed, 0)))
+        with tf.GradientTape() as tape:
+            loss = self.log_ratio(q, p, fold_in(seed, 1)).loss
+            scaled = self.discriminator_optimizer.scale_loss(loss)
+        variables = self.discriminator_variables
+        self.discriminator_optimizer.apply(tape.gradient(scaled, variables), variables)

@@ -1,0 +1,32 @@
+"""The part of the objective that sees the data."""
+
+import tensorflow as tf
+
+
+def data_term(likelihood, moments, targets, alpha, seed):
+    r"""What is expected of the data under a mixture of Gaussians (equation 12).
+
+        1/alpha log E_q p(y | f)^alpha,      alpha in (0, 1],
+        E_q log p(y | f),                    alpha = 0, its limit,
+
+    with q the equal mixture over S components. Over each component the expectation is in closed
+    form where the likelihood has one (`Likelihood.log_expected_power`), else from one draw.
+
+    Args:
+        likelihood: A layer of `tfp_fnspace.likelihoods`.
+        moments: `GaussianMoments` of f given each component, `[S, N, D]`.
+        targets: `[N, D]`.
+        alpha: Number from 0 to 1.
+        seed: int32 tensor `[2]`.
+
+    Returns:
+        Tensor `[N]`.
+
+    References:
+        Hernandez-Lobato et al. (2016), "Black-box alpha-divergence minimization", ICML.
+    """
+    if alpha == 0.0:
+        return tf.reduce_mean(likelihood.expected_log_prob(moments, targets, seed), axis=0)
+    powers = likelihood.log_expected_power(moments, targets, alpha, seed)
+    count = tf.cast(tf.shape(powers)[0], powers.dtype)
+    return (tf.reduce_logsumexp(powers, axis=0) - tf.math.log(count)) / alpha

@@ -1,0 +1,443 @@
+"""Sparse implicit processes as a Keras model."""
+
+import warnings
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace import arguments, data, likelihoods
+from tfp_fnspace.math.random import as_seed, fold_in, normal, permutation
+from tfp_fnspace.methods.sip import parts
+from tfp_fnspace.methods.sip.adversarial import AdversarialTraining
+from tfp_fnspace.methods.sip.conditional import (
+    conditional,
+    empirical_moments,
+    exact_moments,
+    gaussian_process_draws,
+)
+from tfp_fnspace.methods.sip.energy import data_term
+from tfp_fnspace.model.mixture import MixturePrediction
+from tfp_fnspace.model.sizes import LearnsSizes
+from tfp_fnspace.processes.base import Process
+
+DIVERGENCES = ("symmetric", "forward")
+
+#: Arguments that may be objects.
+_PARTS = ("prior", "posterior", "discriminator")
+
+#: Numbers that the widest layer of a prior takes for one function at one point, as a guess.
+_PRIOR_WIDTH = 64
+
+_OPTIONS = ("inducing_points", "alpha", "kl", "warm_up", "adaptive_contrast", "dropout")
+_OPTIONS += ("discriminator_steps", "num_noise", "train_prior", "train_posterior", "jitter")
+_OPTIONS += ("num_samples", "num_eval_samples", "num_prior_samples")
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
+class SIPModel(LearnsSizes, AdversarialTraining, MixturePrediction, keras.Model):
+    r"""Sparse implicit process: a prior over functions that can only be drawn from, fitted to data.
+
+    The values u of the process at M inducing points Z have a posterior that is drawn by a network
+    from noise; elsewhere the process is taken as Gaussian given u, with the moments of S prior
+    draws (equation 13):
+
+        u ~ q_phi(u),     f(x) | u ~ N(m(x) + w(x)^T (u - m(Z)), k(x)),     y ~ p(y | f).
+
+    The predictive law is a mixture over draws of u (equation 14), which may be skewed or have
+    several modes. Training maximises
+
+        1/alpha sum_n log E_q p(y_n | f(x_n))^alpha - KL                             (equation 12)
+
+    in phi, Z, the likelihood and the prior, with KL of q(u) and p(u) estimated by a discriminator
+    that is trained at the same time. With `kl="forward"` and `alpha=0` that is the evidence lower
+    bound of the sparse process; the default is neither bound nor posterior, but fits the predictive
+    law to data that the model class does not contain, such as bimodal ones.
+
+    Args:
+        prior: `processes.Process` with a draw that is a function of x
+            (`draws_are_functions_of_x`) or with `moments`, in model units; or `"bnn"` or
+            `"neural_sampler"`: `sip.bnn_prior` or `sip.neural_sampler_prior` of the data's widths.
+        inducing_points: M, at most. They start at rows of the first data, of a dataset at those of
+            as many batches as it takes; fewer rows than M give as many inducing points as there
+            are rows, with a warning. An array `[M, ...]` in the user's units is where they start.
+        posterior: `"neural_sampler"`, a network with two hidden layers of 50 from standard normal
+            noise; or a Keras model from `[S, K]` of such noise to `[S, M D]`, point by point.
+        discriminator: Keras model from `[S, M D]` to `[S, 1]`; two hidden layers of 50 by default.
+        alpha: From 0 to 1. 1 asks for the density of the data, 0 for their expected log density.
+        kl: `"symmetric"`, the mean of KL(q || p) and KL(p || q) (equation 11), which teaches the
+            prior; or `"forward"`, KL(q || p), in which the prior learns from the data only.
+        warm_up: Part of the steps of the first `fit` in which the weight of the divergence rises
+            from 0 to 1. Of a stream of unknown length it is none.
+        adaptive_contrast: Whether the divergence is estimated about its normal part (appendix B);
+            there are two discriminators then.
+        dropout: Rate of the dropout of hidden units of the discriminator, where it is the default.
+        discriminator_steps: Steps of the discriminator for a step of the model.
+        num_noise: K of the default posterior.
+        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise with a learned scale by
+            default.
+        num_outputs: D; by default that of a given prior, else what the first targets and the
+            likelihood need. `Categorical` needs it, the number of classes.
+        train_prior: Whether the prior's parameters are learned.
+        train_posterior: Whether those of the posterior's sampler are.
+        jitter: Variance added to the covariance at the inducing points, in model units.
+        num_samples: S_q, draws of u in a training step.
+        num_eval_samples: S_q of everything that predicts.
+        num_prior_samples: S, prior draws that moments are taken of and that the discriminator
+            sees; `num_samples` by default. The same in prediction, since the law that is learned
+            depends on it: of no more draws than inducing points u leaves next to nothing open.
+        standardize: Whether to standardise inputs and targets by the data of the first `fit`;
+            by default for rows of rank 1.
+        seed: Non-negative integer: the same seed gives the same run.
+        **kwargs: `name`, `dtype`.
+
+    Raises:
+        TypeError: If `prior` is no process, or `likelihood` no likelihood.
+        ValueError: If an argument is not as described.
+
+    Example:
+        >>> model = tfp_fnspace.sip.SIPModel("bnn", inducing_points=20)
+        >>> x = np.linspace(-2.0, 2.0, 200)[:, np.newaxis]
+        >>> history = model.fit(x, np.sin(3.0 * x), epochs=100, batch_size=50)
+        >>> law = model.predict_distribution(x)  # a mixture, batch [200], event [1]
+
+    References:
+        Rodriguez Santana, Zaldivar & Hernandez-Lobato (2022), "Function-space inference with
+        sparse implicit processes", ICML.
+    """
+
+    noise_outputs_allowed = True
+
+    def __init__(
+        self,
+        prior="bnn",
+        inducing_points=100,
+        posterior="neural_sampler",
+        discriminator=None,
+        alpha=0.5,
+        kl="symmetric",
+        likelihood=None,
+        num_outputs=None,
+        warm_up=0.2,
+        adaptive_contrast=False,
+        dropout=0.0,
+        discriminator_steps=1,
+        num_noise=100,
+        train_prior=True,
+        train_posterior=True,
+        jitter=1e-5,
+        num_samples=100,
+        num_eval_samples=100,
+        num_prior_samples=None,
+        standardize=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(autocast=False, **kwargs)
+        counts = {
+            "num_samples": num_samples,
+            "num_eval_samples": num_eval_samples,
+            "discriminator_steps": discriminator_steps,
+            "num_noise": num_noise,
+        }
+        for name, value in counts.items():
+            setattr(self, name, arguments.checked_count(name, value))
+        if num_prior_samples is None:
+            num_prior_samples = max(2, self.num_samples)
+        self.num_prior_samples = arguments.checked_count("num_prior_samples", num_prior_samples, 2)
+        self._start = None
+        if not isinstance(inducing_points, int | np.integer):
+            self._start = data.as_array(inducing_points, "inducing_points")
+            data.check_finite(self._start, "inducing_points")
+            inducing_points = len(self._start)
+        self.inducing_points = arguments.checked_count("inducing_points", inducing_points)
+        self.kl = arguments.checked_choice("kl", kl, DIVERGENCES)
+        for name, value in {"alpha": alpha, "warm_up": warm_up, "dropout": dropout}.items():
+            setattr(self, name, arguments.checked_number(name, value, 0.0, inclusive=True))
+            if value > 1.0:
+                raise ValueError(f"`{name}` must be at most 1. Received: {name}={value!r}")
+        self.jitter = arguments.checked_positive("jitter", jitter)
+        self.adaptive_contrast = bool(adaptive_contrast)
+        self.train_prior, self.train_posterior = bool(train_prior), bool(train_posterior)
+        self._standardize_argument = standardize
+        if likelihood is None:
+            dtype = self.variable_dtype
+            likelihood = likelihoods.Gaussian(scale=0.3, trainable=True, dtype=dtype)
+        self._setup_options(likelihood, True if standardize is None else standardize, seed)
+        self._given_outputs = num_outputs
+        if num_outputs is not None:
+            self._given_outputs = arguments.checked_count("num_outputs", num_outputs)
+        parts.check(prior, posterior, discriminator, num_outputs)
+        self._prior_argument = prior
+        self._posterior_argument, self._discriminator_argument = posterior, discriminator
+        self.prior = self.posterior = self.log_ratio = self.inducing_inputs = None
+        self.warm_up_steps = self.add_weight(
+            name="warm_up_steps", trainable=False, initializer="zeros", dtype="int64"
+        )
+
+    # Sizes ------------------------------------------------------------------------------------
+
+    def _setup_for(self, input_shape, num_columns, num_rows):
+        num_outputs = self._given_outputs
+        if isinstance(self._prior_argument, Process):
+            num_outputs = self._prior_argument.num_outputs
+        elif num_outputs is None:
+            num_outputs = num_columns * (2 if self.likelihood.has_noise_outputs else 1)
+        self.likelihood.check_outputs(num_outputs)
+        count = self.inducing_points
+        if self._start is None and num_rows < count:
+            warnings.warn(
+                f"The first data have {num_rows} rows: the model takes as many inducing points "
+                f"instead of {count}.",
+                stacklevel=4,
+            )
+            count = num_rows
+        self._build(tuple(input_shape), num_outputs, count)
+
+    def _build(self, input_shape, num_outputs, num_inducing):
+        """Creates all that needs sizes."""
+        dtype, size = self.variable_dtype, num_inducing * num_outputs
+        self.prior = parts.build_prior(self._prior_argument, input_shape, num_outputs, dtype)
+        self.posterior = parts.build_posterior(
+            self._posterior_argument, self.num_noise, size, dtype
+        )
+        self.log_ratio = parts.build_log_ratio(
+            self._discriminator_argument, size, self.adaptive_contrast, self.dropout, dtype
+        )
+        self.prior.trainable = self.train_prior
+        self.posterior.trainable = self.train_posterior
+        self.inducing_inputs = self.add_weight(
+            name="inducing_inputs", shape=(num_inducing, *input_shape), initializer="zeros"
+        )
+        if self._standardize_argument is None:
+            self.standardize = len(input_shape) == 1
+        self._setup_sizes([self._first_tensor(input_shape)], num_outputs)
+
+    @property
+    def scalers_ready(self):
+        """Whether the sizes are known, and inputs and targets have a standardisation."""
+        return self.prior is not None and super().scalers_ready
+
+    @property
+    def draws_smooth_functions(self):
+        """Whether a seed gives the same functions at any points."""
+        prior = self._prior_argument
+        return isinstance(prior, str) or prior.draws_are_functions_of_x
+
+    # Training ---------------------------------------------------------------------------------
+
+    def adapt(self, x, y=None):
+        """Sets the standardisation from data; `fit` does so by itself the first time."""
+        super().adapt(self._learn_sizes(x, y, self.inducing_points), y)
+
+    def fit(self, x=None, y=None, *args, validation_split=0.0, validation_data=None, **kwargs):
+        """Fits the model; arguments and result as in `FunctionSpaceModel.fit`.
+
+        `History` has, per row and in the user's units, `log_likelihood`, the first term of
+        equation 12; `kl_estimate`, what the discriminator says of the divergence, in nats;
+        `discriminator_loss` (2 log 2 where it knows nothing) and `discriminator_accuracy`, of the
+        draws of a step before it learns from them; and `jittered`, the mean number of covariances
+        in a step that had no Cholesky factor before more was added to their diagonal.
+        """
+        held_out = validation_split and validation_data is None
+        if self.prior is None and held_out and not data.is_stream(x):
+            # The inducing points start at rows that are trained on.
+            arrays, _ = data.split_rows(self._check_first_data(x, y), validation_split)
+            self._setup_for(arrays[0].shape[1:], arrays[1].shape[1], len(arrays[0]))
+        x = self._learn_sizes(x, y, self.inducing_points)
+        kwargs.update(validation_split=validation_split, validation_data=validation_data)
+        return super().fit(x, y, *args, **kwargs)
+
+    def default_optimizer(self, total_steps):
+        """Adam, 1e-3."""
+        return keras.optimizers.Adam(1e-3)
+
+    @property
+    def first_rows(self):
+        return self.inducing_points
+
+    def prepare_training(self, inputs, targets):
+        """Puts the inducing points where they start."""
+        if self._start is None:
+            count = self.inducing_inputs.shape[0]
+            if len(targets) < count:
+                raise ValueError(
+                    "The first data must have at least as many rows as there are inducing points, "
+                    f"{count}. Received: {len(targets)} rows"
+                )
+            order = permutation(self.seed_state.numpy(), -1 % 2**31, len(targets))
+            start = inputs[0][np.sort(order[:count])]
+        else:
+            start = data.check_inputs(self._start, self.input_tensors)[0]
+        self.inducing_inputs.assign(self.scaled([tf.constant(start)])[0])
+
+    def _prepare_steps(self, num_rows, total_steps):
+        if not self.steps_seen.numpy():
+            self.warm_up_steps.assign(int(self.warm_up * (total_steps or 0)))
+        super()._prepare_steps(num_rows, total_steps)
+
+    def objectives(self, inputs, targets, num_rows, seed):
+        """See `AdversarialTraining`."""
+        seeds = [fold_in(seed, i) for i in range(4)]
+        u = self._posterior_draws(self.num_samples, seeds[0])
+        law, at_z = self._conditional(inputs[0], seeds[1])
+        term = data_term(self.likelihood, law.given(u), targets, self.alpha, seeds[2])
+        log_likelihood = tf.reduce_mean(term) - self.log_target_unit
+        divergences = self.log_ratio(_flat(u), _flat(at_z), seeds[3])
+        kl = divergences.forward
+        if self.kl == "symmetric":
+            kl = 0.5 * (kl + divergences.reverse)
+        loss = self._warmth() * kl / num_rows - log_likelihood
+        history = {
+            "log_likelihood": log_likelihood,
+            "kl_estimate": kl,
+            "jittered": tf.cast(law.num_jittered, loss.dtype),
+        }
+        return loss, divergences, history
+
+    def divergence_draws(self, seed):
+        u = self._posterior_draws(self.num_samples, fold_in(seed, 0))
+        z = tf.convert_to_tensor(self.inducing_inputs.value)
+        return _flat(u), _flat(self.prior.sample(z, self.num_prior_samples, fold_in(seed, 1)))
+
+    def _warmth(self):
+        """The weight of the divergence in this step."""
+        step = tf.cast(self.steps_seen.value + 1, self.variable_dtype)
+        steps = tf.cast(tf.maximum(self.warm_up_steps.value, 1), self.variable_dtype)
+        return tf.minimum(step / steps, 1.0)
+
+    # Parts ------------------------------------------------------------------------------------
+
+    def _posterior_draws(self, count, seed, training=True):
+        """Draws of u, `[S, M, D]`."""
+        width = self.posterior.input_shape[-1]
+        noise = normal([count, width], seed, self.variable_dtype)
+        values = tf.cast(self.posterior(noise, training=training), self.variable_dtype)
+        return tf.reshape(values, [count, -1, self.num_outputs])
+
+    def _prior_draws(self, x, count, seed):
+        """Prior draws at the inducing points `[n, M, D]` and at points `[n, N, D]`."""
+        z = tf.convert_to_tensor(self.inducing_inputs.value)
+        draws = self.prior.sample(tf.concat([z, tf.cast(x, z.dtype)], axis=0), count, seed)
+        return tf.split(draws, [z.shape[0], -1], axis=1)
+
+    def _conditional(self, x, seed):
+        """The law at points in model units given u, and prior draws at the inducing points."""
+        if not self.prior.has_moments:
+            at_z, at_x = self._prior_draws(x, self.num_prior_samples, seed)
+            return conditional(empirical_moments(at_x, at_z), self.jitter), at_z
+        z = tf.convert_to_tensor(self.inducing_inputs.value)
+        moments = exact_moments(self.prior, tf.cast(x, z.dtype), z)
+        return conditional(moments, self.jitter), self.prior.sample(z, self.num_prior_samples, seed)
+
+    # Prediction -------------------------------------------------------------------------------
+
+    def call(self, inputs):
+        """Draws of f in model units, `[S, N, D]`, for inputs in the user's units."""
+        self._check_ready()
+        seed = fold_in(tf.convert_to_tensor(self.seed_state), -1)
+        return self._functions(self.scaled(inputs)[0], self.num_eval_samples, seed)
+
+    def _prior_seed(self):
+        """The prior draws of everything that predicts are the same."""
+        return fold_in(tf.convert_to_tensor(self.seed_state), -3)
+
+    def mixture_moments(self, x, num_samples, seed):
+        law, _ = self._conditional(self.scaled(x)[0], self._prior_seed())
+        return self.in_user_units(law.given(self._posterior_draws(num_samples, seed, False)))
+
+    def draw_functions(self, x, num_samples, seed):
+        """Functions by Matheron's rule: a draw of u, and one of the process about it."""
+        return self.functions_in_user_units(self._functions(self.scaled(x)[0], num_samples, seed))
+
+    def _functions(self, x, count, seed):
+        seeds = [fold_in(seed, i) for i in range(3)]
+        u = self._posterior_draws(count, seeds[0], False)
+        law, at_z = self._conditional(x, self._prior_seed())
+        if self.prior.has_moments:
+            process_z, process_x = self._prior_draws(x, count, seeds[1])
+        else:
+            at_z, at_x = self._prior_draws(x, self.num_prior_samples, self._prior_seed())
+            shape = [count, self.num_outputs, self.num_prior_samples]
+            coefficients = normal(shape, seeds[1], u.dtype)
+            process_z, process_x = (
+                gaussian_process_draws(draws, coefficients) for draws in (at_z, at_x)
+            )
+        noise = normal(tf.shape(u), seeds[2], u.dtype)
+        return law.draw(u, process_x, process_z, noise)
+
+    def sample_prior_functions(self, x, num_samples, seed=(0, 0)):
+        """Draws functions from the prior as it has been learned.
+
+        Args:
+            x: As for `predict`, arrays only.
+            num_samples: S, a positive integer.
+            seed: Integer or two integers.
+
+        Returns:
+            NumPy array `[S, N, D]` in the user's units.
+        """
+        arguments.check_count("num_samples", num_samples)
+        self._check_ready()
+        (x,) = self.scaled([tf.constant(v) for v in data.check_inputs(x, self.input_tensors)])
+        draws = self.prior.sample(x, int(num_samples), as_seed(seed))
+        return self.functions_in_user_units(draws).numpy()
+
+    def inducing_inputs_in_user_units(self):
+        """The inducing inputs, NumPy array `[M, ...]` in the user's units."""
+        self._check_ready()
+        return self.input_scalers[0].inverse(self.inducing_inputs.value).numpy()
+
+    def numbers_per_row(self, num_samples):
+        if self.prior is None or not self.draws_smooth_functions:
+            return 1  # draws at the points of a call are joint: one chunk
+        return self.num_prior_samples * _PRIOR_WIDTH + super().numbers_per_row(num_samples)
+
+    # Keras ------------------------------------------------------------------------------------
+
+    def get_config(self):
+        serialize = keras.saving.serialize_keras_object
+        given = {name: getattr(self, f"_{name}_argument") for name in _PARTS}
+        config = {
+            "name": self.name,
+            "dtype": self.variable_dtype,
+            **{name: getattr(self, name) for name in _OPTIONS},
+            **{name: v if isinstance(v, str | None) else serialize(v) for name, v in given.items()},
+            "standardize": self._standardize_argument,
+            "num_outputs": self._given_outputs,
+            "likelihood": serialize(self.likelihood),
+            "seed": self.seed,
+        }
+        if self._start is not None:
+            config["inducing_points"] = self._start.tolist()
+        return config
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        for name in _PARTS:
+            if isinstance(config[name], dict):
+                config[name] = keras.saving.deserialize_keras_object(
+                    config[name], custom_objects=custom_objects
+                )
+        return super().from_config(config, custom_objects)
+
+    def get_build_config(self):
+        if self.prior is None:
+            return None
+        return {
+            "input_shape": list(self.input_tensors[0].shape[1:]),
+            "num_outputs": self.num_outputs,
+            "inducing_points": self.inducing_inputs.shape[0],
+        }
+
+    def build_from_config(self, config):
+        if config:
+            self._build(
+                tuple(config["input_shape"]), config["num_outputs"], config["inducing_points"]
+            )
+
+
+def _flat(draws):
+    """`[S, M, D]` as `[S, M D]`."""
+    return tf.reshape(draws, [tf.shape(draws)[0], draws.shape[1] * draws.shape[2]])

@@ -1,0 +1,85 @@
+"""The prior, the posterior's sampler and the discriminator of a sparse implicit process."""
+
+import keras
+
+from tfp_fnspace import arguments
+from tfp_fnspace.methods.sip import networks
+from tfp_fnspace.methods.sip.log_ratio import LogRatio
+from tfp_fnspace.processes.base import Process
+
+
+def check(prior, posterior, discriminator, num_outputs):
+    """Refuses arguments of `SIPModel` that cannot be parts, before there are data.
+
+    Raises:
+        TypeError: If one is of a wrong type.
+        ValueError: If a name is unknown, or the prior does not fit.
+    """
+    if isinstance(prior, str):
+        arguments.checked_choice("prior", prior, tuple(networks.PRIORS))
+    elif not isinstance(prior, Process):
+        raise TypeError(
+            "`prior` must be one of `tfp_fnspace.processes` or a name, one of "
+            f"{tuple(networks.PRIORS)}. Received: prior={prior!r}"
+        )
+    elif not (prior.draws_are_functions_of_x or prior.has_moments):
+        raise ValueError(
+            "`prior` must draw functions of x, or have `moments`. "
+            f"Received: prior={type(prior).__name__}"
+        )
+    elif num_outputs not in (None, prior.num_outputs):
+        raise ValueError(
+            f"`prior` must have {num_outputs} outputs, `num_outputs`. "
+            f"Received: prior.num_outputs={prior.num_outputs}"
+        )
+    if isinstance(posterior, str):
+        arguments.checked_choice("posterior", posterior, ("neural_sampler",))
+    elif not isinstance(posterior, keras.Model):
+        raise TypeError(f"`posterior` must be a Keras model. Received: posterior={posterior!r}")
+    if not isinstance(discriminator, keras.Model | None):
+        raise TypeError(
+            f"`discriminator` must be a Keras model. Received: discriminator={discriminator!r}"
+        )
+
+
+def build_prior(prior, input_shape, num_outputs, dtype):
+    """The prior, built for rows of a shape."""
+    if isinstance(prior, str):
+        if len(input_shape) != 1:
+            raise ValueError(
+                f"`prior={prior!r}` is for rows of rank 1: give a process. "
+                f"Received: rows of shape {input_shape}"
+            )
+        prior = networks.PRIORS[prior](input_shape[0], num_outputs, dtype=dtype)
+    if not prior.built:
+        prior.build((None, *input_shape))
+    return prior
+
+
+def build_posterior(posterior, num_noise, size, dtype):
+    """The sampler of u, from noise to the M D values."""
+    if isinstance(posterior, str):
+        posterior = networks.mlp(num_noise, size, dtype=dtype)
+    _check_widths("posterior", posterior, None, size)
+    return posterior
+
+
+def build_log_ratio(discriminator, size, adaptive_contrast, dropout, dtype):
+    """The estimator of the divergence, for M D values."""
+    if discriminator is None:
+        discriminator = networks.mlp(size, 1, dtype=dtype, dropout=dropout)
+    _check_widths("discriminator", discriminator, size, 1)
+    contrast = keras.models.clone_model(discriminator) if adaptive_contrast else None
+    return LogRatio(discriminator, contrast, dtype=dtype)
+
+
+def _check_widths(name, network, num_inputs, num_outputs):
+    """Refuses a network that does not take and give rows of the widths that it must."""
+    shapes = network.input_shape, network.output_shape
+    fits = all(isinstance(shape, tuple) and len(shape) == 2 for shape in shapes)
+    if not fits or num_inputs not in (None, shapes[0][-1]) or shapes[1][-1] != num_outputs:
+        width = "K" if num_inputs is None else num_inputs
+        raise ValueError(
+            f"`{name}` must map [S, {width}] to [S, {num_outputs}]. "
+            f"Received: shapes {shapes[0]} to {shapes[1]}"
+        )

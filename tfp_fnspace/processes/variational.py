@@ -1,0 +1,65 @@
+"""Networks whose weights have a law that is learned, as processes."""
+
+import keras
+
+from tfp_fnspace.layers.draws import function_draws
+from tfp_fnspace.processes.base import Process
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class VariationalProcess(Process):
+    """Functions of a network of variational layers; no density.
+
+        f_s(x) = network(x; w_s),   w_s ~ q(w),   s = 1 ... n
+
+    q is what the layers call their posterior: its means and scales are weights that can be trained,
+    so that this is a Bayesian network as a prior that can be fitted to data. `BNNProcess` is one
+    with a fixed law.
+
+    Args:
+        network: Keras model of layers of `tfp_fnspace.layers` from `[N, ...]` to `[n, N, D]`, or
+            its serialised form.
+        num_outputs: D, a positive integer.
+        **kwargs: `name`, `dtype`, `trainable`.
+
+    Raises:
+        ValueError: If an argument is not as described; in `sample` if the network's output is not
+            `[n, N, D]`.
+
+    Example:
+        >>> network = keras.Sequential(
+        ...     [layers.VariationalDense(50, activation="tanh"), layers.VariationalDense(1)]
+        ... )
+        >>> VariationalProcess(network).sample(x, 100, seed=0)  # [100, N, 1]
+    """
+
+    draws_are_functions_of_x = True
+
+    def __init__(self, network, num_outputs=1, **kwargs):
+        super().__init__(num_outputs, **kwargs)
+        if isinstance(network, dict):
+            network = keras.saving.deserialize_keras_object(network)
+        if not isinstance(network, keras.layers.Layer):
+            raise ValueError(
+                f"`network` must be a Keras model or layer. Received: network={network!r}"
+            )
+        self.network = network
+
+    def build(self, input_shape):
+        if not self.network.built:
+            self.network.build((None, *input_shape[1:]))
+        self.built = True
+
+    def _sample(self, x, n, seed):
+        with function_draws(n, seed, noise="joint"):
+            values = self._cast(self.network(x))
+        if len(values.shape) != 3 or values.shape[-1] != self.num_outputs:
+            raise ValueError(
+                f"The network must give function values [n, N, {self.num_outputs}]. "
+                f"Received: output shape={values.shape}"
+            )
+        return values
+
+    def get_config(self):
+        network = keras.saving.serialize_keras_object(self.network)
+        return {**super().get_config(), "network": network}

@@ -19,6 +19,7 @@ VENV_PYTHON := $(VENV)/bin/python
 empty :=
 space := $(empty) $(empty)
 STAMP := $(subst $(space),\$(space),$(VENV))/.installed
+DOCS_STAMP := $(STAMP)-docs
 
 # Run, not looked up: a pyenv shim exists for versions that it then refuses to run.
 SUITABLE := -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' </dev/null >/dev/null 2>&1
@@ -41,7 +42,7 @@ fi
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check format docs bench clean FORCE
+.PHONY: help demo test test-fast check format docs colabs bench clean FORCE
 
 help: ## this list (also what `make` alone does)
 	@echo "make <target>; the first one builds the environment $(VENV)"
@@ -76,11 +77,19 @@ format: $(STAMP) ## ruff: format and fix in place
 	@"$(VENV_PYTHON)" -m ruff check --fix . && fixed=0 || fixed=$$?; \
 	"$(VENV_PYTHON)" -m ruff format . && exit $$fixed
 
-docs: ## every relative link in the Markdown files leads somewhere
-	@$(FIND_PYTHON); \
-	echo "==> checking the links of the Markdown files"; \
-	"$$py" docs/check_links.py
-	@echo "==> links are fine"
+docs: $(DOCS_STAMP) ## the site, into build/site: links checked, warnings are errors
+	@echo "==> checking the links of the Markdown files"
+	@"$(VENV_PYTHON)" docs/check_links.py
+	@echo "==> running the notebooks that have not been run as they are now (short; make colabs: in full)"
+	@"$(VENV_PYTHON)" colabs/run.py --missing --budget 0.02
+	@echo "==> building the site"
+	@NO_MKDOCS_2_WARNING=1 "$(VENV_PYTHON)" -m mkdocs build --strict --quiet
+	@echo "==> the site is built: open build/site/index.html"
+
+colabs: $(STAMP) ## all notebooks with their full budgets; the site then shows these runs
+	@echo "==> running the notebooks: some minutes each"
+	@"$(VENV_PYTHON)" colabs/run.py
+	@echo "==> done: build/colabs/full; now make docs"
 
 bench: $(STAMP) ## speed of TAGI beside pytagi; results in benchmarks/results
 	@echo "==> installing pytagi (it also needs Debian's libopenmpi3)"
@@ -140,5 +149,10 @@ $(STAMP): setup.py constraints.txt $(if $(shell "$(VENV_PYTHON)" $(SUITABLE) && 
 	fi
 	@touch "$(VENV)/.installed"
 	@echo "==> environment ready: $(VENV)"
+
+$(DOCS_STAMP): $(STAMP)
+	@echo "==> installing tfp_fnspace[docs] with the versions of constraints.txt"
+	@"$(VENV_PYTHON)" -m pip install -q --progress-bar off -e '.[docs]' -c constraints.txt
+	@touch "$(VENV)/.installed-docs"
 
 FORCE:

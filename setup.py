@@ -36,9 +36,17 @@ DEV = [
     "pre-commit>=3.5",
     "scipy>=1.12",
     "setuptools>=77",  # tests/test_packaging.py builds the wheel without a network
+    "ipykernel>=6",  # tests/test_colabs.py runs the notebooks
+    "nbclient>=0.10",
+    "nbformat>=5.10",
     *DEMO,
 ]
-DOCS = ["mkdocs-material>=9.5"]
+DOCS = [
+    "mkdocs-material>=9.5",
+    "mkdocstrings[python]>=0.26",
+    "latex2mathml>=3.77",
+    "nbconvert>=7.16",
+]
 
 setup(
     name="tfp_fnspace",

@@ -3,6 +3,7 @@
 import warnings
 
 import keras
+import tensorflow_probability as tfp
 
 import tfp_fnspace as fns
 from tfp_fnspace.methods.stable_process import hyperplanes
@@ -30,6 +31,79 @@ class Square(fns.tagi.ElementwiseLayer):
         return mean**2 + variance, 2 * variance**2 + 4 * variance * mean**2, 2 * mean
 
 
+#: Name -> constructors of layers that follow each other, from units `[N, 6]` to `[N, D]`.
+CHAINS = {
+    "images": [
+        lambda **o: fns.tagi.Reshape((2, 3, 1), **o),
+        lambda **o: fns.tagi.Conv2D(2, 2, padding="same", activation="relu", **o),
+        lambda **o: fns.tagi.BatchNormalization(**o),
+        lambda **o: fns.tagi.UpSampling2D(**o),
+        lambda **o: fns.tagi.MaxPooling2D(moments="exact", **o),
+        lambda **o: fns.tagi.ZeroPadding2D(**o),
+        lambda **o: fns.tagi.Flatten(**o),
+    ],
+    "volumes": [
+        lambda **o: fns.tagi.Reshape((1, 2, 3, 1), **o),
+        lambda **o: fns.tagi.Conv3D(2, (1, 2, 2), **o),
+        lambda **o: fns.tagi.Reshape((1, 2, 2), **o),
+        lambda **o: fns.tagi.Conv2DTranspose(2, 2, **o),
+        lambda **o: fns.tagi.DepthwiseConv2D(2, **o),
+        lambda **o: fns.tagi.AveragePooling2D((1, 2), strides=1, **o),
+        lambda **o: fns.tagi.GlobalAveragePooling2D(**o),
+    ],
+    "sequences": [
+        lambda **o: fns.tagi.Reshape((3, 2), **o),
+        lambda **o: fns.tagi.Conv1D(2, 2, padding="causal", **o),
+        lambda **o: fns.tagi.LayerNormalization(**o),
+        lambda **o: fns.tagi.MultiHeadAttention(1, 2, **o),
+        lambda **o: fns.tagi.RMSNormalization(**o),
+        lambda **o: fns.tagi.LSTM(2, return_sequences=True, **o),
+        lambda **o: fns.tagi.AveragePooling1D(2, **o),
+        lambda **o: fns.tagi.GlobalAveragePooling1D(**o),
+    ],
+}
+
+#: Layers that divide by the spread of a row, their own uncertainty included: a unit with little of
+#: it may become less certain when others are known.
+TAGI_LAYERS_WITH_ROW_STATISTICS = ("chain_of_sequences",)
+
+
+@keras.saving.register_keras_serializable(package="batteries")
+class Chain(fns.tagi.TAGILayer):
+    """Layers after each other, as one: those that want images or sequences among them."""
+
+    def __init__(self, recipe, **kwargs):
+        super().__init__(**kwargs)
+        self.recipe = recipe
+        self.parts = [make(dtype=self.dtype_policy) for make in CHAINS[recipe]]
+
+    def build(self, input_shape):
+        shape = tuple(input_shape[0] if isinstance(input_shape[0], tuple | list) else input_shape)
+        for part in self.parts:
+            part.build(*[shape] * self._takes(part))
+            shape = part.compute_output_shape(shape)
+
+    def call(self, inputs):
+        for part in self.parts:
+            inputs = part(*[inputs] * self._takes(part))
+        return inputs
+
+    def _takes(self, part):
+        return 2 if isinstance(part, fns.tagi.MultiHeadAttention) else 1
+
+    def compute_output_shape(self, shape):
+        for part in self.parts:
+            shape = part.compute_output_shape(shape)
+        return shape
+
+    def get_config(self):
+        return {**super().get_config(), "recipe": self.recipe}
+
+
+def _chain(recipe):
+    return lambda: Chain(recipe)
+
+
 def _activation(name, moments="linearized"):
     return lambda: fns.tagi.Activation(name, moments=moments)
 
@@ -55,6 +129,7 @@ TAGI_LAYERS = {
     "Reshape": lambda: fns.tagi.Reshape((6,)),
     "user_bilinear": Scale,
     "user_elementwise": Square,
+    **{f"chain_of_{recipe}": _chain(recipe) for recipe in CHAINS},
 }
 
 #: Name -> constructor of a layer that merges two pairs of moments `[N, 6]`.
@@ -91,6 +166,48 @@ def diwp_model(**options):
     return model
 
 
+def variational_network():
+    """A small network of variational layers, the same at every call."""
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((4,), dtype="float64" if _is_double() else "float32")
+    hidden = fns.layers.VariationalDense(5, activation="tanh")(inputs)
+    return inputs, fns.layers.VariationalDense(2)(hidden)
+
+
+def _is_double():
+    return keras.config.dtype_policy().variable_dtype == "float64"
+
+
+def variational_model(**options):
+    """A small network in the space of weights."""
+    small = {"num_samples": 3, "num_eval_samples": 20, "seed": 0}
+    model = fns.fbnn.VariationalModel(variational_network(), **{**small, **options})
+    model.compile(optimizer=keras.optimizers.Adam(0.05))
+    return model
+
+
+def fbnn_model(**options):
+    """A small network whose prior is a Gaussian process."""
+    small = {"num_samples": 8, "num_eval_samples": 20, "seed": 0, "whiten": False}
+    kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(1.0, 2.0)
+    prior = fns.processes.GaussianProcess(kernel, num_outputs=2)
+    options = {"measurement": fns.fbnn.Box(2), **small, **options}
+    model = fns.fbnn.FBNNModel(variational_network(), prior, **options)
+    model.compile(optimizer=keras.optimizers.Adam(0.05))
+    return model
+
+
+def sip_model(**options):
+    """A small sparse implicit process; its networks are the same at every call."""
+    keras.utils.set_random_seed(0)
+    prior = fns.sip.neural_sampler_prior(4, 2, units=(8,), num_noise=3)
+    small = {"inducing_points": 5, "num_samples": 10, "num_eval_samples": 20, "num_noise": 4}
+    # The warm-up would depend on the number of steps of the first `fit`.
+    model = fns.sip.SIPModel(prior, **{**small, "warm_up": 0.0, "seed": 0, **options})
+    model.compile(keras.optimizers.Adam(0.01))
+    return model
+
+
 #: Name -> constructor of a small, unfitted model with 4 inputs and 2 outputs that learns from
 #: batches.
 MODELS = {
@@ -102,6 +219,9 @@ MODELS = {
 #: from the first batches of a dataset, so that datasets are not the same as arrays.
 MODELS_BY_GRADIENTS = {
     "DIWP": diwp_model,
+    "SIP": sip_model,
+    "fBNN": fbnn_model,
+    "variational": variational_model,
 }
 
 #: The same for models that learn from all rows at once and take no batches.
@@ -113,6 +233,9 @@ ALL_MODELS = {**MODELS, **MODELS_BY_GRADIENTS, **MODELS_OF_ALL_ROWS}
 
 #: Models whose function draws are joint within a call and not across calls.
 COHERENT_WITHIN_A_CALL = (fns.diwp.DIWPModel,)
+
+#: Models whose layers compute in half precision under `mixed_float16`.
+IN_HALF_PRECISION = (fns.fbnn.VariationalModel,)
 
 
 def fit(model, x, y, batch_size=None, **options):

@@ -86,7 +86,8 @@ def test_layer_variances_are_not_negative_and_grow_from_known_inputs(name):
     outputs = layer(known)
     assert np.all(np.asarray(variance) >= 0.0)
     if isinstance(outputs, fns.GaussianMoments):
-        assert np.all(np.asarray(outputs.variance) <= np.asarray(variance) + 1e-6)
+        grows = np.asarray(outputs.variance) <= np.asarray(variance) + 1e-6
+        assert np.all(grows) or name in batteries.TAGI_LAYERS_WITH_ROW_STATISTICS
     else:
         assert not layer.parameters
 
@@ -132,16 +133,23 @@ def make_any_model(request):
     return batteries.ALL_MODELS[request.param]
 
 
+@pytest.fixture(scope="module", params=batteries.ALL_MODELS)
+def fitted(request):
+    """A fitted model for tests that leave it as it is, and its data."""
+    x, y = example_data()
+    model = batteries.ALL_MODELS[request.param]()
+    batteries.fit(model, x, y, epochs=2)
+    return model, x, y
+
+
 def test_model_is_a_keras_and_a_function_space_model(make_any_model):
     model = make_any_model()
     assert isinstance(model, keras.Model)
     assert isinstance(model, fns.FunctionSpaceModel)
 
 
-def test_predict_gives_four_arrays_whose_variances_add_up(make_any_model):
-    x, y = example_data()
-    model = make_any_model()
-    batteries.fit(model, x, y, epochs=2)
+def test_predict_gives_four_arrays_whose_variances_add_up(fitted):
+    model, x, _ = fitted
     outputs = model.predict(x)
     assert sorted(outputs) == ["aleatoric_stddev", "epistemic_stddev", "mean", "stddev"]
     assert all(isinstance(v, np.ndarray) and v.shape == (23, 2) for v in outputs.values())
@@ -149,10 +157,8 @@ def test_predict_gives_four_arrays_whose_variances_add_up(make_any_model):
     np.testing.assert_allclose(outputs["stddev"] ** 2, total, rtol=1e-5)
 
 
-def test_predictions_do_not_depend_on_batches(make_any_model):
-    x, y = example_data()
-    model = make_any_model()
-    batteries.fit(model, x, y, epochs=2)
+def test_predictions_do_not_depend_on_batches(fitted):
+    model, x, _ = fitted
     whole = model.predict(x)
     for batch_size in (1, 7, 1000):
         for key, value in model.predict(x, batch_size=batch_size).items():
@@ -161,20 +167,16 @@ def test_predictions_do_not_depend_on_batches(make_any_model):
     np.testing.assert_allclose(model.predict(dataset)["mean"], whole["mean"], rtol=1e-5, atol=1e-6)
 
 
-def test_predict_distribution_matches_predict(make_any_model):
-    x, y = example_data()
-    model = make_any_model()
-    batteries.fit(model, x, y, epochs=2)
+def test_predict_distribution_matches_predict(fitted):
+    model, x, _ = fitted
     distribution, outputs = model.predict_distribution(x), model.predict(x)
     assert distribution.batch_shape == (23,) and distribution.event_shape == (2,)
     np.testing.assert_allclose(distribution.mean(), outputs["mean"], rtol=1e-6)
     np.testing.assert_allclose(distribution.stddev(), outputs["stddev"], rtol=1e-5)
 
 
-def test_evaluate_aggregates_over_unequal_batches(make_any_model):
-    x, y = example_data()
-    model = make_any_model()
-    batteries.fit(model, x, y, epochs=2)
+def test_evaluate_aggregates_over_unequal_batches(fitted):
+    model, x, y = fitted
     scores = model.evaluate(x, y, batch_size=7, return_dict=True, verbose=0)
     distribution = model.predict_distribution(x)
     for name, function in {"rmse": fns.metrics.rmse, "nll": fns.metrics.nll}.items():
@@ -313,8 +315,13 @@ def test_model_under_dtype_policies(make_any_model, policy):
     assert all(value.dtype == expected for value in outputs.values())
     reference = make_any_model()
     batteries.fit(reference, x, y, epochs=2, batch_size=8)
-    if policy == "mixed_float16":  # nothing may have passed through half precision
-        np.testing.assert_array_equal(outputs["mean"], reference.predict(x)["mean"])
+    if policy == "mixed_float16":
+        difference = np.abs(outputs["mean"] - reference.predict(x)["mean"])
+        if isinstance(model, batteries.IN_HALF_PRECISION):
+            assert np.all(difference < 0.1 * outputs["stddev"])
+            assert np.any(difference > 0.0)
+        else:  # nothing may have passed through half precision
+            assert not np.any(difference)
 
 
 def test_early_stopping_on_validation_nll(make_any_model):
@@ -357,10 +364,8 @@ def test_loaded_model_continues_the_same_run(make_any_model, tmp_path):
     np.testing.assert_array_equal(model.predict(x)["mean"], loaded.predict(x)["mean"])
 
 
-def test_function_samples_are_reproducible_and_coherent_across_calls(make_any_model):
-    x, y = example_data()
-    model = make_any_model()
-    batteries.fit(model, x, y, epochs=2)
+def test_function_samples_are_reproducible_and_coherent_across_calls(fitted):
+    model, x, _ = fitted
     samples = model.sample_functions(x, 5, seed=(1, 2))
     assert samples.shape == (5, 23, 2)
     np.testing.assert_array_equal(samples, model.sample_functions(x, 5, seed=(1, 2)))

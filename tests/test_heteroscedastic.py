@@ -9,7 +9,7 @@ from normals import expectation
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special, stats
 
-from tfp_fnspace import diwp, fbnn, layers, likelihoods, processes, tagi
+from tfp_fnspace import diwp, fbnn, layers, likelihoods, processes
 from tfp_fnspace.distributions import quantile
 from tfp_fnspace.typing import GaussianMoments
 
@@ -162,9 +162,6 @@ def test_models_without_such_outputs_refuse():
     noise = likelihoods.HeteroscedasticGaussian()
     with pytest.raises(ValueError, match="of a DIWPModel cannot have outputs that describe"):
         diwp.DIWPModel(likelihood=noise)
-    inputs = keras.Input((1,))
-    with pytest.raises(ValueError, match="of a TAGIModel cannot have outputs that describe"):
-        tagi.TAGIModel(inputs, tagi.Dense(2)(inputs), likelihood=noise)
     with pytest.raises(ValueError, match="two outputs for each column of targets.*Received: 3 out"):
         fbnn.VariationalModel(network(3), noise)
     with pytest.raises(ValueError, match="`fit_prior` needs a likelihood without outputs"):

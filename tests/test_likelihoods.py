@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from normals import expectation
-from scipy import special, stats
+from scipy import integrate, special, stats
 
 from tfp_fnspace import likelihoods
 from tfp_fnspace.typing import GaussianMoments
@@ -29,6 +29,16 @@ def case(request):
 
 def log_density(law, f, scale):
     return (law.logpdf((Y - f) / scale) - np.log(scale)).sum(-1)
+
+
+def test_student_noise_is_gaussian_noise_of_gamma_precision(float64):
+    df, scale, residual = 3.5, 0.7, 1.2
+    precision = stats.gamma(df / 2.0, scale=2.0 / (df * scale**2))
+    mixed, _ = integrate.quad(
+        lambda tau: precision.pdf(tau) * stats.norm.pdf(residual, 0.0, tau**-0.5), 0.0, np.inf
+    )
+    law = likelihoods.StudentT(df, scale).conditional(np.zeros((1, 1)))
+    np.testing.assert_allclose(law.log_prob([[residual]]), np.log(mixed), rtol=1e-7)
 
 
 @pytest.mark.parametrize("scale", [0.7, [0.7, 1.3]])

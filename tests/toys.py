@@ -93,3 +93,12 @@ class LinearModel(GradientTraining, MixturePrediction, keras.Model):
     def from_config(cls, config):
         likelihood = keras.saving.deserialize_keras_object(config.pop("likelihood"))
         return cls(likelihood=likelihood, **config)
+
+
+@keras.saving.register_keras_serializable("toys")
+class Products(keras.layers.Layer):
+    """Values `[N, K]` and their products, `[N, K + K^2]`: what normal laws' log-ratios are of."""
+
+    def call(self, inputs):
+        products = inputs[:, :, tf.newaxis] * inputs[:, tf.newaxis]
+        return tf.concat([inputs, tf.reshape(products, [-1, inputs.shape[1] ** 2])], axis=1)

@@ -161,7 +161,8 @@ def check_columns(targets, num_outputs):
 
 def _shaped(tensor, shape, name):
     tensor = tf.convert_to_tensor(tensor)
-    if tensor.shape.rank == 1 and tuple(shape) == (None, 1):
+    shape = (None, *shape[1:])  # a model of batches of a known size may be given many
+    if tensor.shape.rank == 1 and shape == (None, 1):
         tensor = tensor[:, tf.newaxis]
     if not tensor.shape.is_compatible_with(shape):
         raise ValueError(

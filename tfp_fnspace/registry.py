@@ -11,14 +11,20 @@ import importlib
 
 #: Name -> module or `module:name`.
 METHODS = {
+    "aadm": "tfp_fnspace.methods.sip.benchmark:aadm",
+    "avb": "tfp_fnspace.methods.sip.benchmark:avb",
     "bayes_by_backprop": "tfp_fnspace.methods.fbnn.benchmark:bayes_by_backprop",
     "deep_gp": "tfp_fnspace.methods.diwp.benchmark:deep_gp",
     "diwp": "tfp_fnspace.methods.diwp.benchmark:diwp",
     "diwp_defective": "tfp_fnspace.methods.diwp.benchmark:defective",
     "fbnn": "tfp_fnspace.methods.fbnn.benchmark:fbnn",
     "nngp": "tfp_fnspace.methods.diwp.benchmark:nngp",
+    "sip_bnn": "tfp_fnspace.methods.sip.benchmark:sip_bnn",
+    "sip_ns": "tfp_fnspace.methods.sip.benchmark:sip_ns",
     "stable_process": "tfp_fnspace.methods.stable_process.benchmark",
     "tagi": "tfp_fnspace.methods.tagi.benchmark",
+    "vip": "tfp_fnspace.methods.sip.benchmark:vip",
+    "tagi_heteroscedastic": "tfp_fnspace.methods.tagi.benchmark:heteroscedastic",
 }
 
 

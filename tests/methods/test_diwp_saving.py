@@ -163,9 +163,10 @@ def test_every_op_has_a_gpu_kernel():
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_steps_compile_under_xla(kind):
+    """The custom network has the layers of the other; `test_step` predicts, and scores."""
     model = prepared(KINDS[kind]())
     functions = functions_of(model)
-    for name in functions if kind == "diwp" else ("train_step",):
+    for name in ("test_step", "draw_functions") if kind == "diwp" else ("train_step",):
         function, arguments = functions[name]
         before = [w.numpy() for w in model.trainable_weights]
         outputs = tf.function(function, autograph=False, jit_compile=True)(*arguments)

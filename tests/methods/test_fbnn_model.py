@@ -1,5 +1,7 @@
 """`FBNNModel`: the parts of its objective, priors, measurement points, saving, bad input."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -64,6 +66,18 @@ def test_weights_of_the_divergence(kl_weight, weight):
     assert -history["loss"][0] > elbo  # the divergence has not its full weight yet
 
 
+def test_the_divergence_is_monitored_at_every_so_many_steps():
+    """Training does not depend on it, and its value stays until the next one is due."""
+    every, third = (make(monitor_steps=steps) for steps in (1, 3))
+    histories = [fit(model, epochs=5, batch_size=40).history for model in (every, third)]
+    for one, other in zip(every.network.weights, third.network.weights, strict=True):
+        assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    exact, kept = (np.array(history["kl"]) for history in histories)
+    assert_allclose(kept, exact[[0, 0, 0, 3, 3]], rtol=1e-4)
+    assert np.all(np.diff(exact) != 0.0)
+    assert_allclose(histories[0]["log_likelihood"], histories[1]["log_likelihood"], rtol=1e-4)
+
+
 def test_gradient_of_the_objective_is_that_of_its_parts():
     """At lambda = 0 the divergence has no say; the loss is then the likelihood's alone."""
     with_kl, without = (make(kl_weight=weight, eager=True) for weight in (1.0, 0.0))
@@ -88,8 +102,15 @@ def test_the_prior_is_fitted_first_trained_or_left_alone():
     x, y = (X - X.mean(axis=0)) / X.std(axis=0), (Y - Y.mean(axis=0)) / Y.std(axis=0)
     alone.fit(x, y)
     assert_allclose(flat(fitted.get_weights()), flat(alone.get_weights()), atol=2e-2)
-    fit(make(trained, train_prior=True, eager=True), epochs=3)
-    assert not np.allclose(flat(trained.get_weights()), flat(before))
+    noise = trained.noise_scale
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # of weights without a gradient, as the noise
+        fit(make(trained, train_prior=True, eager=True), epochs=3)
+    moved = {w.name: w.numpy() for w in trained.trainable_weights}
+    assert sorted(moved) == ["amplitude", "length_scale"]
+    for weight in gaussian_process().trainable_weights:
+        assert abs(moved[weight.name] - weight.numpy()) > 1e-3
+    assert trained.noise_scale == noise
 
 
 def flat(values):
@@ -163,9 +184,19 @@ def test_saved_models_predict_and_go_on(tmp_path):
 
 
 def test_config():
-    model = make(kl="regularized", kl_weight="data", share=0.9, bandwidth=1.5, whiten=False)
+    model = make(
+        kl="regularized", kl_weight="data", share=0.9, bandwidth=1.5, whiten=False, monitor_steps=7
+    )
     copy = fbnn.FBNNModel.from_config(model.get_config())
-    for name in ("kl", "injected_noise", "fit_prior", "whiten", "share", "bandwidth"):
+    for name in (
+        "kl",
+        "injected_noise",
+        "fit_prior",
+        "whiten",
+        "share",
+        "bandwidth",
+        "monitor_steps",
+    ):
         assert getattr(copy, name) == getattr(model, name), name
     assert copy.get_config()["kl_weight"] == "data"
     assert isinstance(copy.prior, processes.GaussianProcess)
@@ -178,6 +209,7 @@ def test_config():
         ({"kl_weight": "rows"}, ValueError, "`kl_weight` must be one of"),
         ({"kl_weight": -1.0}, ValueError, "`kl_weight` must be a finite number"),
         ({"kl": "exact"}, ValueError, "`kl` must be one of"),
+        ({"monitor_steps": 0}, ValueError, "monitor_steps=0"),
         ({"num_samples": 3}, ValueError, "`num_samples` must be at least 4"),
         ({"injected_noise": -0.1}, ValueError, "`injected_noise` must be a finite number"),
         ({"prior": 3.0}, TypeError, "`prior` must be one of"),

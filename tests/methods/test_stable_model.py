@@ -369,7 +369,8 @@ def test_benchmark_fits_and_says_what_it_chose(hyperparameters):
     config = {**benchmark.uci_config("yacht", 0), **small, "hyperparameters": hyperparameters}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The chains")
-        model, chosen = benchmark.uci_fit(config, X, Y)
+        # Ten rows: the five folds are of one size, and their chains are compiled once.
+        model, chosen = benchmark.uci_fit(config, X[1:-1], Y[1:-1])
     assert sorted(chosen) == ["alpha", "noise_scale", "nu", "rhat_of_noise_scale"]
     assert model.store.sizes["atoms"] == 20 and 0.0 < chosen["alpha"] < 2.0
 

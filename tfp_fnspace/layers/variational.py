@@ -311,5 +311,5 @@ def _lazily(make):
 
 
 def _signs(shape, seed, dtype):
-    bits = tf.random.stateless_uniform(shape, seed, 0, 2, tf.int32, alg="philox")
+    bits = tf.random.stateless_uniform(shape, seed, 0, 2, tf.int32)
     return tf.cast(2 * bits - 1, dtype)

@@ -249,6 +249,9 @@ class Gaussian(_AdditiveNoise):
 class StudentT(_AdditiveNoise):
     r"""Heavy-tailed noise, `y = f + scale * e`, e of Student's t, independent between outputs.
 
+    The marginal law of Gaussian noise whose precision has a Gamma prior: `y ~ N(f, 1 / tau)` with
+    `tau ~ Gamma(df / 2, df scale^2 / 2)` (shape and rate), tau anew for each observation.
+
     Outliers move a fit less than under Gaussian noise, which is the limit `df -> inf`. There is no
     closed form of the predictive law or of the update for Gaussian function values, so this is for
     models that work with draws or gradients.

@@ -5,9 +5,12 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace.arguments import checked_positive
 from tfp_fnspace.likelihoods.base import Likelihood
+from tfp_fnspace.math.normalized import remax_moments, softmax_moments
 from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes, stddev_of
 from tfp_fnspace.math.random import as_seed, normal
+from tfp_fnspace.typing import GaussianMoments
 
 tfd = tfp.distributions
 
@@ -60,39 +63,30 @@ class _Classes(Likelihood):
         probabilities, _ = self._averages(moments, seed)
         return self.from_probabilities(probabilities)
 
+    def predictive(self, moments, unit=1.0):
+        """The law of the label for Gaussian f, `GaussianMoments` of tensors `[N, D]`."""
+        return self.mixture(one_component(moments), unit)
 
-@keras.saving.register_keras_serializable(package="tfp_fnspace")
-class Categorical(_Classes):
-    """One of D classes, `p(y = k | f) = exp(f_k) / sum_j exp(f_j)`.
 
-    The D outputs of the model are logits, one for each class; targets are integer labels from 0
-    to D - 1, of shape `[N]` or `[N, 1]`. Expectations over Gaussian logits are no
-    integrals of low dimension: `expected_log_prob` draws the logits, and predictions average over
-    Latin hypercubes, 800 values or more in all and 8 or more for each component of a mixture.
+def one_component(moments):
+    """A Gaussian, tensors `[N, D]`, as a mixture `[1, N, D]`."""
+    return GaussianMoments(*(part[tf.newaxis] for part in moments))
 
-    Args:
-        **kwargs: `name`, `dtype`.
+
+class Labels(_Classes):
+    """What the likelihoods of integer labels share.
+
+    A subclass has `_log_probabilities(values)`, the logarithms `[..., N, K]` of the probabilities
+    of the K classes for f of shape `[..., N, D]`, and `num_labels`.
     """
-
-    def check_outputs(self, num_outputs):
-        if num_outputs < 2:
-            raise ValueError(
-                "A categorical likelihood needs a model with an output for each of at least 2 "
-                f"classes. Received: {num_outputs} output"
-            )
 
     def num_target_columns(self, num_outputs):
         return 1
 
-    def num_labels(self, num_outputs):
-        return num_outputs
-
     def log_prob(self, values, targets):
-        logits = tf.convert_to_tensor(values)
-        targets = tf.convert_to_tensor(targets)
-        labels = tf.cast(targets if len(targets.shape) == 1 else targets[..., 0], tf.int32)
-        chosen = tf.one_hot(labels, logits.shape[-1], dtype=logits.dtype)  # [N, D]
-        return tf.reduce_sum(chosen * tf.nn.log_softmax(logits), axis=-1)
+        logs = self._log_probabilities(tf.convert_to_tensor(values))
+        chosen = tf.one_hot(_labels(targets), logs.shape[-1], dtype=logs.dtype)  # [N, K]
+        return tf.reduce_sum(chosen * logs, axis=-1)
 
     def expected_log_prob(self, moments, targets, seed=None):
         """See `Likelihood.expected_log_prob`: an unbiased estimate from one draw of each f.
@@ -112,12 +106,13 @@ class Categorical(_Classes):
         return self.log_prob(mean + stddev_of(variance) * noise, targets)
 
     def _averages(self, moments, seed):
-        parts = [tf.nn.softmax(logits) for logits in self._logits(moments, as_seed(seed))]
+        values = self._values(moments, as_seed(seed))
+        parts = [tf.exp(self._log_probabilities(part)) for part in values]
         means = [tf.reduce_mean(p, axis=[0, 1]) for p in parts]
         entropies = [tf.reduce_mean(self._entropy(p), axis=[0, 1]) for p in parts]
         return tf.add_n(means) / len(parts), tf.add_n(entropies) / len(parts)
 
-    def _logits(self, moments, seed):
+    def _values(self, moments, seed):
         """Values of f, a list of tensors `[S, K, N, D]` of equal sizes."""
         mean, variance = moments
         mean = mean[:, tf.newaxis]
@@ -133,14 +128,119 @@ class Categorical(_Classes):
         return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)
 
     def from_probabilities(self, probabilities):
-        """`tfd.Categorical`, batch `[N]`, for probabilities `[N, D]`."""
+        """`tfd.Categorical`, batch `[N]`, for probabilities `[N, K]`."""
         probabilities = tf.convert_to_tensor(probabilities)
         tiny = np.finfo(probabilities.dtype.as_numpy_dtype).tiny
         return tfd.Categorical(logits=tf.math.log(tf.maximum(probabilities, tiny)))
 
     def probabilities(self, distribution):
-        """The probabilities `[N, D]` of what `from_probabilities` makes."""
+        """The probabilities `[N, K]` of what `from_probabilities` makes."""
         return distribution.probs_parameter()
+
+
+def _labels(targets):
+    """Integer labels `[N]`, from targets `[N]` or `[N, 1]`."""
+    targets = tf.convert_to_tensor(targets)
+    return tf.cast(targets if len(targets.shape) == 1 else targets[..., 0], tf.int32)
+
+
+class _Normalized(Labels):
+    """One of D classes, with probabilities that are positive functions of f over their sum.
+
+    A subclass has `_normalized(mean, variance)`, the `NormalizedMoments` of the probabilities of
+    a Gaussian f.
+    """
+
+    def __init__(self, scale=0.1, **kwargs):
+        super().__init__(**kwargs)
+        self.scale = checked_positive("scale", scale)
+
+    def check_outputs(self, num_outputs):
+        if num_outputs < 2:
+            raise ValueError(
+                "A categorical likelihood needs a model with an output for each of at least 2 "
+                f"classes. Received: {num_outputs} output"
+            )
+
+    def num_labels(self, num_outputs):
+        return num_outputs
+
+    def innovation(self, moments, targets):
+        r"""Innovations of f given a label, in closed form.
+
+        The probabilities, whose Gaussian moments follow from those of f (`NormalizedMoments`), are
+        observed with noise N(0, scale^2): 1 for the class of the label, 0 for the others. These D
+        observations are taken as independent of each other given f, so that two classes count the
+        label twice.
+
+        Args:
+            moments: `GaussianMoments` of f, tensors `[N, D]`.
+            targets: Labels `[N, 1]` or `[N]`.
+
+        Returns:
+            Pair of tensors `[N, D]`.
+        """
+        normalized = self._normalized(*moments)
+        mean, variance = normalized.moments
+        precision = 1.0 / (variance + self.scale**2)
+        observed = tf.one_hot(_labels(targets), mean.shape[-1], dtype=mean.dtype)
+        return normalized.innovation((observed - mean) * precision, -precision)
+
+    def closed_form_probabilities(self, moments):
+        """Means of the probabilities, made to sum to 1; for `GaussianMoments` `[N, D]` of f."""
+        mean = self._normalized(*moments).moments.mean
+        return mean / tf.reduce_sum(mean, axis=-1, keepdims=True)
+
+    def get_config(self):
+        return {**super().get_config(), "scale": self.scale}
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class Categorical(_Normalized):
+    """One of D classes, `p(y = k | f) = exp(f_k) / sum_j exp(f_j)`.
+
+    The D outputs of the model are logits, one for each class; targets are integer labels from 0
+    to D - 1, of shape `[N]` or `[N, 1]`. Expectations over Gaussian logits are no
+    integrals of low dimension: `expected_log_prob` draws the logits, and predictions average over
+    Latin hypercubes, 800 values or more in all and 8 or more for each component of a mixture.
+    TAGI learns from labels in closed form, through log-normal moments: see `innovation`.
+
+    Args:
+        scale: Standard deviation of the noise with which TAGI observes probabilities, a positive
+            number. Nothing else depends on it.
+        **kwargs: `name`, `dtype`.
+    """
+
+    def _log_probabilities(self, values):
+        return tf.nn.log_softmax(values)
+
+    def _normalized(self, mean, variance):
+        return softmax_moments(mean, variance)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class Remax(_Normalized):
+    r"""One of D classes, `p(y = k | f) = max(f_k, 0) / sum_j max(f_j, 0)`.
+
+    As `Categorical` with rectified units in place of exponentials: the moments of max(f, 0) are
+    exact, and only the division by the sum is log-normal. It is for TAGI; predictions average over
+    values of f as those of `Categorical`, a value without any positive f gives all classes
+    `1 / D`.
+
+    Args:
+        scale: Standard deviation of the noise with which TAGI observes probabilities, a positive
+            number. Nothing else depends on it.
+        **kwargs: `name`, `dtype`.
+    """
+
+    def _log_probabilities(self, values):
+        # The floor keeps the logarithms finite, and the classes equal where no f is positive.
+        floor = tf.constant(1e-10, values.dtype)
+        logs = tf.math.log(tf.maximum(values, floor))
+        return logs - tf.reduce_logsumexp(logs, axis=-1, keepdims=True)
+
+    def _normalized(self, mean, variance):
+        return remax_moments(mean, variance)
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")

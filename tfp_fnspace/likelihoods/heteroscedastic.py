@@ -8,6 +8,7 @@ import tensorflow_probability as tfp
 
 from tfp_fnspace.arguments import checked_positive
 from tfp_fnspace.likelihoods.mixtures import MixtureLikelihood, num_nodes
+from tfp_fnspace.likelihoods.variance_inference import exponential_mean, noise_innovation
 from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes, stddev_of
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.typing import GaussianMoments
@@ -23,7 +24,8 @@ class HeteroscedasticGaussian(MixtureLikelihood):
 
     The model has 2 D outputs for D columns of targets: first f_1 ... f_D, then g_1 ... g_D, the
     logarithms of the noise's variances in model units. Whatever else the model says of functions is
-    said of f.
+    said of f. TAGI learns g in closed form, by approximate Gaussian variance inference: see
+    `innovation`.
 
     Args:
         min_scale: Smallest standard deviation of the noise in model units, a positive number. It
@@ -36,6 +38,8 @@ class HeteroscedasticGaussian(MixtureLikelihood):
     References:
         Kendall and Gal (2017), "What uncertainties do we need in Bayesian deep learning for
         computer vision?", NeurIPS.
+        Deka, Nguyen and Goulet (2024), "Analytically tractable heteroscedastic uncertainty
+        quantification in Bayesian neural networks for regression tasks", Neurocomputing 572.
     """
 
     has_noise_outputs = True
@@ -80,9 +84,55 @@ class HeteroscedasticGaussian(MixtureLikelihood):
 
     def mean_noise_variance(self, moments, unit=1.0):
         """See `Likelihood.mean_noise_variance`: `min_scale^2 + E exp(g)`, in closed form."""
-        _, (mean, variance) = _split(moments)
-        noise = self._variance(mean if variance is None else mean + 0.5 * variance)
-        return tf.reduce_mean(noise, axis=0) * tf.square(tf.cast(unit, mean.dtype))
+        noise = self._mean_variance(_split(moments)[1])
+        return tf.reduce_mean(noise, axis=0) * tf.square(tf.cast(unit, noise.dtype))
+
+    def innovation(self, moments, targets):
+        r"""Innovations of f and of g given one observation each, see `noise_innovation`.
+
+        Args:
+            moments: `GaussianMoments` of f and g in model units, tensors `[N, 2 D]`.
+            targets: Tensor `[N, D]` in model units.
+
+        Returns:
+            Pair of tensors `[N, 2 D]`.
+        """
+        parts = noise_innovation(*_split(moments), targets, self.min_scale**2)
+        return tuple(tf.concat(pair, axis=-1) for pair in zip(*parts, strict=True))
+
+    def observation_moments(self, moments, unit=1.0):
+        r"""Mean m and variance `v + min_scale^2 + E exp(g)` of the observations.
+
+        Args:
+            moments: `GaussianMoments` of f, in the units of the result, and g, `[..., 2 D]`.
+            unit: One model unit of the targets, `[]` or `[D]`, in the units of the result.
+
+        Returns:
+            `GaussianMoments` of tensors `[..., D]`.
+        """
+        (mean, variance), log_noise = _split(moments)
+        noise = self._mean_variance(log_noise) * tf.square(tf.cast(unit, mean.dtype))
+        return GaussianMoments(mean, variance + noise)
+
+    def predictive(self, moments, unit=1.0):
+        """The Gaussian with the moments of the observations, where f and g are Gaussian.
+
+        It is what closed-form inference makes of the observations; `mixture` is the law itself,
+        which has the same mean and variance and heavier tails.
+
+        Args:
+            moments: As for `observation_moments`.
+            unit: As for `observation_moments`.
+
+        Returns:
+            `tfd.Independent` normal, event `[D]`.
+        """
+        mean, variance = self.observation_moments(moments, unit)
+        return self.predictive_from(mean, tf.sqrt(variance))
+
+    def predictive_from(self, mean, stddev):
+        """What `predictive` gives, for the moments `[..., D]` of the observations."""
+        return tfd.Independent(tfd.Normal(mean, stddev), reinterpreted_batch_ndims=1)
 
     def _components(self, moments, unit, seed):
         """Gaussians; where g is known by Gaussians, K for each, at K nodes of g."""
@@ -98,6 +148,9 @@ class HeteroscedasticGaussian(MixtureLikelihood):
             mean, variance = (tf.repeat(v, nodes, axis=1) for v in (mean, variance))
         stddev = tf.sqrt(variance + self._variance(g) * tf.square(tf.cast(unit, mean.dtype)))
         return tfd.Independent(tfd.Normal(mean, stddev), reinterpreted_batch_ndims=1)
+
+    def _mean_variance(self, log_noise):
+        return self.min_scale**2 + exponential_mean(*log_noise)
 
     def _variance(self, log_variance):
         return self.min_scale**2 + tf.exp(log_variance)

@@ -114,7 +114,7 @@ def _log_chi_squared(seed, df, shape):
     half = 0.5 * df
     log_g = log_gamma(tf.broadcast_to(half + 1.0, shape), random.fold_in(seed, 0))
     other_seed = random.fold_in(seed, 1)
-    uniform = tf.random.stateless_uniform(shape, other_seed, dtype=df.dtype, alg="philox")
+    uniform = tf.random.stateless_uniform(shape, other_seed, dtype=df.dtype)
     log_u = tf.math.log1p(-uniform)  # `uniform` may be 0, never 1
     return math.log(2.0) + log_g + log_u / half
 
@@ -138,7 +138,7 @@ def log_gamma(concentration, seed):
     dtype = concentration.dtype
     shape = tf.concat([[_CANDIDATES], tf.shape(concentration)], axis=0)
     x = fast_normal(shape, random.fold_in(seed, 0), dtype)
-    u = tf.random.stateless_uniform(shape, random.fold_in(seed, 1), dtype=dtype, alg="philox")
+    u = tf.random.stateless_uniform(shape, random.fold_in(seed, 1), dtype=dtype)
     d = concentration - 1.0 / 3.0
     t = x / (3.0 * tf.sqrt(d))
     log_v = 3.0 * tf.math.log1p(tf.maximum(t, np.finfo(dtype.as_numpy_dtype).eps - 1.0))

@@ -6,8 +6,6 @@ import tensorflow as tf
 
 from tfp_fnspace.math.random import fold_in
 
-_ALGORITHM = "philox"
-
 
 def fast_normal(shape, seed, dtype):
     r"""Standard normal draws by the transformation of Box and Muller, in vectorised operations.
@@ -40,9 +38,7 @@ def fast_normal(shape, seed, dtype):
     half = (count + 1) // 2
 
     def uniform(stream):
-        return tf.random.stateless_uniform(
-            [half], fold_in(seed, stream), dtype=work, alg=_ALGORITHM
-        )
+        return tf.random.stateless_uniform([half], fold_in(seed, stream), dtype=work)
 
     radius = tf.sqrt(-2.0 * tf.math.log(1.0 - uniform(0)))
     angle = 2.0 * math.pi * uniform(1)

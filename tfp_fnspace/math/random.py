@@ -7,9 +7,6 @@ from tfp_fnspace.arguments import check_count
 
 _INT32 = 2**31
 
-# TensorFlow's default depends on the device.
-_ALGORITHM = "philox"
-
 
 def base_seed(seed):
     """The two int32 numbers that stand for an integer seed.
@@ -61,11 +58,11 @@ def fold_in(seed, data):
         int32 tensor `[2]`.
     """
     data = tf.cast(data, tf.int32)
-    return tf.random.experimental.stateless_fold_in(seed, data, alg=_ALGORITHM)
+    return tf.random.experimental.stateless_fold_in(seed, data)
 
 
 def normal(shape, seed, dtype):
-    """Standard normal draws, the same on every device (XLA has another stream of its own).
+    """Standard normal draws, the same on CPUs and GPUs (XLA has another stream of its own).
 
     Args:
         shape: Shape, a list or an integer tensor.
@@ -75,7 +72,7 @@ def normal(shape, seed, dtype):
     Returns:
         Tensor of that shape.
     """
-    return tf.random.stateless_normal(shape, seed, dtype=dtype, alg=_ALGORITHM)
+    return tf.random.stateless_normal(shape, seed, dtype=dtype)
 
 
 def permutation(seed, epoch, num_rows):

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tfp_fnspace import arguments, data
+from tfp_fnspace.typing import GaussianMoments
 
 #: Rows in a batch of `predict` and `evaluate`; results do not depend on it.
 PREDICT_BATCH_SIZE = 1024
@@ -45,6 +46,22 @@ class Checks:
     def functions_in_user_units(self, values):
         """Functions in the user's units, `[..., D]`, of all outputs in model units."""
         return self.target_scaler.inverse(self.about_targets(values))
+
+    def in_user_units(self, moments):
+        """Moments of f in the user's units, for those in model units."""
+        mean, variance = moments
+        if variance is not None:
+            scaled = self.about_targets(variance) * tf.square(self.target_unit)
+            variance = self._with_noise_outputs(scaled, variance)
+        return GaussianMoments(
+            self._with_noise_outputs(self.functions_in_user_units(mean), mean), variance
+        )
+
+    def _with_noise_outputs(self, functions, values):
+        """Functions, and behind them the outputs that describe the noise, in model units."""
+        if not self.likelihood.has_noise_outputs:
+            return functions
+        return tf.concat([functions, values[..., self.num_function_outputs :]], axis=-1)
 
     @property
     def scalers_ready(self):

@@ -47,22 +47,6 @@ class MixturePrediction(FunctionSpaceModel):
         """
         raise NotImplementedError
 
-    def in_user_units(self, moments):
-        """Moments of f in the user's units, for those in model units."""
-        mean, variance = moments
-        if variance is not None:
-            scaled = self.about_targets(variance) * tf.square(self.target_unit)
-            variance = self._with_noise_outputs(scaled, variance)
-        return GaussianMoments(
-            self._with_noise_outputs(self.functions_in_user_units(mean), mean), variance
-        )
-
-    def _with_noise_outputs(self, functions, values):
-        """Functions, and behind them the outputs that describe the noise, in model units."""
-        if not self.likelihood.has_noise_outputs:
-            return functions
-        return tf.concat([functions, values[..., self.num_function_outputs :]], axis=-1)
-
     def predictive_mixture(self, x):
         """The mixture that predictions are made of, `[S, N, D]`; x in the user's units."""
         seed = fold_in(tf.convert_to_tensor(self.seed_state), _COMPONENTS)

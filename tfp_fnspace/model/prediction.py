@@ -156,8 +156,12 @@ class Prediction(Checks):
         outputs = self.predict(x, batch_size=batch_size)
         if self.likelihood.is_classifier:
             return self.likelihood.from_probabilities(outputs["probabilities"])
-        variance = tf.square(tf.convert_to_tensor(outputs["epistemic_stddev"]))
-        moments = GaussianMoments(tf.convert_to_tensor(outputs["mean"]), variance)
+        mean, stddev, of_functions = (
+            tf.convert_to_tensor(outputs[key]) for key in ("mean", "stddev", "epistemic_stddev")
+        )
+        if self.likelihood.has_noise_outputs:
+            return self.likelihood.predictive_from(mean, stddev)
+        moments = GaussianMoments(mean, tf.square(of_functions))
         return self.likelihood.predictive(moments, self.target_unit)
 
     def sample_functions(self, x, num_samples, seed=(0, 0)):

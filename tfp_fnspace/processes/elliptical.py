@@ -65,6 +65,7 @@ class EllipticalProcess(Process):
             name="log_noise_scale",
             shape=(),
             initializer=constant(np.log(self.initial_noise_scale - SMALLEST_NOISE)),
+            trainable=False,  # by gradients of the density of f, of which it is no part
         )
         self.built = True
 
@@ -123,7 +124,7 @@ class EllipticalProcess(Process):
         config = {**self.get_config(), "dtype": "float64", "trainable": True}
         double = type(self).from_config(config)
         double.set_weights(self.get_weights())
-        variables = list(double.trainable_variables)
+        variables = [*double.trainable_variables, double._log_noise]
         if num_inducing is None:
 
             def objective():

@@ -1,12 +1,11 @@
 """Random networks as processes: random weights, or random inputs."""
 
-import math
-
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.arguments import checked_count, checked_number
 from tfp_fnspace.math import random
+from tfp_fnspace.processes import given_weights
 from tfp_fnspace.processes.base import Process
 
 
@@ -59,17 +58,11 @@ class BNNProcess(Process):
         if isinstance(weight_prior, dict):
             weight_prior = keras.saving.deserialize_keras_object(weight_prior)
         self.weight_prior = weight_prior
-        config = network if isinstance(network, dict) else _serialized(network)
-        self.network = keras.saving.deserialize_keras_object(config)
-        self.network.trainable = False
+        self.network = given_weights.frozen_copy(network)
         self._compiled = tf.function(self._draw, autograph=False, reduce_retracing=True)
 
     def build(self, input_shape):
-        if not self.network.built:
-            self.network.build((None, *input_shape[1:]))
-        self.network.trainable = True
-        self._drawn = list(self.network.trainable_variables)
-        self.network.trainable = False
+        self._drawn = given_weights.drawn_variables(self.network, input_shape)
         self.built = True
 
     def _sample(self, x, n, seed):
@@ -80,13 +73,8 @@ class BNNProcess(Process):
             self._weight(variable, n, random.fold_in(seed, i))
             for i, variable in enumerate(self._drawn)
         ]
-
-        def function(weights):
-            mapping = list(zip(self._drawn, weights, strict=True))
-            with keras.StatelessScope(state_mapping=mapping):
-                return self._cast(self.network(x, training=False))
-
-        return _checked_output(tf.vectorized_map(function, weights), self.num_outputs)
+        values = given_weights.functions(self.network, self._drawn, weights, x)
+        return _checked_output(self._cast(values), self.num_outputs)
 
     def _weight(self, variable, n, seed):
         """Draws of a weight, `[n, ...]`."""
@@ -101,15 +89,14 @@ class BNNProcess(Process):
                     f"{variable.path}. Received: shape={values.shape[1:]}"
                 )
             return values
-        fan_in = math.prod(shape[:-1])
-        scale = self.kernel_gain / math.sqrt(fan_in) if len(shape) > 1 else self.bias_stddev
+        scale = given_weights.normal_scale(shape, self.kernel_gain, self.bias_stddev)
         return scale * random.normal([n, *shape], seed, variable.dtype)
 
     def get_config(self):
         prior = self.weight_prior
         return {
             **super().get_config(),
-            "network": _serialized(self.network),
+            "network": given_weights.serialized(self.network),
             "kernel_gain": self.kernel_gain,
             "bias_stddev": self.bias_stddev,
             "weight_prior": None if prior is None else keras.saving.serialize_keras_object(prior),
@@ -167,15 +154,9 @@ class NeuralSamplerProcess(Process):
     def get_config(self):
         return {
             **super().get_config(),
-            "network": _serialized(self.network),
+            "network": given_weights.serialized(self.network),
             "num_noise": self.num_noise,
         }
-
-
-def _serialized(network):
-    if not isinstance(network, keras.layers.Layer):
-        raise ValueError(f"`network` must be a Keras model or layer. Received: network={network!r}")
-    return keras.saving.serialize_keras_object(network)
 
 
 def _checked_output(values, num_outputs):

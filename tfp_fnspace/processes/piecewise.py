@@ -52,7 +52,7 @@ class _Piecewise(Process):
         seeds = [random.fold_in(seed, i) for i in range(3)]
 
         def uniform(shape, seed):
-            return tf.random.stateless_uniform(shape, seed, dtype=dtype, alg="philox")
+            return tf.random.stateless_uniform(shape, seed, dtype=dtype)
 
         batch = [n, self.num_outputs]
         # By inversion: a Poisson op is on CPUs only, and draws of unknown number have no XLA.

@@ -322,7 +322,7 @@ class DataStream(MeasurementSet):
     def _draw(self, seed, width):
         count = tf.minimum(tf.convert_to_tensor(self.seen.value), self.capacity)
         index = tf.random.stateless_uniform(
-            [self.num_points], seed, maxval=count, dtype=tf.int64, minval=0, alg="philox"
+            [self.num_points], seed, maxval=count, dtype=tf.int64, minval=0
         )
         return tf.gather(tf.convert_to_tensor(self.rows.value), index)
 
@@ -341,7 +341,7 @@ def uniform(shape, seed, dtype):
     Returns:
         Tensor of that shape.
     """
-    return tf.random.stateless_uniform(shape, seed, dtype=dtype, alg="philox")
+    return tf.random.stateless_uniform(shape, seed, dtype=dtype)
 
 
 def _as_list(value):

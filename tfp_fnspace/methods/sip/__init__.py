@@ -8,5 +8,15 @@ References:
 from tfp_fnspace.methods.sip.log_ratio import LogRatio
 from tfp_fnspace.methods.sip.model import SIPModel
 from tfp_fnspace.methods.sip.networks import bnn_prior, neural_sampler_prior
+from tfp_fnspace.methods.sip.vip import VIPModel
+from tfp_fnspace.methods.sip.weight_space import AADMModel, AVBModel
 
-__all__ = ["LogRatio", "SIPModel", "bnn_prior", "neural_sampler_prior"]
+__all__ = [
+    "AADMModel",
+    "AVBModel",
+    "LogRatio",
+    "SIPModel",
+    "VIPModel",
+    "bnn_prior",
+    "neural_sampler_prior",
+]

@@ -139,3 +139,32 @@ def _normal_divergence(a, b):
     ratio = variance / other_variance
     squares = tf.square(mean - other_mean) / other_variance
     return 0.5 * tf.reduce_sum(ratio + squares - 1.0 - tf.math.log(ratio))
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
+class NormalLogRatio(LogRatio):
+    r"""`LogRatio` with adaptive contrast where p is the standard normal law of independent values.
+
+    One discriminator T tells q, in values standardised by its moments, from normal draws; the rest
+    is in closed form:
+
+        KL(q || p) = E_q T + KL(q_bar || p),    KL(p || q) = KL(p || q_bar) - E_p T.
+
+    Args:
+        discriminator: Keras model from `[S, K]` to `[S, 1]`.
+        **kwargs: `name`, `dtype`.
+
+    References:
+        Mescheder, Nowozin and Geiger (2017), "Adversarial variational Bayes", ICML, section 3.3.
+    """
+
+    def call(self, q, p, seed, training=True):
+        q_bar, normal = _moments(q), (tf.zeros_like(q[0]), tf.ones_like(q[0]))
+        at_q, at_p = (
+            self._logits(self.discriminator, _standard(v, q_bar), training) for v in (q, p)
+        )
+        draws = random.normal(tf.shape(p), seed, p.dtype)
+        loss, accuracy = classification(at_q, self._logits(self.discriminator, draws, training))
+        forward = tf.reduce_mean(at_q) + _normal_divergence(q_bar, normal)
+        reverse = _normal_divergence(normal, q_bar) - tf.reduce_mean(at_p)
+        return Divergences(forward, reverse, loss, accuracy)

@@ -148,7 +148,7 @@ class SIPModel(LearnsSizes, AdversarialTraining, MixturePrediction, keras.Model)
         self._start = None
         if not isinstance(inducing_points, int | np.integer):
             self._start = data.as_array(inducing_points, "inducing_points")
-            data.check_finite(self._start, "inducing_points")
+            data.check_finite("inducing_points", self._start)
             inducing_points = len(self._start)
         self.inducing_points = arguments.checked_count("inducing_points", inducing_points)
         self.kl = arguments.checked_choice("kl", kl, DIVERGENCES)
@@ -268,7 +268,7 @@ class SIPModel(LearnsSizes, AdversarialTraining, MixturePrediction, keras.Model)
             order = permutation(self.seed_state.numpy(), -1 % 2**31, len(targets))
             start = inputs[0][np.sort(order[:count])]
         else:
-            start = data.check_inputs(self._start, self.input_tensors)[0]
+            (start,) = data.check_inputs(self._start, self.input_tensors, "inducing_points")
         self.inducing_inputs.assign(self.scaled([tf.constant(start)])[0])
 
     def _prepare_steps(self, num_rows, total_steps):

@@ -15,6 +15,22 @@ def check(prior, posterior, discriminator, num_outputs):
         TypeError: If one is of a wrong type.
         ValueError: If a name is unknown, or the prior does not fit.
     """
+    check_prior(prior, num_outputs)
+    check_networks(posterior, discriminator)
+
+
+def check_prior(prior, num_outputs, needs_functions=False):
+    """Refuses what cannot be a prior, before there are data.
+
+    Args:
+        prior: The argument.
+        num_outputs: D, or None where it is not known.
+        needs_functions: Whether moments are not enough.
+
+    Raises:
+        TypeError: If it is of a wrong type.
+        ValueError: If a name is unknown, or the prior does not fit.
+    """
     if isinstance(prior, str):
         arguments.checked_choice("prior", prior, tuple(networks.PRIORS))
     elif not isinstance(prior, Process):
@@ -22,16 +38,23 @@ def check(prior, posterior, discriminator, num_outputs):
             "`prior` must be one of `tfp_fnspace.processes` or a name, one of "
             f"{tuple(networks.PRIORS)}. Received: prior={prior!r}"
         )
-    elif not (prior.draws_are_functions_of_x or prior.has_moments):
-        raise ValueError(
-            "`prior` must draw functions of x, or have `moments`. "
-            f"Received: prior={type(prior).__name__}"
-        )
+    elif not prior.draws_are_functions_of_x and (needs_functions or not prior.has_moments):
+        rule = "draw functions of x" + ("" if needs_functions else ", or have `moments`")
+        raise ValueError(f"`prior` must {rule}. Received: prior={type(prior).__name__}")
     elif num_outputs not in (None, prior.num_outputs):
         raise ValueError(
             f"`prior` must have {num_outputs} outputs, `num_outputs`. "
             f"Received: prior.num_outputs={prior.num_outputs}"
         )
+
+
+def check_networks(posterior, discriminator):
+    """Refuses what cannot be a sampler or a discriminator, before there are data.
+
+    Raises:
+        TypeError: If one is of a wrong type.
+        ValueError: If a name is unknown.
+    """
     if isinstance(posterior, str):
         arguments.checked_choice("posterior", posterior, ("neural_sampler",))
     elif not isinstance(posterior, keras.Model):
@@ -40,6 +63,28 @@ def check(prior, posterior, discriminator, num_outputs):
         raise TypeError(
             f"`discriminator` must be a Keras model. Received: discriminator={discriminator!r}"
         )
+
+
+def checked_fraction(name, value):
+    """A number from 0 to 1.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    number = arguments.checked_number(name, value, 0.0, inclusive=True)
+    if number > 1.0:
+        raise ValueError(f"`{name}` must be at most 1. Received: {name}={value!r}")
+    return number
+
+
+def deserialized(config, names, custom_objects=None):
+    """A config in which the entries of these names that are objects have been made."""
+    made = {
+        name: keras.saving.deserialize_keras_object(config[name], custom_objects=custom_objects)
+        for name in names
+        if isinstance(config[name], dict)
+    }
+    return {**config, **made}
 
 
 def build_prior(prior, input_shape, num_outputs, dtype):
@@ -64,11 +109,17 @@ def build_posterior(posterior, num_noise, size, dtype):
     return posterior
 
 
-def build_log_ratio(discriminator, size, adaptive_contrast, dropout, dtype):
-    """The estimator of the divergence, for M D values."""
+def build_discriminator(discriminator, size, dropout, dtype):
+    """The network that tells draws of `size` values."""
     if discriminator is None:
         discriminator = networks.mlp(size, 1, dtype=dtype, dropout=dropout)
     _check_widths("discriminator", discriminator, size, 1)
+    return discriminator
+
+
+def build_log_ratio(discriminator, size, adaptive_contrast, dropout, dtype):
+    """The estimator of the divergence, for M D values."""
+    discriminator = build_discriminator(discriminator, size, dropout, dtype)
     contrast = keras.models.clone_model(discriminator) if adaptive_contrast else None
     return LogRatio(discriminator, contrast, dtype=dtype)
 

@@ -93,7 +93,7 @@ def draw_functions(model, x, num_samples, seed):
         `[num_samples, N, D]` in the user's units.
     """
     weights, _, stored = model.store.flat_draws()
-    keys = tf.random.stateless_uniform(stored.shape, as_seed(seed), alg="philox")
+    keys = tf.random.stateless_uniform(stored.shape, as_seed(seed))
     order = tf.argsort(tf.where(stored, keys, 2.0))
     count = tf.reduce_sum(tf.cast(stored, tf.int32))
     chosen = tf.gather(order, tf.range(num_samples) % count)

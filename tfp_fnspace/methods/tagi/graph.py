@@ -52,12 +52,6 @@ def _functional(model):
     return graph if hasattr(graph, "_nodes_by_depth") else None
 
 
-def _argument(node):
-    """What a layer was called with: a tensor, or a structure of tensors."""
-    arguments = node.arguments
-    return arguments.args[0] if arguments.args else next(iter(arguments.kwargs.values()))
-
-
 def _check_operations(network, uncertain):
     """Walks the graph; `uncertain`, ids of the inputs that carry moments, grows by all others."""
     for node in _nodes(network):
@@ -126,7 +120,9 @@ def input_roles(network):
 def _pairs(node):
     """The (mean, variance) pairs of tensors that a node takes."""
     if isinstance(node.operation, TAGILayer):
-        return [item for item in node.operation._items(_argument(node)) if is_pair(item)]
+        taken = (*node.arguments.args, *node.arguments.kwargs.values())
+        items = (item for argument in taken for item in node.operation._items(argument))
+        return [item for item in items if is_pair(item)]
     graph = _functional(node.operation) if isinstance(node.operation, keras.Model) else None
     if graph is None:
         return []

@@ -1,7 +1,6 @@
 """TAGI as a Keras model."""
 
 import functools
-import math
 
 import keras
 import numpy as np
@@ -10,18 +9,18 @@ import tensorflow as tf
 from tfp_fnspace import data
 from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.callbacks import refuse_learning_rates, wants_batches
+from tfp_fnspace.likelihoods import HeteroscedasticGaussian
 from tfp_fnspace.math.random import as_seed, fold_in, permutation
-from tfp_fnspace.methods.tagi import graph, noise, options, sampling, training
+from tfp_fnspace.methods.tagi import graph, noise, options, training
+from tfp_fnspace.methods.tagi.covariance import CovarianceChain
+from tfp_fnspace.methods.tagi.learned_noise import LearnedNoise
+from tfp_fnspace.methods.tagi.prediction import TAGIPrediction
 from tfp_fnspace.model import FunctionSpaceModel
 from tfp_fnspace.typing import GaussianMoments
 
 
-def _outputs(layer):
-    return keras.tree.flatten(layer.output)
-
-
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
-class TAGIModel(FunctionSpaceModel, keras.Model):
+class TAGIModel(TAGIPrediction, FunctionSpaceModel, keras.Model):
     r"""Bayesian neural network with closed-form Gaussian inference (TAGI).
 
     Weights and units are independent Gaussians. A batch is learnt by one forward pass of
@@ -36,7 +35,9 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         inputs: `keras.Input`, or a list of them. An input that a layer takes as the second of a
             `(mean, variance)` pair is the variance of the first, in the user's units squared.
         outputs: `GaussianMoments` of shape `(N, D)` from a TAGI layer.
-        likelihood: Observation model, `tfp_fnspace.likelihoods.Gaussian`.
+        likelihood: Observation model of `tfp_fnspace.likelihoods`: `Gaussian` (with
+            `trainable=True` its scale is learnt with the weights), `HeteroscedasticGaussian`,
+            `HierarchicalCategorical`, `Categorical` or `Remax`.
         update: `"capped"` sums the innovations over a batch and limits each change to
             `sqrt(variance) / cap` (cap 0.1 for one row, 2 up to 255 rows, 3 from 256).
             `"exact"` is the paper's recursion, one row at a time without caps, in one compiled
@@ -47,6 +48,11 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
             is evaluated at the number of finished epochs.
         input_stddev: Standard deviation of the noise on the inputs, in model units: a
             non-negative number or one per feature; `None` for exactly known inputs.
+        covariance: `"diagonal"`: all units and parameters are independent. `"full"`: the units of
+            a layer have a full covariance, at the cost of their number squared for each row.
+            `"full_parameters"`: so have the parameters of a layer, for small networks and
+            `update="exact"`. The last two are for one dense layer after the other
+            (`tfp_fnspace.methods.tagi.covariance`).
         standardize: Whether to standardise inputs and targets by the data of the first `fit`;
             by default for inputs of rank 2.
         seed: Non-negative integer: draws the initial means (of layers as `build` left them, not of
@@ -70,7 +76,7 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         Neural Networks", JMLR 22(251).
     """
 
-    missing_targets_allowed = True
+    noise_outputs_allowed = True
 
     def __init__(
         self,
@@ -80,6 +86,7 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         update="capped",
         noise=None,
         input_stddev=None,
+        covariance="diagonal",
         standardize=None,
         seed=None,
         **kwargs,
@@ -94,7 +101,13 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         self.network = network
         self.input_roles = graph.input_roles(network)
         self._setup(network.inputs, network.outputs[0].shape[-1], likelihood, standardize, seed)
-        options.check_likelihood(likelihood)
+        options.check_likelihood(likelihood, self.noise)
+        self.missing_targets_allowed = not likelihood.is_classifier
+        self.learned_noise, observation_model = None, likelihood
+        if getattr(likelihood, "learns_scale", False):
+            self.learned_noise = LearnedNoise(likelihood, dtype=self.dtype_policy)
+            observation_model = HeteroscedasticGaussian(likelihood.min_scale)
+        vars(self)["observation_model"] = observation_model  # past Keras's tracking, no weights
         self.input_stddev = options.checked_input_stddev(
             input_stddev, self.input_tensors, self.input_roles
         )
@@ -102,6 +115,13 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
             # Past Keras's tracking: the layers are those of `network`, which saves them.
             vars(self)["_noisy_network"] = graph.with_uncertain_inputs(network)
         self.tagi_layers = graph.tagi_layers(network)
+        self.covariance = options.checked_covariance(
+            covariance, self.update, likelihood, self.input_roles
+        )
+        self.chain = None
+        if self.covariance != "diagonal":
+            joint = self.covariance == "full_parameters"
+            self.chain = CovarianceChain(network, joint, dtype=self.dtype_policy)
         self._epoch_function = None
         self._train_trackers = [keras.metrics.Mean(name) for name in ("train_nll", "train_mse")]
         for i, layer in enumerate(self.tagi_layers):
@@ -128,6 +148,8 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
             inputs: List of tensors, see `call`.
         """
         variance = self.input_variance()
+        if self.chain is not None:
+            return self._cast(self.chain.moments(inputs[0], variance))
         if variance is None:
             return self._cast(self.network(inputs))
         pairs = [[x, tf.broadcast_to(variance, tf.shape(x))] for x in inputs]
@@ -159,50 +181,9 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
                     f"Received: a smallest value of {np.min(array)}"
                 )
 
-    def function_moments(self, x):
-        mean, variance = self(x)
-        return GaussianMoments(
-            self.target_scaler.inverse(mean), variance * tf.square(self.target_unit)
-        )
-
-    def predictive(self, x):
-        return self.likelihood.predictive(self.function_moments(x), self.target_unit)
-
-    def numbers_per_sample(self):
-        shapes = [tensor.shape[1:] for layer in self.network.layers for tensor in _outputs(layer)]
-        return max(math.prod(size or 1 for size in shape) for shape in shapes)
-
-    def draw_functions(self, x, num_samples, seed):
-        return sampling.draw_functions(self, x, num_samples, seed)
-
-    def input_gradient(self, x, batch_size=1024):
-        """Derivative of the predictive mean with respect to the inputs.
-
-        Args:
-            x: Array `[N, D_in]`; the model has one input of rank 2.
-            batch_size: Rows evaluated at a time.
-
-        Returns:
-            NumPy array `[N, D, D_in]` in the user's units.
-
-        Raises:
-            ValueError: If the model has several inputs or one of another rank.
-        """
-        if len(self.input_tensors) != 1 or len(self.input_tensors[0].shape) != 2:
-            raise ValueError(
-                "`input_gradient` needs a model with one input of rank 2. "
-                f"Received: inputs={self.input_tensors}"
-            )
-        self._check_ready()
-        (array,) = data.check_inputs(x, self.input_tensors)
-        parts = (array[i : i + batch_size] for i in range(0, len(array), batch_size))
-        return np.concatenate([self._jacobian(tf.constant(part)).numpy() for part in parts])
-
-    def _jacobian(self, x):
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(x)
-            mean = self.function_moments(x).mean
-        return tape.batch_jacobian(mean, x)
+    def with_learned_noise(self, moments):
+        """Moments of f, and behind them those of a learnt noise: what `observation_model` sees."""
+        return moments if self.learned_noise is None else self.learned_noise.behind(moments)
 
     # Training ---------------------------------------------------------------------------------
 
@@ -236,13 +217,17 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
     @property
     def trainable_layers(self):
         """The layers that an update changes."""
-        return [layer for layer in self.tagi_layers if layer.trainable]
+        layers = [layer for layer in self.tagi_layers if layer.trainable]
+        learns = self.learned_noise is not None and self.likelihood.trainable
+        return [*layers, self.learned_noise] if learns else layers
 
     @property
     def parameter_variables(self):
-        """The means and variances of all parameters that an update changes."""
+        """All that an update changes: moments of parameters, and the states of layers."""
         layers = self.trainable_layers
-        return [part for layer in layers for pair in layer.parameters for part in pair]
+        parameters = [part for layer in layers for pair in layer.parameters for part in pair]
+        correlations = [] if self.chain is None else self.chain.correlations
+        return [*parameters, *(v for layer in layers for v in layer.state), *correlations]
 
     def epoch_order(self, num_rows, shuffle=True, epoch=None):
         if epoch is None:
@@ -277,13 +262,11 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
         error.update_state(tf.math.divide_no_nan(squared_error, entries), entries)
         return self._named_logs(likelihood.result(), error.result())
 
-    @staticmethod
-    def _named_logs(log_likelihood, squared_error):
-        return {
-            "loss": -log_likelihood,
-            "log_likelihood": log_likelihood,
-            "rmse": tf.sqrt(squared_error),
-        }
+    def _named_logs(self, log_likelihood, error):
+        logs = {"loss": -log_likelihood, "log_likelihood": log_likelihood}
+        if self.likelihood.is_classifier:
+            return {**logs, "accuracy": 1.0 - error}
+        return {**logs, "rmse": tf.sqrt(error)}
 
     def _fit_arrays(self, inputs, targets, batch_size, shuffle, fit_options):
         first_fit = int(self.steps_seen.numpy()) == 0
@@ -361,6 +344,7 @@ class TAGIModel(FunctionSpaceModel, keras.Model):
             "update": self.update,
             "noise": noise_rule,
             "input_stddev": self.input_stddev,
+            "covariance": self.covariance,
             "standardize": self.standardize,
             "seed": self.seed,
         }

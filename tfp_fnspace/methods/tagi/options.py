@@ -3,6 +3,9 @@
 import keras
 import numpy as np
 
+from tfp_fnspace.arguments import checked_choice
+from tfp_fnspace.likelihoods import Gaussian
+
 
 def checked_noise(noise):
     """`None`, `"cross_validate"`, or a schedule (from its config, where a model is loaded).
@@ -21,17 +24,61 @@ def checked_noise(noise):
     return noise
 
 
-def check_likelihood(likelihood):
-    """Refuses an observation model without a closed-form update.
+def check_likelihood(likelihood, noise):
+    """Refuses an observation model without a closed-form update, or without a scale to choose.
+
+    Args:
+        likelihood: What the user gave.
+        noise: See `checked_noise`.
 
     Raises:
-        ValueError: If it has no `innovation`.
+        ValueError: If it has no `innovation`; or its scale is none, or learnt, and `noise` is set.
     """
     if not hasattr(likelihood, "innovation"):
         raise ValueError(
             "`likelihood` must have a closed-form update for TAGI, as likelihoods.Gaussian. "
             f"Received: likelihood={likelihood!r}"
         )
+    learns = getattr(likelihood, "learns_scale", False)
+    if noise is not None and (learns or not hasattr(likelihood, "set_scale")):
+        raise ValueError(
+            "`noise` chooses the scale of a likelihood that has a fixed one. Received: "
+            f"noise={noise!r} with a {type(likelihood).__name__} whose scale is "
+            f"{'learnt' if learns else 'none'}"
+        )
+
+
+def checked_covariance(covariance, update, likelihood, input_roles):
+    """`"diagonal"`, `"full"` or `"full_parameters"`, which need a simple model.
+
+    Args:
+        covariance: What the user gave.
+        update: Rule of updates.
+        likelihood: Observation model.
+        input_roles: See `graph.input_roles`.
+
+    Raises:
+        ValueError: If it is something else, or the model cannot have full covariances.
+    """
+    checked_choice("covariance", covariance, ("diagonal", "full", "full_parameters"))
+    if covariance == "diagonal":
+        return covariance
+    if not isinstance(likelihood, Gaussian) or likelihood.learns_scale:
+        raise ValueError(
+            "Full covariances need likelihoods.Gaussian with a fixed scale. "
+            f"Received: covariance={covariance!r} with likelihood={likelihood!r}"
+        )
+    if covariance == "full_parameters" and update != "exact":
+        raise ValueError(
+            "Full covariances of parameters are learnt from one row at a time, update='exact'. "
+            f"Received: update={update!r}"
+        )
+    if len(input_roles) > 1:
+        raise ValueError(
+            "Full covariances need a model with one input; `input_stddev` is its noise. "
+            f"Received: covariance={covariance!r} with {len(input_roles)} inputs"
+        )
+    return covariance
 
 
 def checked_input_stddev(input_stddev, input_tensors, input_roles):

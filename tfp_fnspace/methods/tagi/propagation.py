@@ -35,14 +35,23 @@ def _mode(**values):
         vars(_STATE).update(previous)
 
 
-def innovation_scope():
-    """Context in which a gradient tape carries innovations instead of derivatives."""
-    return _mode(innovations=True)
+def innovation_scope(valid=None):
+    """Context in which a gradient tape carries innovations instead of derivatives.
+
+    Args:
+        valid: Boolean tensor `[N]`, false for rows that only pad the batch; `None` for none.
+    """
+    return _mode(innovations=True, valid=valid)
 
 
 def innovations_active():
     """Whether the code runs inside `innovation_scope()`."""
     return getattr(_STATE, "innovations", False)
+
+
+def valid_rows():
+    """What `innovation_scope` was given: which rows count, or `None`."""
+    return getattr(_STATE, "valid", None)
 
 
 def sampling_scope(seed, num_samples, layers=()):
@@ -135,7 +144,26 @@ def _vjp(linear_map, arguments, cotangent):
         output = linear_map(inputs, kernel)
         if bias is not None:
             output += bias
-    return tape.gradient(output, sources, output_gradients=cotangent)
+    gradients = tape.gradient(output, sources, output_gradients=cotangent)
+    return [tf.convert_to_tensor(gradient) for gradient in gradients]  # a gather's is sparse
+
+
+def product(linear_map, first, second):
+    """Moments of `L(a, b)` for units a and b that are both uncertain, and independent.
+
+    The rule of a kernel, whose place b takes: the innovations of b are those of a kernel.
+
+    Args:
+        linear_map: Function `L(a, b)`, linear in each argument; every product of an a and a b
+            enters an output at most once, with coefficient 1.
+        first: Pair of tensors, mean and variance of a.
+        second: The same of b.
+
+    Returns:
+        Mean and variance.
+    """
+    propagate = bilinear if innovations_active() else bilinear_moments
+    return propagate(linear_map, *first, second, None)
 
 
 def activation(moments, mean, variance):
@@ -158,6 +186,13 @@ def activation(moments, mean, variance):
         return (out_mean, out_variance), lambda dm, ds: (slope * dm, tf.square(slope) * ds)
 
     return propagate(mean, variance)
+
+
+def sum_over_replicas(tensors):
+    """Sums of a structure of tensors over the replicas of a distribution strategy."""
+    if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+        return tensors
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
 def draw(seed, num_samples, moments):

@@ -23,10 +23,12 @@ def draw_functions(model, x, num_samples, seed):
         Tensor `[S, N, D]` in the user's units.
     """
     inputs = _draw_inputs(model, model.scaled(x), num_samples, seed)
+    if model.covariance == "full_parameters":
+        return model.functions_in_user_units(model.chain.sample(inputs[0], num_samples, seed))
     with propagation.sampling_scope(seed, num_samples, model.tagi_layers):
         sample, _ = model.network([propagation.fold(values) for values in inputs])
     sample = tf.reshape(sample, [num_samples, -1, model.num_outputs])
-    return model.target_scaler.inverse(sample)
+    return model.functions_in_user_units(sample)
 
 
 def _draw_inputs(model, inputs, num_samples, seed):

@@ -20,36 +20,55 @@ def observe(model, inputs, targets, valid=None):
     Returns:
         Four scalars: log-likelihood, squared error, rows and entries, see `epoch`.
     """
-    parameters = [pair for layer in model.trainable_layers for pair in layer.parameters]
-    variables = [part.value for pair in parameters for part in pair]
-    with (
-        propagation.innovation_scope(),
-        tf.GradientTape(watch_accessed_variables=False) as tape,
-    ):
-        tape.watch(variables)
-        moments = model.network_moments(inputs)
     observed = tf.logical_not(tf.math.is_nan(targets))
     if valid is not None:
         observed = tf.logical_and(observed, valid[:, tf.newaxis])
     # A missing target is replaced before the arithmetic: 0 * NaN would be NaN.
-    targets = tf.where(observed, targets, moments.mean)
-    weight = tf.cast(observed, targets.dtype)
-    dm, ds = model.likelihood.innovation(moments, targets)
+    targets = tf.where(observed, targets, tf.zeros_like(targets))
+    parameters = [pair for layer in model.trainable_layers for pair in layer.parameters]
+    if model.chain is None:
+        moments, sums = _through_graph(model, parameters, inputs, targets, observed, valid)
+    else:
+        moments, sums = model.chain.learn(
+            *(inputs[0], model.input_variance()),
+            *(targets, observed, model.likelihood.noise_variance()),
+            model.trainable_layers,
+        )
+    rows = tf.shape(targets)[0] if valid is None else tf.reduce_sum(tf.cast(valid, tf.int32))
+    scores = _score(model, moments, targets, tf.cast(observed, targets.dtype))
+    sums, scores = propagation.sum_over_replicas((sums, scores))
+    rows = propagation.sum_over_replicas(rows)
+    if sums:
+        _assign(model.update, parameters, sums, rows)
+    if model.learned_noise is not None:
+        model.likelihood.assign_scale(model.learned_noise.scale())
+    return scores
+
+
+def _through_graph(model, parameters, inputs, targets, observed, valid):
+    """Moments of the outputs, and for each parameter the sums of its innovations."""
+    variables = [part.value for pair in parameters for part in pair]
+    with (
+        propagation.innovation_scope(valid),
+        tf.GradientTape(watch_accessed_variables=False) as tape,
+    ):
+        tape.watch(variables)
+        moments = model.with_learned_noise(model.network_moments(inputs))
     sums = tape.gradient(
         list(moments),
         variables,
-        output_gradients=[weight * dm, weight * ds],
+        output_gradients=output_innovations(model, moments, targets, observed),
         unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
-    rows = tf.shape(targets)[0] if valid is None else tf.reduce_sum(tf.cast(valid, tf.int32))
-    scores = _score(model, moments, targets, weight)
-    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
-        replica = tf.distribute.get_replica_context()
-        sums, scores = replica.all_reduce(tf.distribute.ReduceOp.SUM, (sums, scores))
-        rows = replica.all_reduce(tf.distribute.ReduceOp.SUM, rows)
-    if parameters:
-        _assign(model.update, parameters, sums, rows)
-    return scores
+    return moments, sums
+
+
+def output_innovations(model, moments, targets, observed):
+    """Innovations of the outputs, zero where there is no target; a list of two tensors."""
+    weight = tf.cast(observed, targets.dtype)
+    # Several outputs may belong to one target: a value and its noise, or those of all classes.
+    weight = tf.tile(weight, [1, moments.mean.shape[-1] // targets.shape[-1]])
+    return [weight * part for part in model.observation_model.innovation(moments, targets)]
 
 
 def _assign(rule, parameters, sums, rows):
@@ -65,17 +84,32 @@ def _assign(rule, parameters, sums, rows):
 
 
 def _score(model, moments, targets, weight):
-    unit = model.target_unit
-    variance = moments.variance + model.likelihood.noise_variance()
-    squared = tf.square(targets - moments.mean)
-    log_density = -0.5 * (squared / variance + tf.math.log(2.0 * math.pi * variance))
-    log_density -= tf.math.log(unit)
+    """Log predictive density, squared error (of a classifier: wrong labels), rows, entries."""
+    if model.likelihood.is_classifier:
+        density, error = _class_score(model, moments, targets)
+    else:
+        unit = model.target_unit
+        mean, variance = model.observation_model.observation_moments(moments)
+        error = tf.square(targets - mean)
+        density = -0.5 * (error / variance + tf.math.log(2.0 * math.pi * variance))
+        density -= tf.math.log(unit)
+        error *= tf.square(unit)
     return (
-        tf.reduce_sum(weight * log_density),
-        tf.reduce_sum(weight * squared * tf.square(unit)),
+        tf.reduce_sum(weight * density),
+        tf.reduce_sum(weight * error),
         tf.reduce_sum(tf.reduce_max(weight, axis=1)),
         tf.reduce_sum(weight),
     )
+
+
+def _class_score(model, moments, targets):
+    probabilities = model.likelihood.closed_form_probabilities(moments)
+    labels = tf.cast(targets[:, 0], tf.int32)
+    chosen = tf.one_hot(labels, probabilities.shape[-1], dtype=probabilities.dtype)
+    tiny = np.finfo(probabilities.dtype.as_numpy_dtype).tiny
+    density = tf.math.log(tf.maximum(tf.reduce_sum(chosen * probabilities, axis=-1), tiny))
+    wrong = tf.not_equal(tf.argmax(probabilities, axis=-1, output_type=tf.int32), labels)
+    return density[:, tf.newaxis], tf.cast(wrong, density.dtype)[:, tf.newaxis]
 
 
 def epoch(model, inputs, targets, index, counts, num_batches):

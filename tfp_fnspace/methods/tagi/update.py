@@ -9,6 +9,9 @@ import tensorflow as tf
 #: Variance that replaces one that a capped update would make non-positive.
 VARIANCE_FLOOR = 1e-5
 
+#: Share of a variance that stays where rounding would leave none after an exact update.
+SMALLEST_SHARE = 1e-6
+
 
 def cap_factor(batch_size, dtype):
     """How strongly a step is capped, by the number of rows in the batch.
@@ -57,5 +60,5 @@ def exact(mean, variance, mean_innovation, variance_innovation):
     Args and returns: as `capped`, for one row.
     """
     posterior = variance + tf.square(variance) * variance_innovation
-    posterior = tf.where(posterior > 0.0, posterior, 1e-6 * variance)
+    posterior = tf.where(posterior > 0.0, posterior, SMALLEST_SHARE * variance)
     return mean + variance * mean_innovation, posterior

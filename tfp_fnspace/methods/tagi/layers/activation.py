@@ -6,7 +6,7 @@ import keras
 
 from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.methods.tagi import activations
-from tfp_fnspace.methods.tagi.layers.base import ElementwiseLayer
+from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, ElementwiseLayer
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
@@ -91,3 +91,31 @@ def get_activation(identifier):
     if identifier is None or isinstance(identifier, ElementwiseLayer):
         return identifier
     return Activation(identifier)
+
+
+class ActivatedLayer(BilinearLayer):
+    """Base of linear layers with an `activation=` of their own.
+
+    Args:
+        activation: Name, function, or `Activation` layer that follows; see `Activation`.
+        **kwargs: As `BilinearLayer`.
+    """
+
+    def __init__(self, activation=None, **kwargs):
+        super().__init__(**kwargs)
+        self.activation = get_activation(activation)
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        if self.activation is not None:
+            self.activation.built = True  # it has no weights, and is never called by itself
+
+    def call(self, inputs):
+        outputs = super().call(inputs)
+        return outputs if self.activation is None else self.activation.propagate(*outputs)
+
+    def get_config(self):
+        activation = self.activation
+        if activation is not None:
+            activation = keras.saving.serialize_keras_object(activation)
+        return {**super().get_config(), "activation": activation}

@@ -21,6 +21,13 @@ def mean_shape(shape):
     return tuple(shape[0] if is_pair(shape) and isinstance(shape[0], list | tuple) else shape)
 
 
+def traced_shape(function, shapes, dtype):
+    """The shape of what a TensorFlow function makes of tensors of these shapes."""
+    specs = [tf.TensorSpec(shape, dtype) for shape in shapes]
+    traced = tf.function(function, autograph=False).get_concrete_function(*specs)
+    return tuple(traced.output_shapes)
+
+
 class TAGILayer(keras.layers.Layer):
     """Base of all TAGI layers.
 
@@ -29,7 +36,8 @@ class TAGILayer(keras.layers.Layer):
     Computations run in the layer's *variable* dtype: under `mixed_float16` moments stay float32.
 
     To write a layer, subclass `BilinearLayer` (a linear map with uncertain weights) or
-    `ElementwiseLayer` (an activation); both need one method.
+    `ElementwiseLayer` (an activation); both need one method. A layer made of other TAGI layers
+    has no `parameters` of its own, and builds them in `build`.
     """
 
     def __init__(self, **kwargs):
@@ -40,6 +48,11 @@ class TAGILayer(keras.layers.Layer):
     @property
     def parameters(self):
         """The layer's uncertain parameters, a list of `GaussianMoments` of variables."""
+        return []
+
+    @property
+    def state(self):
+        """Variables that a forward pass changes, as moving averages do; a list."""
         return []
 
     @property
@@ -75,13 +88,15 @@ class TAGILayer(keras.layers.Layer):
         """
         inputs = tf.nest.map_structure(tf.convert_to_tensor, inputs)
         num_samples = tf.nest.flatten(inputs)[0].shape[0]
-        with propagation.sampling_scope(as_seed(seed), num_samples):
+        with propagation.sampling_scope(as_seed(seed), num_samples, self._flatten_layers()):
             output = self(tf.nest.map_structure(propagation.fold, inputs))
         return propagation.unfold(output[0] if is_pair(output) else output, num_samples)
 
     def compute_output_spec(self, inputs):
         """Symbolic output: moments for moments, one tensor where nothing is uncertain."""
-        moments = bool(self.parameters) or any(is_pair(item) for item in self._items(inputs))
+        layers = (part for part in self._flatten_layers() if isinstance(part, TAGILayer))
+        moments = any(part.parameters for part in layers)
+        moments = moments or any(is_pair(item) for item in self._items(inputs))
         shape = self.compute_output_shape(self._shapes(inputs))
         tensors = [keras.KerasTensor(shape, dtype=self.variable_dtype) for _ in range(2)]
         return GaussianMoments(*tensors) if moments else tensors[0]
@@ -155,7 +170,7 @@ class BilinearLayer(TAGILayer):
         raise NotImplementedError(f"{type(self).__name__} must implement `linear_map`.")
 
     def add_parameters(self, kernel_shape, fan_in, fan_out, bias_shape=None):
-        """Creates the kernel's and the bias's moments, means drawn from the prior.
+        """Creates the kernel's and the bias's moments, means drawn from N(0, variance).
 
         Args:
             kernel_shape: Shape of the kernel.
@@ -172,9 +187,11 @@ class BilinearLayer(TAGILayer):
             self.bias_mean, self.bias_variance = bias
         self._drawn = self._fingerprint()
 
-    def _add_moments(self, name, shape, variance):
+    def _add_moments(self, name, shape, variance, mean=None):
+        """Variables of one prior variance; means drawn from N(0, variance), or all `mean`."""
+        drawn = keras.initializers.RandomNormal(stddev=variance**0.5)
         initializers = {
-            "mean": keras.initializers.RandomNormal(stddev=variance**0.5),
+            "mean": drawn if mean is None else keras.initializers.Constant(mean),
             "variance": keras.initializers.Constant(variance),
         }
         return GaussianMoments(
@@ -194,8 +211,10 @@ class BilinearLayer(TAGILayer):
 
     def call(self, inputs):
         mean, variance = self._unpack(inputs)
-        kernel, *bias = [tuple(map(tf.convert_to_tensor, pair)) for pair in self.parameters]
-        bias = bias[0] if bias else None
+        kernel = tuple(map(tf.convert_to_tensor, (self.kernel_mean, self.kernel_variance)))
+        bias = None
+        if self.bias_mean is not None:
+            bias = tuple(map(tf.convert_to_tensor, (self.bias_mean, self.bias_variance)))
         if propagation.sampling_active():
             seed, num_samples = propagation.layer_sampling(self)
             sample = propagation.sample_bilinear(
@@ -208,11 +227,8 @@ class BilinearLayer(TAGILayer):
 
     def compute_output_shape(self, input_shape):
         """Shape of the output's mean (and variance) for the shape of the input's mean."""
-        specs = [
-            tf.TensorSpec(shape, self.variable_dtype)
-            for shape in (mean_shape(input_shape), self.kernel_mean.shape)
-        ]
-        return tuple(tf.function(self.linear_map).get_concrete_function(*specs).output_shapes)
+        shapes = mean_shape(input_shape), self.kernel_mean.shape
+        return traced_shape(self.linear_map, shapes, self.variable_dtype)
 
     def get_config(self):
         return {

@@ -4,12 +4,12 @@ import keras
 import tensorflow as tf
 
 from tfp_fnspace.arguments import checked_count
-from tfp_fnspace.methods.tagi.layers.activation import get_activation
-from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, mean_shape
+from tfp_fnspace.methods.tagi.layers.activation import ActivatedLayer
+from tfp_fnspace.methods.tagi.layers.base import mean_shape
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
-class Dense(BilinearLayer):
+class Dense(ActivatedLayer):
     r"""Fully connected layer whose weights and biases are independent Gaussians.
 
     `z = a W + b` with `a ~ N(ma, Sa)`, `W ~ N(mw, Sw)`, `b ~ N(mb, Sb)`, all independent:
@@ -52,21 +52,9 @@ class Dense(BilinearLayer):
         Goulet, Nguyen & Amiri (2021), section 2.
     """
 
-    def __init__(
-        self,
-        units,
-        activation=None,
-        use_bias=True,
-        prior="glorot",
-        gain=1.0,
-        bias_variance=0.01,
-        **kwargs,
-    ):
-        super().__init__(
-            use_bias=use_bias, prior=prior, gain=gain, bias_variance=bias_variance, **kwargs
-        )
+    def __init__(self, units, activation=None, use_bias=True, **kwargs):
+        super().__init__(activation=activation, use_bias=use_bias, **kwargs)
         self.units = checked_count("units", units)
-        self.activation = get_activation(activation)
 
     def create_parameters(self, input_shape):
         features = input_shape[-1]
@@ -75,21 +63,12 @@ class Dense(BilinearLayer):
                 f"The last axis of the inputs of Dense must be known. Received: shape={input_shape}"
             )
         self.add_parameters((features, self.units), fan_in=features, fan_out=self.units)
-        if self.activation is not None:
-            self.activation.built = True  # it has no weights, and is never called by itself
 
     def linear_map(self, inputs, kernel):
         return tf.matmul(inputs, kernel)
-
-    def call(self, inputs):
-        outputs = super().call(inputs)
-        return outputs if self.activation is None else self.activation.propagate(*outputs)
 
     def compute_output_shape(self, input_shape):
         return (*mean_shape(input_shape)[:-1], self.units)
 
     def get_config(self):
-        activation = self.activation
-        if activation is not None:
-            activation = keras.saving.serialize_keras_object(activation)
-        return {**super().get_config(), "units": self.units, "activation": activation}
+        return {**super().get_config(), "units": self.units}

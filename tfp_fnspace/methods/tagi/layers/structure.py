@@ -1,7 +1,7 @@
-r"""Layers that move or add units: constant linear maps with coefficients 0 and 1.
+r"""Layers that move or add units: linear maps with known coefficients.
 
-Such a map acts on variances as on means, so that the ordinary derivative of each is also the
-rule by which innovations travel back.
+A map with coefficients c acts on variances with c^2. Then the ordinary derivative of each part
+is also the rule by which innovations travel back.
 """
 
 import math
@@ -10,24 +10,48 @@ import keras
 import tensorflow as tf
 
 from tfp_fnspace.methods.tagi import propagation
-from tfp_fnspace.methods.tagi.layers.base import TAGILayer, is_pair, mean_shape
+from tfp_fnspace.methods.tagi.layers.base import (
+    TAGILayer,
+    is_pair,
+    mean_shape,
+    traced_shape,
+)
 from tfp_fnspace.typing import GaussianMoments
 
 
-class _ReshapingLayer(TAGILayer):
-    """One input; means and variances get the shape `(N, *_target(shape without N))`."""
+class ConstantMapLayer(TAGILayer):
+    """Base of layers that are a linear map with known coefficients c, of one input.
+
+    Means go through the map, variances through that with the coefficients c^2, which is the same
+    where all are 0 or 1.
+    """
+
+    def _map(self, tensor):
+        raise NotImplementedError
+
+    def _squared_map(self, tensor):
+        """The map with its coefficients squared."""
+        return self._map(tensor)
+
+    def call(self, inputs):
+        mean, variance = self._unpack(inputs)
+        if variance is None:
+            return self._map(mean)
+        return GaussianMoments(self._map(mean), self._squared_map(variance))
+
+    def compute_output_shape(self, input_shape):
+        """Shape of the output's mean (and variance) for the shape of the input's mean."""
+        return traced_shape(self._map, [mean_shape(input_shape)], self.variable_dtype)
+
+
+class _ReshapingLayer(ConstantMapLayer):
+    """Means and variances get the shape `(N, *_target(shape without N))`."""
 
     def _target(self, shape):
         raise NotImplementedError
 
-    def _reshape(self, tensor):
+    def _map(self, tensor):
         return tf.reshape(tensor, [tf.shape(tensor)[0], *self._target(tensor.shape[1:])])
-
-    def call(self, inputs):
-        if not is_pair(inputs):
-            return self._reshape(tf.cast(inputs, self.variable_dtype))
-        mean, variance = self._unpack(inputs)
-        return GaussianMoments(self._reshape(mean), self._reshape(variance))
 
     def compute_output_shape(self, input_shape):
         batch, *shape = mean_shape(input_shape)

@@ -1,0 +1,95 @@
+"""docs/adding_a_method.md works: its files, put into a copy of the package, are a method."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import test_layering
+
+ROOT = Path(__file__).resolve().parents[1]
+TITLED = re.compile(r'^```python title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
+
+# In another process: the copy is imported there, not the package of these tests.
+CODE = """
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfp_fnspace as fns
+from tfp_fnspace.cli import main
+from tfp_fnspace.linear import LinearModel
+
+assert fns.__file__.startswith(sys.argv[1]), fns.__file__
+with np.load("data/plane.npz") as arrays:
+    x, y = arrays["x"], arrays["y"]
+model = LinearModel(2, fns.likelihoods.Gaussian(scale=0.5), standardize=False, seed=0)
+model.fit(x, y, epochs=1500, batch_size=len(x), verbose=0)
+found = model.predict(x)
+np.savez("found.npz", **found, draws=model.sample_functions(x, 2000, seed=1))
+model.save("linear.keras")
+again = keras.models.load_model("linear.keras").predict(x)
+np.testing.assert_array_equal(again["mean"], found["mean"])
+model.export("served")
+loaded = tf.saved_model.load("served")
+served = loaded.serve(tf.constant(x, tf.float32))
+np.testing.assert_allclose(served["stddev"], found["stddev"], rtol=1e-5)
+sys.exit(main(["benchmark", "uci", "--methods", "linear", "--datasets", "plane", "--splits", "0",
+               "--data-dir", "data", "--out", "records.json"]))
+"""
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """A copy of the package with the files of the page; pieces of files that exist are added."""
+    copy = tmp_path_factory.mktemp("copy") / "tfp_fnspace"
+    shutil.copytree(ROOT / "tfp_fnspace", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    blocks = TITLED.findall((ROOT / "docs" / "adding_a_method.md").read_text(encoding="utf-8"))
+    assert len(blocks) == 5
+    for name, text in blocks:
+        path = copy.parent / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text if path.stat().st_size == 0 else f"\n{text}")
+    return copy
+
+
+def test_imports_of_the_new_method_run_down(package):
+    found = test_layering.read_package(package)
+    assert "tfp_fnspace.methods.linear.model" in found.modules
+    levels, upward = test_layering.LEVELS, test_layering.LAZY_UPWARD
+    assert test_layering.level_problems(found, levels, upward) == []
+
+
+@pytest.mark.slow
+def test_new_method_keeps_the_contract_and_has_the_exact_posterior(package, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 2))
+    y = 1.0 + x @ [[2.0], [-1.0]] + 0.5 * rng.normal(size=(40, 1))
+    (tmp_path / "data").mkdir()
+    arrays = {"x": x, "y": y, "test_index": np.arange(8)[np.newaxis]}
+    np.savez(tmp_path / "data" / "plane.npz", **arrays)
+    environment = {**os.environ, "PYTHONPATH": str(package.parent)}
+    command = [sys.executable, "-c", CODE, str(package.parent)]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert '"method": "linear"' in (tmp_path / "records.json").read_text()
+
+    # The posterior in closed form: prior N(0, I), noise variance 0.25.
+    features = np.column_stack([np.ones(40), x])
+    covariance = np.linalg.inv(features.T @ features / 0.25 + np.eye(3))
+    mean = features @ covariance @ features.T @ y / 0.25
+    stddev = np.sqrt(np.einsum("np,pq,nq->n", features, covariance, features))[:, np.newaxis]
+    with np.load(tmp_path / "found.npz") as found:
+        np.testing.assert_allclose(found["mean"], mean, atol=0.01 * stddev.max())
+        np.testing.assert_allclose(found["epistemic_stddev"], stddev, rtol=0.02)
+        # 2,000 draws: a standard deviation has a relative error of 1.6 %.
+        np.testing.assert_allclose(found["draws"].std(axis=0), stddev, rtol=0.08)

@@ -1,0 +1,82 @@
+"""Every notebook runs top to bottom with a shortened budget, and is stored as it should be."""
+
+import importlib.util
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+_spec = importlib.util.spec_from_file_location("colabs_run", ROOT / "colabs" / "run.py")
+colabs = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(colabs)
+
+NOTEBOOKS = colabs.notebooks()
+EACH = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+WARNING = re.compile(r"warning|deprecated|traceback|error:", re.IGNORECASE)
+
+
+def texts(notebook):
+    """What the outputs show as text."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            yield output.get("text", "")
+            yield from (v for k, v in output.get("data", {}).items() if k.startswith("text/"))
+
+
+def test_there_are_notebooks():
+    assert len(NOTEBOOKS) >= 7
+    assert sorted(ROOT.glob("colabs/**/*.ipynb")) == NOTEBOOKS  # none is hidden in a folder
+
+
+@EACH
+def test_notebook_is_stored_without_outputs(path):
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [] and cell["execution_count"] is None
+    assert "widgets" not in notebook["metadata"] and "fnspace" not in notebook["metadata"]
+
+
+@EACH
+def test_notebook_has_its_badge_and_installs_the_package_first(path):
+    repository = re.search(r"^  repository: https://github\.com/(\S+)", config(), re.MULTILINE)[1]
+    notebook = colabs.read(path)
+    title, install = notebook.cells[:2]
+    assert title.source.startswith("# ")
+    target = f"https://colab.research.google.com/github/{repository}/blob/main/colabs/{path.name}"
+    assert f"]({target})" in title.source
+    assert 'find_spec("tfp_fnspace")' in install.source
+    assert f"git+https://github.com/{repository}" in install.source
+    assert colabs.BUDGET_VARIABLE in "".join(cell.source for cell in notebook.cells)
+
+
+def config():
+    return (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@EACH
+def test_notebook_runs(path):
+    # The copy stays where the documentation looks for it: `make docs` need not run it again.
+    notebook = colabs.execute(path, colabs.SHORT_BUDGET)
+    shown = [text for text in texts(notebook) if text]
+    assert any("runs on" in text for text in shown)
+    pictures = [
+        output
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if "image/png" in output.get("data", {})
+    ]
+    assert pictures
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            assert output.get("name") != "stderr", output.text
+    for text in shown:
+        assert not WARNING.search(text), text
+        for place in (str(ROOT), os.path.expanduser("~"), "/tmp/", "site-packages"):
+            assert place not in text, text

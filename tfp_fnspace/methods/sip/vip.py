@@ -1,0 +1,223 @@
+"""Variational implicit processes: a Gaussian process with the moments of prior draws."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace import arguments
+from tfp_fnspace.math import linalg
+from tfp_fnspace.math.random import fold_in, normal
+from tfp_fnspace.methods.sip import parts
+from tfp_fnspace.methods.sip.conditional import gaussian_process_draws
+from tfp_fnspace.methods.sip.energy import data_term
+from tfp_fnspace.methods.sip.with_prior import PRIOR_WIDTH, WithPrior
+from tfp_fnspace.model.gradient import GradientTraining
+from tfp_fnspace.model.mixture import MixturePrediction
+from tfp_fnspace.typing import GaussianMoments
+
+#: softplus of it is 1.
+_RAW_ONE = float(np.log(np.expm1(1.0)))
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
+class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
+    r"""Variational implicit process: a process that can only be drawn from, taken as Gaussian.
+
+    A Gaussian process has the mean and the covariance of S draws f_s of the prior (equation 6); it
+    is a linear model with S weights a for each output,
+
+        f(x) = m(x) + S^-1/2 sum_s a_s (f_s(x) - m(x)),    a ~ N(0, I),    m = 1/S sum_s f_s,
+
+    with a Gaussian posterior q(a) = N(mu, L L^T). Training maximises
+
+        1/alpha sum_n log E_q p(y_n | f(x_n))^alpha - KL(q(a) || N(0, I))
+
+    in mu, L, the likelihood and the parameters of the prior, both terms in closed form where noise
+    is Gaussian. At `alpha=0`, its limit, that is the evidence lower bound of the linear model. The
+    predictive law is Gaussian where noise is.
+
+    The noise of the S draws is the same in every step and in prediction, so that a_s belongs to
+    one function. The regularisation that the authors of the method add on the small sets is not
+    here.
+
+    Args:
+        prior: `processes.Process` with a draw that is a function of x
+            (`draws_are_functions_of_x`), in model units; or `"bnn"` or `"neural_sampler"`:
+            `sip.bnn_prior` or `sip.neural_sampler_prior` of the data's widths.
+        num_prior_samples: S, at least 2. The rank of the covariance is S - 1.
+        alpha: From 0 to 1.
+        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise with a learned scale by
+            default.
+        num_outputs: D; by default that of a given prior, else what the first targets and the
+            likelihood need. `Categorical` needs it, the number of classes.
+        train_prior: Whether the prior's parameters are learned.
+        standardize: Whether to standardise inputs and targets by the data of the first `fit`;
+            by default for rows of rank 1.
+        seed: Non-negative integer: the same seed gives the same run.
+        **kwargs: `name`, `dtype`.
+
+    Attributes:
+        weight_mean: mu, `[D, S]`.
+        weight_cholesky: L, `[D, S, S]`.
+
+    Raises:
+        TypeError: If `prior` is no process, or `likelihood` no likelihood.
+        ValueError: If an argument is not as described.
+
+    Example:
+        >>> model = VIPModel("bnn")
+        >>> history = model.fit(x, y, epochs=100)
+        >>> law = model.predict_distribution(x)
+
+    References:
+        Ma, Li & Hernandez-Lobato (2019), "Variational implicit processes", ICML.
+    """
+
+    noise_outputs_allowed = True
+
+    #: The posterior of f is one Gaussian.
+    num_eval_samples = 1
+
+    def __init__(
+        self,
+        prior="bnn",
+        num_prior_samples=100,
+        alpha=0.5,
+        likelihood=None,
+        num_outputs=None,
+        train_prior=True,
+        standardize=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(autocast=False, **kwargs)
+        self.num_prior_samples = arguments.checked_count("num_prior_samples", num_prior_samples, 2)
+        self.alpha = parts.checked_fraction("alpha", alpha)
+        self._setup_prior(
+            prior, likelihood, num_outputs, train_prior, standardize, seed, needs_functions=True
+        )
+
+    # Sizes ------------------------------------------------------------------------------------
+
+    def _setup_for(self, input_shape, num_columns, num_rows):
+        self._build(tuple(input_shape), self._checked_outputs(num_columns))
+
+    def _build(self, input_shape, num_outputs):
+        """Creates all that needs sizes."""
+        self._build_prior(input_shape, num_outputs)
+        size = self.num_prior_samples
+        self.weight_mean = self.add_weight(
+            name="weight_mean", shape=(num_outputs, size), initializer="zeros"
+        )
+        self._raw_cholesky = self.add_weight(
+            name="raw_cholesky", shape=(num_outputs, size, size), initializer="zeros"
+        )
+        self._setup_sizes([self._first_tensor(input_shape)], num_outputs)
+
+    @property
+    def weight_cholesky(self):
+        """L, tensor `[D, S, S]`."""
+        raw = self._raw_cholesky.value
+        return tf.linalg.set_diag(
+            tf.linalg.band_part(raw, -1, 0), tf.nn.softplus(tf.linalg.diag_part(raw) + _RAW_ONE)
+        )
+
+    # Training ---------------------------------------------------------------------------------
+
+    def adapt(self, x, y=None):
+        """Sets the standardisation from data; `fit` does so by itself the first time."""
+        super().adapt(self._learn_sizes(x, y), y)
+
+    def fit(self, x=None, y=None, *args, **kwargs):
+        """Fits the model; arguments and result as in `FunctionSpaceModel.fit`.
+
+        `History` has, per row and in the user's units, `log_likelihood`, the first term of the
+        objective, and `kl`; at `alpha=0` also their difference `elbo`.
+        """
+        return super().fit(self._learn_sizes(x, y), y, *args, **kwargs)
+
+    def objective(self, inputs, targets, num_rows, seed):
+        """See `GradientTraining`."""
+        moments = self._moments(inputs[0])
+        term = data_term(self.likelihood, moments, targets, self.alpha, seed)
+        log_likelihood = tf.reduce_mean(term) - self.log_target_unit
+        kl = self._divergence() / num_rows
+        history = {"log_likelihood": log_likelihood, "kl": kl}
+        if self.alpha == 0.0:
+            history["elbo"] = log_likelihood - kl
+        return kl - log_likelihood, history
+
+    def _divergence(self):
+        """KL(q(a) || N(0, I)) over all outputs."""
+        cholesky, mean = self.weight_cholesky, self.weight_mean.value
+        squares = tf.reduce_sum(tf.square(cholesky)) + tf.reduce_sum(tf.square(mean))
+        count = tf.cast(tf.size(mean), mean.dtype)
+        return 0.5 * (squares - count - tf.reduce_sum(linalg.log_determinant(cholesky)))
+
+    # Prediction -------------------------------------------------------------------------------
+
+    def _prior_draws(self, x):
+        """The f_s, `[S, N, D]`, the same functions in every call."""
+        seed = fold_in(tf.convert_to_tensor(self.seed_state), -3)
+        return self.prior.sample(x, self.num_prior_samples, seed)
+
+    def _moments(self, x):
+        """`GaussianMoments` of f in model units, tensors `[1, N, D]`."""
+        draws = self._prior_draws(x)
+        mean = gaussian_process_draws(draws, self.weight_mean.value[tf.newaxis])  # [1, N, D]
+        columns = tf.transpose(self.weight_cholesky, [2, 0, 1])  # [S, D, S]
+        deviations = gaussian_process_draws(draws, columns) - tf.reduce_mean(draws, axis=0)
+        return GaussianMoments(mean, tf.reduce_sum(tf.square(deviations), axis=0)[tf.newaxis])
+
+    def call(self, inputs):
+        """`GaussianMoments` of f in model units, `[N, D]`, for inputs in the user's units."""
+        self._check_ready()
+        mean, variance = self._moments(self.scaled(inputs)[0])
+        return GaussianMoments(mean[0], variance[0])
+
+    def mixture_moments(self, x, num_samples, seed):
+        return self.in_user_units(self._moments(self.scaled(x)[0]))
+
+    def draw_functions(self, x, num_samples, seed):
+        """Functions of draws of a: the same for the same seed, at any points."""
+        mean, cholesky = self.weight_mean.value, self.weight_cholesky
+        noise = normal([num_samples, *mean.shape], seed, mean.dtype)
+        weights = mean + tf.linalg.matvec(cholesky, noise)
+        draws = self._prior_draws(self.scaled(x)[0])
+        return self.functions_in_user_units(gaussian_process_draws(draws, weights))
+
+    def numbers_per_row(self, num_samples):
+        return self.num_prior_samples * PRIOR_WIDTH + super().numbers_per_row(num_samples)
+
+    # Keras ------------------------------------------------------------------------------------
+
+    def get_config(self):
+        serialize = keras.saving.serialize_keras_object
+        prior = self._prior_argument
+        return {
+            "name": self.name,
+            "dtype": self.variable_dtype,
+            "prior": prior if isinstance(prior, str) else serialize(prior),
+            "num_prior_samples": self.num_prior_samples,
+            "alpha": self.alpha,
+            "likelihood": serialize(self.likelihood),
+            "num_outputs": self._given_outputs,
+            "train_prior": self.train_prior,
+            "standardize": self._standardize_argument,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = parts.deserialized(config, ("prior",), custom_objects)
+        return super().from_config(config, custom_objects)
+
+    def get_build_config(self):
+        if self.prior is None:
+            return None
+        shape = list(self.input_tensors[0].shape[1:])
+        return {"input_shape": shape, "num_outputs": self.num_outputs}
+
+    def build_from_config(self, config):
+        if config:
+            self._build(tuple(config["input_shape"]), config["num_outputs"])

@@ -1,0 +1,27 @@
+"""A divergence whose weight rises at the start of training."""
+
+import tensorflow as tf
+
+
+class WarmUp:
+    """Mixin of models with `warm_up`, the part of the first `fit` in which the weight rises.
+
+    It comes before `GradientTraining`. Of a stream of unknown length there is no warm-up.
+    """
+
+    def _setup_counters(self, seed):
+        super()._setup_counters(seed)
+        self.warm_up_steps = self.add_weight(
+            name="warm_up_steps", trainable=False, initializer="zeros", dtype="int64"
+        )
+
+    def _prepare_steps(self, num_rows, total_steps):
+        if not self.steps_seen.numpy():
+            self.warm_up_steps.assign(int(self.warm_up * (total_steps or 0)))
+        super()._prepare_steps(num_rows, total_steps)
+
+    def warmth(self):
+        """The weight of the divergence in this step, from 0 to 1."""
+        step = tf.cast(self.steps_seen.value + 1, self.variable_dtype)
+        steps = tf.cast(tf.maximum(self.warm_up_steps.value, 1), self.variable_dtype)
+        return tf.minimum(step / steps, 1.0)

@@ -1,0 +1,306 @@
+"""Implicit posteriors of the weights of a network: AVB and AADM."""
+
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace import arguments, likelihoods
+from tfp_fnspace.math.random import as_seed, fold_in, normal
+from tfp_fnspace.methods.sip import parts
+from tfp_fnspace.methods.sip.adversarial import AdversarialTraining
+from tfp_fnspace.methods.sip.energy import data_term
+from tfp_fnspace.methods.sip.log_ratio import LogRatio, NormalLogRatio
+from tfp_fnspace.methods.sip.warm_up import WarmUp
+from tfp_fnspace.model.mixture import MixturePrediction
+from tfp_fnspace.processes import given_weights
+from tfp_fnspace.typing import GaussianMoments
+
+_COUNTS = ("discriminator_steps", "num_noise", "num_samples", "num_eval_samples")
+_PARTS = ("posterior", "discriminator")
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
+class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
+    r"""Adversarial alpha-divergence minimisation: a network with an implicit posterior of weights.
+
+    All P weights w of a network have independent normal priors N(0, s_i^2), and a posterior that
+    is drawn by another network g from noise:
+
+        w = s g(e),   e ~ N(0, I_K),   y ~ p(y | f(x; w)).
+
+    Training maximises
+
+        1/alpha sum_n log E_q p(y_n | f(x_n; w))^alpha - KL(q(w) || p(w)),
+
+    at `alpha=0` its limit, the evidence lower bound of adversarial variational Bayes (equation 1).
+    The divergence is that of the laws of w / s, estimated by a discriminator (equations 2 to 4),
+    which in so many dimensions sees little of it: it is far below the truth, since g has its
+    values on a set of K dimensions and the divergence is infinite for P > K.
+
+    Args:
+        network: Keras model from inputs in model units to f, `[N, D]`; or a pair of its symbolic
+            inputs and outputs. The model has a copy; the weights that it trains are drawn.
+        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise with a learned scale by
+            default.
+        alpha: From 0 to 1.
+        posterior: `"neural_sampler"`, a network with two hidden layers of 50, whose draws are at
+            first about the initial weights of `network`; or a Keras model from `[S, K]` of
+            standard normal noise to `[S, P]`, the weights over s one after another in the order of
+            `network.trainable_variables`.
+        discriminator: Keras model from `[S, P]` to `[S, 1]`; two hidden layers of 50 by default.
+        kernel_gain: s of a weight of rank 2 or more is `kernel_gain fan_in^-1/2`, fan_in the
+            product of all its axes but the last.
+        bias_stddev: s of the other weights.
+        warm_up: Part of the steps of the first `fit` in which the weight of the divergence rises
+            from 0 to 1. Of a stream of unknown length it is none.
+        adaptive_contrast: Whether the discriminator tells q from the normal law of independent
+            values with its moments, whose divergence from the prior is in closed form; else from
+            the prior.
+        dropout: Rate of the dropout of hidden units of the discriminator, where it is the default.
+        discriminator_steps: Steps of the discriminator for a step of the model.
+        num_noise: K of the default posterior.
+        num_samples: S in a training step.
+        num_eval_samples: S of everything that predicts.
+        standardize: Whether to standardise inputs and targets by the data of the first `fit`; by
+            default for rows of rank 1.
+        seed: Non-negative integer: the same seed gives the same run from the same initial weights.
+        **kwargs: `name`, `dtype`.
+
+    Raises:
+        TypeError: If `network`, `posterior` or `discriminator` is no Keras model, or `likelihood`
+            no likelihood.
+        ValueError: If an argument is not as described.
+
+    Example:
+        >>> inputs = keras.Input((1,))
+        >>> hidden = keras.layers.Dense(50, activation="tanh")(inputs)
+        >>> model = AADMModel((inputs, keras.layers.Dense(1)(hidden)), alpha=0.5)
+        >>> history = model.fit(x, y, epochs=100)
+        >>> f = model.sample_functions(x, 10)  # [10, N, 1]
+
+    References:
+        Rodriguez Santana & Hernandez-Lobato (2020), "Adversarial alpha-divergence minimization for
+        Bayesian approximate inference", Neurocomputing.
+    """
+
+    noise_outputs_allowed = True
+
+    def __init__(
+        self,
+        network,
+        likelihood=None,
+        alpha=0.5,
+        posterior="neural_sampler",
+        discriminator=None,
+        kernel_gain=1.0,
+        bias_stddev=1.0,
+        warm_up=0.2,
+        adaptive_contrast=True,
+        dropout=0.0,
+        discriminator_steps=1,
+        num_noise=100,
+        num_samples=10,
+        num_eval_samples=100,
+        standardize=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(autocast=False, **kwargs)
+        counts = (discriminator_steps, num_noise, num_samples, num_eval_samples)
+        for name, value in zip(_COUNTS, counts, strict=True):
+            setattr(self, name, arguments.checked_count(name, value))
+        for name, value in {"alpha": alpha, "warm_up": warm_up, "dropout": dropout}.items():
+            setattr(self, name, parts.checked_fraction(name, value))
+        self.kernel_gain = arguments.checked_positive("kernel_gain", kernel_gain)
+        self.bias_stddev = arguments.checked_positive("bias_stddev", bias_stddev)
+        self.adaptive_contrast = bool(adaptive_contrast)
+        parts.check_networks(posterior, discriminator)
+        self._posterior_argument, self._discriminator_argument = posterior, discriminator
+        self.network = _copied(network)
+        inputs = self.network.inputs
+        self._drawn = given_weights.drawn_variables(self.network, inputs[0].shape)
+        self._scales = self._prior_scales()
+        self._build_parts()
+        if likelihood is None:
+            dtype = self.variable_dtype
+            likelihood = likelihoods.Gaussian(scale=0.3, trainable=True, dtype=dtype)
+        num_outputs = self.network.outputs[0].shape[-1]
+        self._setup(inputs, num_outputs, likelihood, standardize, seed)
+
+    # Parts ------------------------------------------------------------------------------------
+
+    def _prior_scales(self):
+        """s, NumPy array `[P]`."""
+        scales = [np.full(math.prod(v.shape), self._scale(tuple(v.shape))) for v in self._drawn]
+        if not scales:
+            raise ValueError(
+                "`network` must have weights that it trains. Received: network with "
+                f"{len(self.network.layers)} layers and none"
+            )
+        return np.concatenate(scales).astype(self.variable_dtype)
+
+    def _scale(self, shape):
+        return given_weights.normal_scale(shape, self.kernel_gain, self.bias_stddev)
+
+    def _build_parts(self):
+        """The sampler, which starts about the weights of the network, and the estimator."""
+        size, dtype = len(self._scales), self.variable_dtype
+        posterior = self._posterior_argument
+        self.posterior = parts.build_posterior(posterior, self.num_noise, size, dtype)
+        if isinstance(posterior, str):
+            start = np.concatenate([np.ravel(v) for v in self._drawn])
+            self.posterior.layers[-1].bias.assign(start / self._scales)
+        discriminator = parts.build_discriminator(
+            self._discriminator_argument, size, self.dropout, dtype
+        )
+        cls = NormalLogRatio if self.adaptive_contrast else LogRatio
+        self.log_ratio = cls(discriminator, dtype=dtype)
+
+    def _weight_draws(self, count, seed, training=True):
+        """Draws of w / s, `[S, P]`."""
+        width = self.posterior.input_shape[-1]
+        noise = normal([count, width], seed, self.variable_dtype)
+        return tf.cast(self.posterior(noise, training=training), self.variable_dtype)
+
+    def _values(self, inputs, draws):
+        """Values of f, `[S, N, D]`, at draws of w / s; inputs, a list, and f in model units."""
+        shapes = [tuple(v.shape) for v in self._drawn]
+        flat = tf.split(draws * self._scales, [math.prod(s) for s in shapes], axis=1)
+        weights = [
+            tf.cast(tf.reshape(w, [-1, *s]), v.dtype)
+            for w, s, v in zip(flat, shapes, self._drawn, strict=True)
+        ]
+        packed = inputs[0]
+        if not isinstance(self.network, keras.Sequential):
+            packed = keras.tree.pack_sequence_as(self.network.input, inputs)
+        values = given_weights.functions(self.network, self._drawn, weights, packed)
+        return tf.cast(values, self.variable_dtype)
+
+    # Training ---------------------------------------------------------------------------------
+
+    def default_optimizer(self, total_steps):
+        """Adam, 1e-3."""
+        return keras.optimizers.Adam(1e-3)
+
+    def objectives(self, inputs, targets, num_rows, seed):
+        """See `AdversarialTraining`; `History` is that of `SIPModel` without `jittered`."""
+        q, p = self.divergence_draws(fold_in(seed, 0))
+        moments = GaussianMoments(self._values(inputs, q), None)
+        term = data_term(self.likelihood, moments, targets, self.alpha, fold_in(seed, 1))
+        log_likelihood = tf.reduce_mean(term) - self.log_target_unit
+        divergences = self.log_ratio(q, p, fold_in(seed, 2))
+        kl = divergences.forward
+        loss = self.warmth() * kl / num_rows - log_likelihood
+        return loss, divergences, {"log_likelihood": log_likelihood, "kl_estimate": kl}
+
+    def divergence_draws(self, seed):
+        q = self._weight_draws(self.num_samples, fold_in(seed, 0))
+        return q, normal(tf.shape(q), fold_in(seed, 1), q.dtype)
+
+    # Prediction -------------------------------------------------------------------------------
+
+    def call(self, inputs):
+        """Draws of f in model units, `[S, N, D]`, for inputs in the user's units."""
+        seed = fold_in(tf.convert_to_tensor(self.seed_state), -1)
+        return self._functions(inputs, self.num_eval_samples, seed)
+
+    def _functions(self, inputs, count, seed):
+        return self._values(self.scaled(inputs), self._weight_draws(count, seed, False))
+
+    def mixture_moments(self, x, num_samples, seed):
+        return self.in_user_units(GaussianMoments(self._functions(x, num_samples, seed), None))
+
+    def draw_functions(self, x, num_samples, seed):
+        return self.functions_in_user_units(self._functions(x, num_samples, seed))
+
+    def sample_weights(self, num_samples, seed=(0, 0)):
+        """Draws of the weights from the posterior.
+
+        Args:
+            num_samples: S, a positive integer.
+            seed: Integer or two integers.
+
+        Returns:
+            List of NumPy arrays `[S, ...]`, in the order of the weights that `network` trains.
+        """
+        count = arguments.checked_count("num_samples", num_samples)
+        draws = self._weight_draws(count, as_seed(seed), False) * self._scales
+        shapes = [tuple(v.shape) for v in self._drawn]
+        flat = tf.split(draws, [math.prod(s) for s in shapes], axis=1)
+        return [tf.reshape(w, [-1, *s]).numpy() for w, s in zip(flat, shapes, strict=True)]
+
+    def numbers_per_sample(self):
+        return max(
+            math.prod(size or 1 for size in tensor.shape)
+            for layer in self.network.layers
+            for tensor in keras.tree.flatten(layer.output)
+        )
+
+    # Keras ------------------------------------------------------------------------------------
+
+    def get_config(self):
+        serialize = keras.saving.serialize_keras_object
+        given = {name: getattr(self, f"_{name}_argument") for name in _PARTS}
+        options = (*_COUNTS, "alpha", "warm_up", "dropout", "kernel_gain", "bias_stddev")
+        options += ("adaptive_contrast", "standardize", "seed")
+        return {
+            "name": self.name,
+            "dtype": self.variable_dtype,
+            **{name: getattr(self, name) for name in options},
+            **{name: v if isinstance(v, str | None) else serialize(v) for name, v in given.items()},
+            "likelihood": serialize(self.likelihood),
+            "network": serialize(self.network),
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = parts.deserialized(config, _PARTS, custom_objects)
+        return super().from_config(config, custom_objects)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
+class AVBModel(AADMModel):
+    """Adversarial variational Bayes: `AADMModel` with `alpha=0`.
+
+    Args:
+        network: As for `AADMModel`.
+        likelihood: As for `AADMModel`.
+        **options: As for `AADMModel`, without `alpha`.
+
+    References:
+        Mescheder, Nowozin and Geiger (2017), "Adversarial variational Bayes", ICML.
+    """
+
+    def __init__(self, network, likelihood=None, **options):
+        if "alpha" in options:
+            raise ValueError(
+                "`alpha` of an AVBModel is 0: `AADMModel` has others. "
+                f"Received: alpha={options['alpha']!r}"
+            )
+        super().__init__(network, likelihood, alpha=0.0, **options)
+
+    def get_config(self):
+        config = super().get_config()
+        del config["alpha"]
+        return config
+
+
+def _copied(network):
+    """A frozen copy of a network, with its weights."""
+    if isinstance(network, tuple | list) and len(network) == 2:
+        network = keras.Model(*network, name="network")
+    if not isinstance(network, keras.Model) or not getattr(network, "inputs", None):
+        raise TypeError(
+            "`network` must be a built Keras model, or its symbolic inputs and outputs. "
+            f"Received: network={network!r}"
+        )
+    if len(network.outputs) != 1 or len(network.outputs[0].shape) != 2:
+        shapes = [tuple(tensor.shape) for tensor in network.outputs]
+        raise ValueError(
+            f"`network` must have one output, [N, D]. Received: outputs of shapes {shapes}"
+        )
+    copy = given_weights.frozen_copy(network)
+    copy.set_weights(network.get_weights())
+    return copy

@@ -1,0 +1,51 @@
+"""The posterior of uncertain inputs given targets."""
+
+import tensorflow as tf
+
+from tfp_fnspace.methods.tagi import graph, propagation, training
+from tfp_fnspace.typing import GaussianMoments
+
+
+def posterior_inputs(model, mean, variance, targets):
+    """Posterior moments of the inputs, see `TAGIModel.infer_inputs`.
+
+    Args:
+        model: `TAGIModel` with one input.
+        mean: Tensor `[N, X]`, prior mean in the user's units.
+        variance: Tensor `[N, X]`, prior variance in the user's units squared.
+        targets: Tensor `[N, D]` in the user's units; NaN is missing.
+
+    Returns:
+        `GaussianMoments` of tensors `[N, X]` in the user's units.
+    """
+    (scaler,) = model.input_scalers
+    prior = GaussianMoments(scaler(mean), scaler.scale_variance(variance))
+    targets = model.target_scaler(model._as_columns(targets))
+    observed = tf.logical_not(tf.math.is_nan(targets))
+    targets = tf.where(observed, targets, tf.zeros_like(targets))
+    infer = _with_covariances if model.chain is not None else _independent
+    mean, variance = infer(model, prior, targets, observed)
+    return GaussianMoments(scaler.inverse(mean), variance / scaler.scale_variance(1.0))
+
+
+def _independent(model, prior, targets, observed):
+    network = graph.with_uncertain_inputs(model.network)
+    with (
+        propagation.innovation_scope(),
+        tf.GradientTape(watch_accessed_variables=False) as tape,
+    ):
+        tape.watch(prior)
+        moments = model.with_learned_noise(GaussianMoments(*network(list(prior))))
+    innovations = training.output_innovations(model, moments, targets, observed)
+    first, second = tape.gradient(list(moments), list(prior), output_gradients=innovations)
+    mean, variance = prior
+    return mean + variance * first, variance + tf.square(variance) * second
+
+
+def _with_covariances(model, prior, targets, observed):
+    mean, variance = prior
+    noise = model.likelihood.noise_variance()
+    _, pairs = model.chain.innovations(mean, variance, targets, observed, noise)
+    vector, matrix = pairs[0]
+    own = tf.linalg.diag_part(matrix)
+    return mean + variance * vector, variance + tf.square(variance) * own

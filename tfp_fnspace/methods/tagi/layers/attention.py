@@ -1,0 +1,179 @@
+"""Attention with Gaussian weights."""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from tfp_fnspace.arguments import check_count, checked_count
+from tfp_fnspace.methods.tagi import propagation
+from tfp_fnspace.methods.tagi.layers.base import TAGILayer, is_pair, mean_shape
+from tfp_fnspace.methods.tagi.layers.dense import Dense
+from tfp_fnspace.typing import GaussianMoments
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
+class MultiHeadAttention(TAGILayer):
+    r"""Attention of several heads; queries, keys, values and outputs from Gaussian weights.
+
+        s_ij = q_i . k_j / sqrt(key_dim),   p = softmax_j(s),   o_i = sum_j p_ij v_j
+
+    for each head, `q`, `k`, `v` and the output being `Dense` layers. Scores and outputs are sums
+    of products of uncertain units (the rule of `BilinearLayer`); the softmax is linearised at the
+    means with its whole Jacobian `J = diag(p) - p p^T`:
+
+        var(p_j) = sum_l J_jl^2 var(s_l),   dm_l = sum_j J_jl dm_j,   dS_l = sum_j J_jl^2 dS_j
+
+    All units are taken as independent, though in self-attention queries, keys and values share
+    their inputs: as for `Add`, those covariances are dropped.
+
+    Args:
+        num_heads: Number of heads, a positive integer.
+        key_dim: Units of a query and of a key, for each head.
+        value_dim: Units of a value, for each head; `key_dim` by default.
+        use_bias: Whether the four dense layers have biases.
+        output_shape: Units of the output, an integer; those of the query by default.
+        prior, gain, bias_variance: Of the four dense layers, as `BilinearLayer`.
+        **kwargs: `name`, `dtype`.
+
+    Call arguments:
+        query: `(mean, variance)` pair of tensors `[N, T, D]`, or one tensor.
+        value: The same, `[N, S, E]`.
+        key: The same; `value` by default.
+        use_causal_mask: Whether position i sees positions up to i only.
+
+    Returns:
+        `GaussianMoments` of tensors `[N, T, output_shape]`.
+
+    Attributes:
+        query_dense, key_dense, value_dense, output_dense: `Dense` layers.
+
+    Raises:
+        ValueError: If a size is not a positive integer.
+
+    Example:
+        >>> series = keras.Input((12, 4))
+        >>> mean, variance = tfp_fnspace.tagi.MultiHeadAttention(2, 3)(series, series)
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        key_dim,
+        value_dim=None,
+        use_bias=True,
+        output_shape=None,
+        prior="glorot",
+        gain=1.0,
+        bias_variance=0.01,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = checked_count("num_heads", num_heads)
+        self.key_dim = checked_count("key_dim", key_dim)
+        self.value_dim = checked_count("value_dim", key_dim if value_dim is None else value_dim)
+        if output_shape is not None:
+            check_count("output_shape", output_shape)
+        self.output_units = output_shape
+        self.dense_options = {
+            "use_bias": use_bias,
+            "prior": prior,
+            "gain": gain,
+            "bias_variance": bias_variance,
+        }
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        query, value = mean_shape(query_shape), mean_shape(value_shape)
+        key = value if key_shape is None else mean_shape(key_shape)
+        concatenated = self.num_heads * self.value_dim
+        plans = {
+            "query": (self.num_heads * self.key_dim, query),
+            "key": (self.num_heads * self.key_dim, key),
+            "value": (concatenated, value),
+            "output": (self.output_units or query[-1], (*query[:-1], concatenated)),
+        }
+        options = {**self.dense_options, "dtype": self.dtype_policy}
+        for name, (units, shape) in plans.items():
+            layer = Dense(units, name=name, **options)
+            layer.build(shape)
+            setattr(self, f"{name}_dense", layer)
+
+    def call(self, query, value, key=None, use_causal_mask=False):
+        key = value if key is None else key
+        queries = self._heads(self.query_dense(query))
+        keys = self._heads(self.key_dense(key))
+        values = self._heads(self.value_dense(value))
+        scale = 1.0 / math.sqrt(self.key_dim)
+        mean, variance = propagation.product(
+            lambda q, k: tf.einsum("nthd,nshd->nhts", q, k), queries, keys
+        )
+        mean, variance = mean * scale, variance * scale**2
+        if use_causal_mask:
+            seen = tf.linalg.band_part(tf.ones(tf.shape(mean)[-2:], tf.bool), -1, 0)
+            mean = tf.where(seen, mean, tf.constant(-1e9, mean.dtype))
+            variance = tf.where(seen, variance, 0.0)
+        weights = _softmax(mean, variance)
+        outputs = propagation.product(
+            lambda p, v: tf.einsum("nhts,nshd->nthd", p, v), weights, values
+        )
+        return self.output_dense(GaussianMoments(*map(self._joined, outputs)))
+
+    def _heads(self, moments):
+        """`[N, T, heads * units]` as `[N, T, heads, units]`."""
+        return tuple(
+            tf.reshape(part, [*_leading(part), self.num_heads, part.shape[-1] // self.num_heads])
+            for part in moments
+        )
+
+    def _joined(self, tensor):
+        return tf.reshape(tensor, [*_leading(tensor), self.num_heads * self.value_dim])
+
+    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
+        query = mean_shape(query_shape)
+        return (*query[:-1], self.output_units or query[-1])
+
+    def compute_output_spec(self, query, value, key=None, use_causal_mask=False):
+        shape = self.compute_output_shape((query[0] if is_pair(query) else query).shape)
+        return GaussianMoments(*(keras.KerasTensor(shape, self.variable_dtype) for _ in range(2)))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "output_shape": self.output_units,
+            **self.dense_options,
+        }
+
+
+def _leading(tensor):
+    """The sizes of the first two axes, the number of rows as a tensor."""
+    shape = tf.shape(tensor)
+    return [shape[0], tensor.shape[1] or shape[1]]
+
+
+def _softmax(mean, variance):
+    """Moments of the softmax over the last axis, linearised at the means."""
+
+    def squared_jacobian(p, tensor):
+        """`sum_l J_jl^2 t_l`, and with `J` symmetric its transpose."""
+        square = tf.square(p) * tensor
+        others = tf.reduce_sum(square, axis=-1, keepdims=True) - square
+        return tf.square(p) * (others + tf.square(1.0 - p) * tensor)
+
+    if not propagation.innovations_active():
+        p = tf.nn.softmax(mean)
+        return p, tf.maximum(squared_jacobian(p, variance), 0.0)
+
+    @tf.custom_gradient
+    def propagate(m, s):
+        p = tf.nn.softmax(m)
+
+        def innovate(dm, ds):
+            first = p * (dm - tf.reduce_sum(p * dm, axis=-1, keepdims=True))
+            return first, squared_jacobian(p, ds)
+
+        return (p, tf.maximum(squared_jacobian(p, s), 0.0)), innovate
+
+    return propagate(mean, variance)

@@ -1,0 +1,417 @@
+"""Convolutional layers with Gaussian weights.
+
+A convolution is linear in its inputs and in its kernel, so moments and innovations are those of
+`BilinearLayer`: each class here is a kernel's shape and a `linear_map`.
+"""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from tfp_fnspace.arguments import check_count, checked_choice, checked_count
+from tfp_fnspace.methods.tagi.layers.activation import ActivatedLayer
+
+
+def checked_sizes(name, value, rank):
+    """A tuple of `rank` positive integers, from that or from one integer.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    sizes = tuple(value) if isinstance(value, list | tuple) else (value,) * rank
+    if len(sizes) != rank:
+        raise ValueError(f"`{name}` must have {rank} integers. Received: {name}={value!r}")
+    for size in sizes:
+        check_count(name, size)
+    return tuple(map(int, sizes))
+
+
+class _Convolution(ActivatedLayer):
+    """What all convolutions share: the arguments of Keras, channels last."""
+
+    rank = 2
+
+    def __init__(
+        self,
+        kernel_size,
+        strides=1,
+        padding="valid",
+        data_format=None,
+        dilation_rate=1,
+        activation=None,
+        use_bias=True,
+        **kwargs,
+    ):
+        super().__init__(activation=activation, use_bias=use_bias, **kwargs)
+        self.kernel_size = checked_sizes("kernel_size", kernel_size, self.rank)
+        self.strides = checked_sizes("strides", strides, self.rank)
+        self.dilation_rate = checked_sizes("dilation_rate", dilation_rate, self.rank)
+        self.padding = checked_choice("padding", padding, self._paddings())
+        checked_choice("data_format", data_format, (None, "channels_last"))
+        if max(self.strides) > 1 and max(self.dilation_rate) > 1:
+            raise ValueError(
+                "`strides` and `dilation_rate` cannot both exceed 1. "
+                f"Received: strides={strides!r}, dilation_rate={dilation_rate!r}"
+            )
+
+    def _paddings(self):
+        return ("valid", "same")
+
+    def create_parameters(self, input_shape):
+        if len(input_shape) != self.rank + 2 or input_shape[-1] is None:
+            raise ValueError(
+                f"{type(self).__name__} needs inputs of rank {self.rank + 2} whose channels, the "
+                f"last axis, are known. Received: shape={input_shape}"
+            )
+        self._create_kernel(input_shape[-1], math.prod(self.kernel_size))
+
+    def _create_kernel(self, channels, window):
+        """Calls `add_parameters`, given the number of channels and of places in the window."""
+        raise NotImplementedError
+
+    def _geometry(self):
+        """What the convolutions of `keras.ops` take besides tensors."""
+        return {
+            "strides": self.strides,
+            "padding": self.padding,
+            "data_format": "channels_last",
+            "dilation_rate": self.dilation_rate,
+        }
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "kernel_size": self.kernel_size,
+            "strides": self.strides,
+            "padding": self.padding,
+            "dilation_rate": self.dilation_rate,
+        }
+
+
+class _Conv(_Convolution):
+    """Convolution over one, two or three axes."""
+
+    def __init__(
+        self,
+        filters,
+        kernel_size,
+        strides=1,
+        padding="valid",
+        data_format=None,
+        dilation_rate=1,
+        groups=1,
+        activation=None,
+        use_bias=True,
+        **kwargs,
+    ):
+        super().__init__(
+            kernel_size,
+            strides,
+            padding,
+            data_format,
+            dilation_rate,
+            activation,
+            use_bias,
+            **kwargs,
+        )
+        self.filters = checked_count("filters", filters)
+        self.groups = checked_count("groups", groups)
+        if self.filters % self.groups:
+            raise ValueError(
+                "`groups` must divide `filters`. "
+                f"Received: filters={self.filters}, groups={self.groups}"
+            )
+
+    def _create_kernel(self, channels, window):
+        if channels % self.groups:
+            raise ValueError(
+                "`groups` must divide the number of channels. "
+                f"Received: groups={self.groups}, channels={channels}"
+            )
+        channels //= self.groups
+        self.add_parameters(
+            (*self.kernel_size, channels, self.filters),
+            fan_in=window * channels,
+            fan_out=window * self.filters // self.groups,
+        )
+
+    def linear_map(self, inputs, kernel):
+        return keras.ops.conv(inputs, kernel, **self._geometry())
+
+    def get_config(self):
+        return {**super().get_config(), "filters": self.filters, "groups": self.groups}
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
+class Conv2D(_Conv):
+    r"""Two-dimensional convolution whose kernel and bias are independent Gaussians.
+
+    With `*` the convolution of Keras's layer of this name, `a ~ N(ma, Sa)`, `W ~ N(mw, Sw)` and
+    `b ~ N(mb, Sb)`, all independent:
+
+        mz = ma * mw + mb
+        Sz = (ma^2 + Sa) * Sw + Sa * mw^2 + Sb
+
+    (equations 3, 6 and 10 of the paper for the sum that a convolution is). Outputs that share a
+    kernel or an input are correlated; as in every layer, only their variances are kept. An update
+    costs four more convolutions, and no memory beyond activations and three kernels' size each
+    for means and variances: innovations of the kernel are never formed for single rows.
+
+    Args:
+        filters: Number of output channels, a positive integer.
+        kernel_size: Integer or a pair.
+        strides: Integer or a pair.
+        padding: `"valid"` or `"same"` (zeros, exactly known).
+        data_format: `None` or `"channels_last"`.
+        dilation_rate: Integer or a pair; not together with strides.
+        groups: Number of groups of channels that are convolved separately; it divides the
+            channels and `filters`.
+        activation: Name, function, or `Activation` layer that follows; see `Activation`.
+        use_bias: Whether to add a bias for each filter.
+        **kwargs: `prior`, `gain`, `bias_variance` as `BilinearLayer` (fan in: kernel places times
+            channels of a group; fan out: kernel places times filters of a group); `name`,
+            `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: `(mean, variance)` pair of tensors `[N, H, W, C]`, or a tensor of exactly known
+            values.
+
+    Returns:
+        `GaussianMoments` of tensors `[N, H', W', filters]`.
+
+    Attributes:
+        kernel_mean, kernel_variance: Variables `[*kernel_size, C / groups, filters]`.
+        bias_mean, bias_variance: Variables `[filters]`, or `None`.
+
+    Raises:
+        ValueError: If an argument is not what it should be, or the inputs have another rank.
+
+    Example:
+        >>> images = keras.Input((28, 28, 1))
+        >>> mean, variance = tfp_fnspace.tagi.Conv2D(8, 3, activation="relu")(images)
+
+    References:
+        Goulet, Nguyen & Amiri (2021), section 2.
+    """
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
+class Conv1D(_Conv):
+    """One-dimensional convolution with Gaussian weights: `Conv2D` with one axis.
+
+    Args:
+        filters, kernel_size, strides, padding, data_format, dilation_rate, groups, activation,
+            use_bias, **kwargs: As `Conv2D`, with one integer where that takes a pair. `padding`
+            may also be `"causal"`: output t sees inputs up to t.
+
+    Call arguments:
+        inputs: `(mean, variance)` pair of tensors `[N, T, C]`, or one tensor.
+
+    Returns:
+        `GaussianMoments` of tensors `[N, T', filters]`.
+
+    Raises:
+        ValueError: If an argument is not what it should be, or the inputs have another rank.
+    """
+
+    rank = 1
+
+    def _paddings(self):
+        return ("valid", "same", "causal")
+
+    def linear_map(self, inputs, kernel):
+        geometry = self._geometry()
+        if self.padding == "causal":
+            before = self.dilation_rate[0] * (self.kernel_size[0] - 1)
+            inputs = tf.pad(inputs, [[0, 0], [before, 0], [0, 0]])
+            geometry["padding"] = "valid"
+        return keras.ops.conv(inputs, kernel, **geometry)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
+class Conv3D(_Conv):
+    """Three-dimensional convolution with Gaussian weights: `Conv2D` with three axes.
+
+    Args:
+        filters, kernel_size, strides, padding, data_format, dilation_rate, groups, activation,
+            use_bias, **kwargs: As `Conv2D`, with triples where that takes pairs.
+
+    Call arguments:
+        inputs: `(mean, variance)` pair of tensors `[N, D, H, W, C]`, or one tensor.
+
+    Returns:
+        `GaussianMoments` of tensors `[N, D', H', W', filters]`.
+
+    Raises:
+        ValueError: If an argument is not what it should be, or the inputs have another rank.
+    """
+
+    rank = 3
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
+class DepthwiseConv2D(_Convolution):
+    """Convolution of each channel with Gaussian kernels of its own; moments as `Conv2D`.
+
+    Args:
+        kernel_size: Integer or a pair.
+        strides: Integer or a pair of equal integers.
+        padding: `"valid"` or `"same"`.
+        depth_multiplier: Number of outputs of each channel.
+        data_format: `None` or `"channels_last"`.
+        dilation_rate: Integer or a pair; not together with strides.
+        activation: Name, function, or `Activation` layer that follows; see `Activation`.
+        use_bias: Whether to add a bias for each output channel.
+        **kwargs: `prior`, `gain`, `bias_variance` as `BilinearLayer` (fan in: kernel places; fan
+            out: kernel places times `depth_multiplier`); `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: `(mean, variance)` pair of tensors `[N, H, W, C]`, or one tensor.
+
+    Returns:
+        `GaussianMoments` of tensors `[N, H', W', C * depth_multiplier]`.
+
+    Attributes:
+        kernel_mean, kernel_variance: Variables `[*kernel_size, C, depth_multiplier]`.
+        bias_mean, bias_variance: Variables `[C * depth_multiplier]`, or `None`.
+
+    Raises:
+        ValueError: If an argument is not what it should be, or the inputs have another rank.
+    """
+
+    def __init__(
+        self,
+        kernel_size,
+        strides=1,
+        padding="valid",
+        depth_multiplier=1,
+        data_format=None,
+        dilation_rate=1,
+        activation=None,
+        use_bias=True,
+        **kwargs,
+    ):
+        super().__init__(
+            kernel_size,
+            strides,
+            padding,
+            data_format,
+            dilation_rate,
+            activation,
+            use_bias,
+            **kwargs,
+        )
+        self.depth_multiplier = checked_count("depth_multiplier", depth_multiplier)
+        if len(set(self.strides)) > 1:
+            raise ValueError(f"`strides` must be equal along both axes. Received: {strides=}")
+
+    def _create_kernel(self, channels, window):
+        self.add_parameters(
+            (*self.kernel_size, channels, self.depth_multiplier),
+            fan_in=window,
+            fan_out=window * self.depth_multiplier,
+            bias_shape=(channels * self.depth_multiplier,),
+        )
+
+    def linear_map(self, inputs, kernel):
+        return keras.ops.depthwise_conv(inputs, kernel, **self._geometry())
+
+    def get_config(self):
+        return {**super().get_config(), "depth_multiplier": self.depth_multiplier}
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
+class Conv2DTranspose(_Convolution):
+    """Transposed convolution with Gaussian weights; moments as `Conv2D`.
+
+    Args:
+        filters: Number of output channels, a positive integer.
+        kernel_size: Integer or a pair.
+        strides: Integer or a pair: how far apart the inputs stand in the output.
+        padding: `"valid"` or `"same"`.
+        output_padding: `None`, or an integer or a pair, added to the size of the output.
+        data_format: `None` or `"channels_last"`.
+        dilation_rate: Integer or a pair; not together with strides.
+        activation: Name, function, or `Activation` layer that follows; see `Activation`.
+        use_bias: Whether to add a bias for each filter.
+        **kwargs: `prior`, `gain`, `bias_variance` as `BilinearLayer` (fan in: kernel places times
+            channels, divided by the strides; fan out: kernel places times filters); `name`,
+            `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: `(mean, variance)` pair of tensors `[N, H, W, C]`, or one tensor.
+
+    Returns:
+        `GaussianMoments` of tensors `[N, H', W', filters]`.
+
+    Attributes:
+        kernel_mean, kernel_variance: Variables `[*kernel_size, filters, C]`.
+        bias_mean, bias_variance: Variables `[filters]`, or `None`.
+
+    Raises:
+        ValueError: If an argument is not what it should be, or the inputs have another rank.
+    """
+
+    def __init__(
+        self,
+        filters,
+        kernel_size,
+        strides=1,
+        padding="valid",
+        output_padding=None,
+        data_format=None,
+        dilation_rate=1,
+        activation=None,
+        use_bias=True,
+        **kwargs,
+    ):
+        super().__init__(
+            kernel_size,
+            strides,
+            padding,
+            data_format,
+            dilation_rate,
+            activation,
+            use_bias,
+            **kwargs,
+        )
+        self.filters = checked_count("filters", filters)
+        self.output_padding = output_padding
+        if output_padding is not None:
+            pads = output_padding if isinstance(output_padding, list | tuple) else [output_padding]
+            for pad in pads:
+                check_count("output_padding", pad, least=0)
+
+    def _create_kernel(self, channels, window):
+        self.add_parameters(
+            (*self.kernel_size, self.filters, channels),
+            fan_in=max(window * channels / math.prod(self.strides), 1.0),
+            fan_out=window * self.filters,
+            bias_shape=(self.filters,),
+        )
+
+    def linear_map(self, inputs, kernel):
+        # On a CPU, TensorFlow has no derivatives of a transposed convolution with dilations.
+        for axis, rate in enumerate(self.dilation_rate):
+            kernel = _spread(kernel, axis, rate)
+        options = {**self._geometry(), "dilation_rate": 1, "output_padding": self.output_padding}
+        return keras.ops.conv_transpose(inputs, kernel, **options)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "output_padding": self.output_padding,
+        }
+
+
+def _spread(kernel, axis, rate):
+    """The kernel with `rate - 1` zeros between its entries along an axis."""
+    if rate == 1:
+        return kernel
+    before, (size, *after) = kernel.shape[:axis], kernel.shape[axis:]
+    sides = [[0, 0]] * (axis + 1) + [[0, rate - 1]] + [[0, 0]] * len(after)
+    spread = tf.pad(tf.expand_dims(kernel, axis + 1), sides)
+    spread = tf.reshape(spread, [*before, size * rate, *after])
+    return spread[(slice(None),) * axis + (slice((size - 1) * rate + 1),)]

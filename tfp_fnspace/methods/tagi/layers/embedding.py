@@ -1,0 +1,75 @@
+"""A table of Gaussian vectors."""
+
+import keras
+import tensorflow as tf
+
+from tfp_fnspace.arguments import checked_count
+from tfp_fnspace.methods.tagi import propagation
+from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, is_pair, mean_shape
+from tfp_fnspace.typing import GaussianMoments
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
+class Embedding(BilinearLayer):
+    r"""Looks up rows of a table of independent Gaussians.
+
+    The linear map of a one-hot input, without the zeros: `z = W[i]` with mean `mw[i]` and
+    variance `Sw[i]`; the row of an index gets the innovations of all its places.
+
+    The indices are inputs of the model, and no numbers to scale: give the model
+    `standardize=False`.
+
+    Args:
+        input_dim: Number of rows of the table; indices are 0 to `input_dim - 1`.
+        output_dim: Length of a row.
+        gain: Prior standard deviation of the table's entries.
+        **kwargs: `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        inputs: Tensor `[N, ...]` of whole numbers, of any dtype.
+
+    Returns:
+        `GaussianMoments` of tensors `[N, ..., output_dim]`.
+
+    Attributes:
+        kernel_mean, kernel_variance: Variables `[input_dim, output_dim]`.
+
+    Raises:
+        ValueError: If a size is not a positive integer, or the inputs are moments.
+
+    Example:
+        >>> words = keras.Input((7,), dtype="int32")
+        >>> mean, variance = tfp_fnspace.tagi.Embedding(100, 8)(words)
+    """
+
+    def __init__(self, input_dim, output_dim, gain=1.0, **kwargs):
+        super().__init__(use_bias=False, gain=gain, **kwargs)
+        self.input_dim = checked_count("input_dim", input_dim)
+        self.output_dim = checked_count("output_dim", output_dim)
+
+    def create_parameters(self, input_shape):
+        self.add_parameters((self.input_dim, self.output_dim), fan_in=1, fan_out=1)
+
+    def linear_map(self, inputs, kernel):
+        return tf.gather(kernel, tf.cast(inputs, tf.int32))
+
+    def call(self, inputs):
+        if propagation.sampling_active():
+            return super().call(inputs)
+        if is_pair(inputs):
+            raise ValueError(f"Embedding takes indices, not moments. Received: inputs={inputs!r}")
+        ones = tf.ones([1] * (len(inputs.shape) + 1), self.variable_dtype)
+        kernel = tuple(tf.convert_to_tensor(part) for part in self.parameters[0])
+        active = propagation.innovations_active()
+        propagate = propagation.bilinear if active else propagation.bilinear_moments
+        # The rule for inputs of 1: a row is met with coefficient 1, whatever its index.
+        outputs = propagate(lambda a, w: a * self.linear_map(inputs, w), ones, None, kernel, None)
+        return GaussianMoments(*outputs)
+
+    def compute_output_shape(self, input_shape):
+        return (*mean_shape(input_shape), self.output_dim)
+
+    def get_config(self):
+        config = super().get_config()
+        config = {k: config[k] for k in config if k not in ("use_bias", "prior", "bias_variance")}
+        return {**config, "input_dim": self.input_dim, "output_dim": self.output_dim}

@@ -1,0 +1,63 @@
+"""Constant noise that is learnt with the weights."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace.methods.tagi.layers.base import TAGILayer
+from tfp_fnspace.typing import GaussianMoments
+
+#: Prior variance of the logarithm of the noise's variance: one standard deviation is a factor of
+#: 1.6 in the scale.
+_PRIOR_VARIANCE = 1.0
+
+
+class LearnedNoise(TAGILayer):
+    """The logarithm w of the variance of the noise, a Gaussian parameter without inputs.
+
+    It takes the place of the second half of the outputs in
+    `likelihoods.HeteroscedasticGaussian.innovation`, one w for each scale of the likelihood. The
+    prior is N(log(scale^2 - min_scale^2) - 1/2, 1), of which the mean of `min_scale^2 + exp(w)` is
+    the square of the scale that the likelihood was made with.
+
+    Args:
+        likelihood: `likelihoods.Gaussian` with a scale to train.
+        **kwargs: `name`, `dtype`.
+    """
+
+    def __init__(self, likelihood, **kwargs):
+        super().__init__(**kwargs)
+        self.min_scale = likelihood.min_scale
+        scale = np.asarray(likelihood.scale, np.float64)
+        mean = np.log(scale**2 - self.min_scale**2) - 0.5 * _PRIOR_VARIANCE
+        initializers = {"mean": mean, "variance": _PRIOR_VARIANCE}
+        self.log_variance = GaussianMoments(
+            *(
+                self.add_weight(
+                    name=f"log_variance_{part}",
+                    shape=scale.shape,
+                    initializer=keras.initializers.Constant(value),
+                    autocast=False,
+                )
+                for part, value in initializers.items()
+            )
+        )
+        self.built = True
+
+    @property
+    def parameters(self):
+        return [self.log_variance]
+
+    def behind(self, moments):
+        """Moments of function values `[N, D]`, with w behind them for each: `[N, 2 D]`."""
+        own = (
+            tf.broadcast_to(part.value, tf.shape(values))
+            for part, values in zip(self.log_variance, moments, strict=True)
+        )
+        pairs = zip(moments, own, strict=True)
+        return GaussianMoments(*(tf.concat(pair, axis=-1) for pair in pairs))
+
+    def scale(self):
+        """Square root of the mean variance of the noise, `[]` or `[D]`."""
+        mean, variance = (part.value for part in self.log_variance)
+        return tf.sqrt(self.min_scale**2 + tf.exp(mean + 0.5 * variance))

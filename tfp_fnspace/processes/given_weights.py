@@ -1,0 +1,86 @@
+"""Networks as functions of their weights too, for many sets of weights at once."""
+
+import math
+
+import keras
+import tensorflow as tf
+
+
+def frozen_copy(network):
+    """A copy of a network that is not trained, with new weights.
+
+    Args:
+        network: Keras model or layer, or its serialised form.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    config = network if isinstance(network, dict) else serialized(network)
+    copy = keras.saving.deserialize_keras_object(config)
+    copy.trainable = False
+    return copy
+
+
+def serialized(network):
+    """The serialised form of a Keras model or layer.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if not isinstance(network, keras.layers.Layer):
+        raise ValueError(f"`network` must be a Keras model or layer. Received: network={network!r}")
+    return keras.saving.serialize_keras_object(network)
+
+
+def drawn_variables(network, input_shape):
+    """The variables of a frozen network that it would train, not its moving averages.
+
+    Args:
+        network: Result of `frozen_copy`; it is built if it was not.
+        input_shape: Of its inputs.
+
+    Returns:
+        List of `keras.Variable`.
+    """
+    if not network.built:
+        network.build((None, *input_shape[1:]))
+    network.trainable = True
+    variables = list(network.trainable_variables)
+    network.trainable = False
+    return variables
+
+
+def normal_scale(shape, kernel_gain, bias_stddev):
+    """Standard deviation of a weight's prior.
+
+    Args:
+        shape: Of the weight. Of rank 2 or more `kernel_gain fan_in^-1/2`, fan_in the product of
+            all axes but the last; of a lower rank, a bias, `bias_stddev`.
+        kernel_gain: Number.
+        bias_stddev: Number.
+
+    Returns:
+        Float.
+    """
+    return kernel_gain / math.sqrt(math.prod(shape[:-1])) if len(shape) > 1 else bias_stddev
+
+
+def functions(network, variables, weights, x):
+    """The outputs of a network at n sets of weights, in one vectorised pass.
+
+    Args:
+        network: Keras model or layer.
+        variables: Variables that the weights stand in for.
+        weights: List of tensors `[n, ...]`, one for each variable.
+        x: What the network takes, `[N, ...]`.
+
+    Returns:
+        Tensor `[n, N, ...]`.
+    """
+
+    def function(weights):
+        mapping = list(zip(variables, weights, strict=True))
+        with keras.StatelessScope(state_mapping=mapping):
+            return network(x, training=False)
+
+    return tf.vectorized_map(function, weights)

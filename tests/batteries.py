@@ -198,12 +198,11 @@ def fbnn_model(**options):
 
 
 def sip_model(**options):
-    """A small sparse implicit process; its networks are the same at every call."""
-    keras.utils.set_random_seed(0)
-    prior = fns.sip.neural_sampler_prior(4, 2, units=(8,), num_noise=3)
+    """A small sparse implicit process."""
     small = {"inducing_points": 5, "num_samples": 10, "num_eval_samples": 20, "num_noise": 4}
-    # The warm-up would depend on the number of steps of the first `fit`.
-    model = fns.sip.SIPModel(prior, **{**small, "warm_up": 0.0, "seed": 0, **options})
+    # A warm-up depends on the steps of the first `fit`; a small jitter makes rounding larger.
+    small.update(warm_up=0.0, jitter=1e-2, seed=0)
+    model = fns.sip.SIPModel("neural_sampler", **{**small, **options})
     model.compile(keras.optimizers.Adam(0.01))
     return model
 

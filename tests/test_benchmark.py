@@ -341,7 +341,7 @@ def test_command_prints_cells_summary_and_file(method, folder, tmp_path, capsys)
     [
         (
             {"methods": "constant,magic"},
-            "A method must be one of ['bayes_by_backprop', 'constant', ",
+            "A method must be one of ['aadm', 'avb', 'bayes_by_backprop', 'constant', ",
         ),
         ({"datasets": "first,third"}, "`name` must be one of ['first', 'second'] in "),
         ({"splits": "0-3"}, "numbers and ranges from 0 to 2, such as 0-4 or 0,2. Received"),

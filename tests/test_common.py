@@ -316,12 +316,13 @@ def test_model_under_dtype_policies(make_any_model, policy):
     reference = make_any_model()
     batteries.fit(reference, x, y, epochs=2, batch_size=8)
     if policy == "mixed_float16":
+        in_half = isinstance(model, batteries.IN_HALF_PRECISION)
+        if in_half:  # Keras scales the loss, and leaves out steps whose gradients overflow
+            reference.set_weights(model.get_weights())
         difference = np.abs(outputs["mean"] - reference.predict(x)["mean"])
-        if isinstance(model, batteries.IN_HALF_PRECISION):
-            assert np.all(difference < 0.1 * outputs["stddev"])
-            assert np.any(difference > 0.0)
-        else:  # nothing may have passed through half precision
-            assert not np.any(difference)
+        # Nothing else may have passed through half precision.
+        assert np.all(difference <= (0.05 * outputs["stddev"] if in_half else 0.0))
+        assert np.any(difference > 0.0) == in_half
 
 
 def test_early_stopping_on_validation_nll(make_any_model):

@@ -8,7 +8,7 @@ import tensorflow_probability as tfp
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from tfp_fnspace import likelihoods, processes, sip
+from tfp_fnspace import likelihoods, processes, registry, sip
 from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.methods.sip.log_ratio import NormalLogRatio
 from tfp_fnspace.methods.sip.weight_space import AADMModel, AVBModel
@@ -38,7 +38,8 @@ def small_network():
 
 
 def vip(**options):
-    small = {"prior": sip.bnn_prior(2, units=(4,)), "num_prior_samples": 5, "seed": 1}
+    prior = sip.neural_sampler_prior(2, units=(4,), num_noise=3)
+    small = {"prior": prior, "num_prior_samples": 5, "seed": 1}
     return sip.VIPModel(**{**small, **options})
 
 
@@ -277,19 +278,16 @@ def test_saving_and_export(name, tmp_path):
     assert {k: loaded.get_config()[k] for k in numbers} == {k: config[k] for k in numbers}
     assert_array_equal(loaded.predict(X)["stddev"], model.predict(X)["stddev"])
     assert_allclose(model.predict(X[3:5])["mean"], model.predict(X)["mean"][3:5], atol=1e-5)
-    for each in (model, loaded):  # with the optimizers: the same run
-        each.fit(X, Y, epochs=1, batch_size=10, verbose=0)
-    assert_allclose(loaded.predict(X)["mean"], model.predict(X)["mean"], rtol=1e-5, atol=1e-6)
-    scores = model.evaluate(X, Y, verbose=0, return_dict=True)
-    assert {"rmse", "nll", "crps", "coverage_90"} <= set(scores)
-    whole = model.sample_functions(X, 4, seed=2)
-    assert_allclose(model.sample_functions(X[5:8], 4, seed=2), whole[:, 5:8], atol=1e-5)
     model.export(tmp_path / "served", num_samples=4)
     served = tf.saved_model.load(tmp_path / "served")
     assert_allclose(served.serve(tf.constant(X))["mean"], model.predict(X)["mean"], atol=1e-5)
-    seed = tf.constant([1, 2])
-    functions = served.sample(tf.constant(X), seed)
+    functions = served.sample(tf.constant(X), tf.constant([1, 2]))
     assert_allclose(functions, model.sample_functions(X, 4, seed=(1, 2)), atol=1e-5)
+    for each in (model, loaded):  # with the optimizers: the same run
+        each.fit(X, Y, epochs=1, batch_size=10, verbose=0)
+    assert_allclose(loaded.predict(X)["mean"], model.predict(X)["mean"], rtol=1e-5, atol=1e-6)
+    whole = model.sample_functions(X, 4, seed=2)
+    assert_allclose(model.sample_functions(X[5:8], 4, seed=2), whole[:, 5:8], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["vip", "aadm"])
@@ -304,6 +302,29 @@ def test_other_likelihoods_and_outputs(name):
     assert model.num_outputs == 4
     assert model.predict(X)["mean"].shape == (20, 2)
     assert np.ptp(model.predict(X)["aleatoric_stddev"], axis=0).min() > 0.0
+
+
+@pytest.mark.parametrize("name", ["vip", "aadm"])
+def test_recipe(name):
+    recipe = registry.method(name)
+    few = {"num_prior_samples": 4} if name == "vip" else {"num_samples": 4}
+    config = {**recipe.uci_config("yacht", 1), "steps": 3, "batch_size": 10, **few}
+    model, chosen = recipe.uci_fit(config, X, Y)
+    assert len(model.history.epoch) == 2  # of two batches each: no fewer steps than asked for
+    assert model.alpha == 0.5 and 0.01 < chosen["noise_scale"] < 0.31
+    assert int(model.steps_seen.numpy()) == 4
+
+
+def test_recipes_differ_as_they_should():
+    configs = {
+        name: registry.method(name).uci_config("wine", 2)
+        for name in ("sip_bnn", "sip_ns", "avb", "aadm", "vip")
+    }
+    assert all(config["seed"] == 2 and config["batch_size"] == 100 for config in configs.values())
+    assert registry.method("vip").uci_config("yacht", 0)["batch_size"] == 50
+    assert {name for name, config in configs.items() if config["alpha"] == 0.0} == {"avb"}
+    assert configs["sip_ns"]["prior"] == "neural_sampler" and configs["sip_ns"]["dropout"] == 0.05
+    assert configs["sip_bnn"]["prior"] == configs["vip"]["prior"] == "bnn"
 
 
 @pytest.mark.parametrize(

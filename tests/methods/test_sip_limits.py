@@ -10,15 +10,20 @@ from scipy import optimize
 
 from tfp_fnspace import likelihoods, processes, sip
 
+SLOW = pytest.mark.slow
 
-def gaussian_model(inducing, noise, length_scale=1.0, **options):
+
+def gaussian_model(inducing, noise, **options):
     """A Gaussian process as the prior; a sampler and discriminators that can be exact."""
     count = len(inducing)
     discriminator = keras.Sequential(
         [keras.Input((count,)), toys.Products(), keras.layers.Dense(1, kernel_initializer="zeros")]
     )
-    sampler = keras.Sequential([keras.Input((count,)), keras.layers.Dense(count)])
-    kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(np.float32(1.0), np.float32(length_scale))
+    start = keras.initializers.Identity(0.7)
+    sampler = keras.Sequential(
+        [keras.Input((count,)), keras.layers.Dense(count, kernel_initializer=start)]
+    )
+    kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(np.float32(1.0), np.float32(1.0))
     return sip.SIPModel(
         processes.GaussianProcess(kernel),
         inducing,
@@ -43,43 +48,101 @@ def train(model, x, y, steps, rates):
 
 # One point ---------------------------------------------------------------------------------------
 
-NOISE = 0.01
-
 #: alpha -> mean and variance at the least objective with the mean of both divergences.
 OPTIMA = {0.0: (0.947, 0.097), 0.5: (0.728, 0.424), 1.0: (0.544, 0.649)}
 
 
-def objective(parameters, alpha, reverse_weight=0.5, forward_weight=0.5):
-    """Prior N(0, 1), y = 1, q = N(m, v): minus equation 12, in closed form."""
-    m, v = parameters[0], np.exp(parameters[1])
-    forward = 0.5 * (v + m**2 - 1.0 - np.log(v))
-    reverse = 0.5 * ((1.0 + m**2) / v - 1.0 + np.log(v))
-    if alpha == 0.0:
-        data = -0.5 * ((1.0 - m) ** 2 + v) / NOISE
-    else:
-        square = (1.0 - m) ** 2 / (v + NOISE / alpha)
-        data = -0.5 * (np.log1p(alpha * v / NOISE) + square) / alpha
-    return forward_weight * forward + reverse_weight * reverse - data
+def optimum(noise, alpha, forward=0.5, reverse=0.5):
+    """Mean and variance of q where prior N(0, 1), y = 1 and the weights of the divergences are so.
+
+    Minus equation 12 in closed form, minimised by SciPy.
+    """
+
+    def objective(parameters):
+        m, v = parameters[0], np.exp(parameters[1])
+        of_forward = 0.5 * (v + m**2 - 1.0 - np.log(v))
+        of_reverse = 0.5 * ((1.0 + m**2) / v - 1.0 + np.log(v))
+        if alpha == 0.0:
+            data = -0.5 * ((1.0 - m) ** 2 + v) / noise
+        else:
+            square = (1.0 - m) ** 2 / (v + noise / alpha)
+            data = -0.5 * (np.log1p(alpha * v / noise) + square) / alpha
+        return forward * of_forward + reverse * of_reverse - data
+
+    m, log_v = optimize.minimize(objective, [0.5, -1.0], method="Nelder-Mead", tol=1e-12).x
+    return m, np.exp(log_v)
 
 
-def optimum(*arguments):
-    found = optimize.minimize(objective, [0.5, -1.0], arguments, method="Nelder-Mead", tol=1e-12).x
-    return found[0], np.exp(found[1])
+def trained_on_one_point(noise, steps=800, rates=(0.05, 0.05), **options):
+    """Mean and variance of q."""
+    model = gaussian_model([[0.0]], noise**0.5, num_samples=500, **options)
+    train(model, np.zeros((1, 1)), np.ones((1, 1)), steps, rates)
+    kernel, bias = model.posterior.get_weights()
+    return bias[0], kernel[0, 0] ** 2
 
 
-@pytest.mark.parametrize("alpha", OPTIMA)
+@pytest.mark.parametrize(
+    "alpha", [pytest.param(0.0, marks=SLOW), 0.5, pytest.param(1.0, marks=SLOW)]
+)
 def test_one_point_reaches_the_optimum_of_the_symmetric_objective(alpha):
     """Mean within 0.01 and variance within 3 %, with adaptive contrast.
 
     Without it KL(p || q) has no gradient in q: see the next test.
     """
-    mean, variance = optimum(alpha)
-    assert_allclose((mean, variance), OPTIMA[alpha], atol=6e-4)
-    model = gaussian_model(
-        [[0.0]], NOISE**0.5, alpha=alpha, num_samples=500, adaptive_contrast=True
-    )
-    train(model, np.zeros((1, 1)), np.ones((1, 1)), 800, (0.05, 0.05))
-    kernel, bias = model.posterior.get_weights()
-    print(alpha, bias[0], kernel[0, 0] ** 2, mean, variance)
-    assert_allclose(bias[0], mean, atol=0.01)
-    assert_allclose(kernel[0, 0] ** 2, variance, rtol=0.03)
+    expected = optimum(0.01, alpha)
+    assert_allclose(expected, OPTIMA[alpha], atol=6e-4)
+    mean, variance = trained_on_one_point(0.01, alpha=alpha, adaptive_contrast=True)
+    assert_allclose(mean, expected[0], atol=0.01)
+    assert_allclose(variance, expected[1], rtol=0.03)
+
+
+@SLOW
+def test_without_contrast_the_forward_divergence_gives_the_posterior():
+    """N(0.8, 0.2): mean within 0.03, variance within 15 %; q follows a discriminator that learns.
+
+    With both divergences q does not get to the optimum of the test above: KL(p || q) has no
+    gradient in q (`test_sip_log_ratio.py`), which leaves half of KL(q || p), and its optimum,
+    N(0.889, 0.111), is not stable at these rates.
+    """
+    assert_allclose(optimum(0.25, 0.0, 1.0, 0.0), (0.8, 0.2), rtol=1e-6)
+    mean, variance = trained_on_one_point(0.25, 1500, (0.01, 0.2), alpha=0.0, kl="forward")
+    assert_allclose(mean, 0.8, atol=0.03)
+    assert_allclose(variance, 0.2, rtol=0.15)
+
+
+# Sparse Gaussian processes -----------------------------------------------------------------------
+
+
+def covariance(a, b):
+    return np.exp(-0.5 * (a - b.T) ** 2)
+
+
+def sparse_posterior(x, y, z, noise, at):
+    """Mean and standard deviation of f at points under the best q(u) at inducing points z."""
+    zz, zx, za = covariance(z, z) + 1e-5 * np.eye(len(z)), covariance(z, x), covariance(z, at)
+    precision = zz + zx @ zx.T / noise**2
+    mean = za.T @ np.linalg.solve(precision, zx @ y) / noise**2
+    variance = 1.0 - np.sum(za * np.linalg.solve(zz, za), axis=0)
+    return mean[:, 0], np.sqrt(variance + np.sum(za * np.linalg.solve(precision, za), axis=0))
+
+
+@SLOW
+def test_a_gaussian_process_prior_gives_the_sparse_posterior():
+    """The mean within 0.15 standard deviations and those within 20 %, at 25 points.
+
+    kl="forward", alpha=0: the bound of the sparse process, whose best q(u) is known (Titsias,
+    2009). The posterior of u is correlated, which the discriminator must learn.
+    """
+    random, noise = np.random.default_rng(0), 0.3
+    x = np.sort(random.uniform(-3.0, 3.0, size=(20, 1)), axis=0)
+    y = np.sin(1.5 * x) + noise * random.normal(size=x.shape)
+    options = {"num_samples": 300, "num_eval_samples": 2000, "adaptive_contrast": True}
+    start = np.linspace(-2.5, 2.5, 4)[:, np.newaxis]
+    model = gaussian_model(start, noise, alpha=0.0, kl="forward", **options)
+    train(model, x, y, 1600, (0.02, 0.1))
+    at, z = np.linspace(-3.0, 3.0, 25)[:, np.newaxis], model.inducing_inputs_in_user_units()
+    mean, stddev = sparse_posterior(x, y, z.astype("float64"), noise, at)
+    outputs = model.predict(at)
+    assert np.all(np.abs(outputs["mean"][:, 0] - mean) < 0.15 * stddev)
+    assert_allclose(outputs["epistemic_stddev"][:, 0], stddev, rtol=0.2)
+    assert stddev.min() < 0.3 and np.abs(mean).max() > 0.5  # the data did teach it

@@ -391,8 +391,23 @@ def test_a_network_of_images_learns():
     outputs = tagi.Dense(1)(tagi.Flatten()(hidden))
     noise = likelihoods.Gaussian(scale=0.3)
     model = tagi.TAGIModel(images, outputs, likelihood=noise, standardize=True, seed=0)
-    model.compile(jit_compile=False)
+    model.compile(jit_compile=True)
     history = model.fit(x, y, batch_size=11, epochs=8, verbose=0).history
     assert history["rmse"][-1] < 0.9 * history["rmse"][0]
     draws = model.sample_functions(x[:6], 3, seed=1)
     assert_allclose(model.sample_functions(x[2:4], 3, seed=1), draws[:, 2:4], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_xla_compiles_loops_of_convolutions_on_a_gpu_only(gpus, monkeypatch):
+    images = keras.Input((3, 3, 1))
+    outputs = tagi.Dense(1)(tagi.Flatten()(tagi.Conv2D(2, 2)(images)))
+    model = tagi.TAGIModel(images, outputs, likelihood=likelihoods.Gaussian(scale=0.3))
+    monkeypatch.setattr(
+        tf.config, "list_physical_devices", lambda kind=None: [None] * gpus * (kind == "GPU")
+    )
+    x, y = np.zeros((2, 3, 3, 1), "float32"), np.zeros((2, 1), "float32")
+    compiled = model.epoch_learner([x], y, 2).function._jit_compile
+    assert compiled is bool(gpus) and model.fuses_updates is not compiled
+    model.compile(jit_compile=True)
+    assert model.epoch_learner([x], y, 2).function._jit_compile and not model.fuses_updates

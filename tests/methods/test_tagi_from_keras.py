@@ -134,7 +134,10 @@ def sequential(*layers, shape=(4, 3)):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: sequential(L.GRU(3, return_sequences=True, name="a"), L.GRU(3)), r"the layer 'a' of class GRU"),
+        (
+            lambda: sequential(L.GRU(3, return_sequences=True, name="a"), L.GRU(3)),
+            r"the layer 'a' of class GRU",
+        ),
         (lambda: sequential(L.Dense(2, "softmax", name="a")), r"'a' of class Dense.*softmax"),
         (lambda: sequential(L.Dense(2, lambda x: x, name="a")), r"'a' of class Dense"),
         (lambda: sequential(L.Softmax(name="a")), r"'a' of class Softmax"),

@@ -167,7 +167,9 @@ class GradientTraining:
         variables = self.optimized_variables
         with tf.GradientTape() as tape:
             loss, parts = self.objective(inputs, targets, num_rows, seed)
-            scaled_loss = self.optimizer.scale_loss(loss)
+            # The optimizer adds what replicas have; each has the mean over its rows.
+            mean_loss = loss / tf.distribute.get_strategy().num_replicas_in_sync
+            scaled_loss = self.optimizer.scale_loss(mean_loss)
         gradients = tape.gradient(scaled_loss, variables)
         # At the end of a generator Keras runs a step without data, which must not count.
         with tf.control_dependencies([loss]):
@@ -182,10 +184,23 @@ class GradientTraining:
         targets = self.target_scaler(self._as_columns(y))
         rows = tf.shape(targets)[0]
         for name, value in self.update(self.scaled(x), targets).items():
-            if name not in self._trackers:
-                self._trackers[name] = keras.metrics.Mean(name, dtype=self.variable_dtype)
-            self._trackers[name].update_state(value, rows)
+            self._part_mean(name).update_state(value, rows)
         return {name: tracker.result() for name, tracker in self._trackers.items()}
+
+    def _part_mean(self, name):
+        if name not in self._trackers:
+            self._trackers[name] = keras.metrics.Mean(name, dtype=self.variable_dtype)
+        return self._trackers[name]
+
+    def _make_trackers(self):
+        """Makes them before replicas are traced, which cannot; a trace tells their names."""
+        specs = self._epoch_signature()[:2]
+        seed = tf.zeros([2], tf.int32)
+        one = tf.ones([], self.variable_dtype)
+        function = tf.function(lambda x, y: self.objective(x, y, one, seed), autograph=False)
+        _, parts = function.get_concrete_function(*specs).structured_outputs
+        for name in ("loss", *parts):
+            self._part_mean(name)
 
     def reset_metrics(self):
         super().reset_metrics()
@@ -236,10 +251,13 @@ class GradientTraining:
                 "Received: data of unknown length"
             )
         self.training_rows.assign(num_rows)
-        if self.optimizer is None:
-            self.optimizer = self.default_optimizer(total_steps)
-        if not self.optimizer.built:
-            self.optimizer.build(self.optimized_variables)
+        with self.distribute_strategy.scope():
+            if self.optimizer is None:
+                self.optimizer = self.default_optimizer(total_steps)
+            if not self.optimizer.built:
+                self.optimizer.build(self.optimized_variables)
+            if self.distribute_strategy.num_replicas_in_sync > 1 and not self._trackers:
+                self._make_trackers()
         trained = [id(variable) for variable in self.trainable_variables]
         if self._epoch_function is None or trained != self._trained:
             self._forget_functions()

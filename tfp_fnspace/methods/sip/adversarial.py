@@ -97,10 +97,11 @@ class AdversarialTraining(GradientTraining):
         return [v for v in self.trainable_variables if id(v) not in others]
 
     def _prepare_steps(self, num_rows, total_steps):
-        if self.discriminator_optimizer is None:
-            self.discriminator_optimizer = self.default_discriminator_optimizer()
-        if not self.discriminator_optimizer.built:
-            self.discriminator_optimizer.build(self.discriminator_variables)
+        with self.distribute_strategy.scope():
+            if self.discriminator_optimizer is None:
+                self.discriminator_optimizer = self.default_discriminator_optimizer()
+            if not self.discriminator_optimizer.built:
+                self.discriminator_optimizer.build(self.discriminator_variables)
         super()._prepare_steps(num_rows, total_steps)
 
     def _epoch_callbacks(self, callbacks, initial_epoch):
@@ -114,14 +115,21 @@ class AdversarialTraining(GradientTraining):
         """See the class."""
         raise NotImplementedError
 
+    def objective(self, inputs, targets, num_rows, seed):
+        """See `GradientTraining`: the loss of the model and all that `History` has."""
+        loss, divergences, parts = self.objectives(inputs, targets, num_rows, seed)
+        return loss, {**parts, **_of_discriminator(divergences)}
+
     def update(self, inputs, targets):
         seed = fold_in(tf.convert_to_tensor(self.seed_state), self.steps_seen.value)
         num_rows = tf.cast(self.training_rows.value, self.variable_dtype)
         ours, theirs = self.optimized_variables, self.discriminator_variables
         with tf.GradientTape(persistent=True) as tape:
             loss, divergences, parts = self.objectives(inputs, targets, num_rows, seed)
-            scaled = self.optimizer.scale_loss(loss)
-            their_loss = self.discriminator_optimizer.scale_loss(divergences.loss)
+            # The optimizers add what replicas have; each has the mean over its rows and draws.
+            replicas = tf.distribute.get_strategy().num_replicas_in_sync
+            scaled = self.optimizer.scale_loss(loss / replicas)
+            their_loss = self.discriminator_optimizer.scale_loss(divergences.loss / replicas)
         gradients = tape.gradient(scaled, ours), tape.gradient(their_loss, theirs)
         del tape
         # At the end of a generator Keras runs a step without data, which must not count.
@@ -131,15 +139,22 @@ class AdversarialTraining(GradientTraining):
             for i in range(1, self.discriminator_steps):
                 self._discriminator_step(fold_in(seed, -i))
             self.steps_seen.assign_add(1)
-        parts["discriminator_loss"] = divergences.loss
-        parts["discriminator_accuracy"] = divergences.accuracy
-        return {"loss": loss, **parts}
+        return {"loss": loss, **parts, **_of_discriminator(divergences)}
 
     def _discriminator_step(self, seed):
         """A step of the discriminator with draws of its own."""
         q, p = map(tf.stop_gradient, self.divergence_draws(fold_in(seed, 0)))
         with tf.GradientTape() as tape:
             loss = self.log_ratio(q, p, fold_in(seed, 1)).loss
-            scaled = self.discriminator_optimizer.scale_loss(loss)
+            mean_loss = loss / tf.distribute.get_strategy().num_replicas_in_sync
+            scaled = self.discriminator_optimizer.scale_loss(mean_loss)
         variables = self.discriminator_variables
         self.discriminator_optimizer.apply(tape.gradient(scaled, variables), variables)
+
+
+def _of_discriminator(divergences):
+    """What `History` says of the discriminator."""
+    return {
+        "discriminator_loss": divergences.loss,
+        "discriminator_accuracy": divergences.accuracy,
+    }

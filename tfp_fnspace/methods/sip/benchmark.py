@@ -22,6 +22,7 @@ _OPTIONS = {
         "warm_up": 0.2,
         "adaptive_contrast": False,
         "dropout": 0.0,
+        "jitter": 1e-2,
         "num_samples": 100,
         "num_eval_samples": 500,
     },

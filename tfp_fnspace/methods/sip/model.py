@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, data, likelihoods
-from tfp_fnspace.math.random import as_seed, fold_in, normal, permutation
+from tfp_fnspace import arguments, data
+from tfp_fnspace.math.random import fold_in, normal, permutation
 from tfp_fnspace.methods.sip import parts
 from tfp_fnspace.methods.sip.adversarial import AdversarialTraining
 from tfp_fnspace.methods.sip.conditional import (
@@ -17,17 +17,17 @@ from tfp_fnspace.methods.sip.conditional import (
     gaussian_process_draws,
 )
 from tfp_fnspace.methods.sip.energy import data_term
+from tfp_fnspace.methods.sip.warm_up import WarmUp
+from tfp_fnspace.methods.sip.with_prior import PRIOR_WIDTH, WithPrior
 from tfp_fnspace.model.mixture import MixturePrediction
-from tfp_fnspace.model.sizes import LearnsSizes
-from tfp_fnspace.processes.base import Process
 
 DIVERGENCES = ("symmetric", "forward")
 
+#: Variance added to covariances that are of draws, and to those that are exact.
+_JITTER, _EXACT_JITTER = 1e-2, 1e-5
+
 #: Arguments that may be objects.
 _PARTS = ("prior", "posterior", "discriminator")
-
-#: Numbers that the widest layer of a prior takes for one function at one point, as a guess.
-_PRIOR_WIDTH = 64
 
 _OPTIONS = ("inducing_points", "alpha", "kl", "warm_up", "adaptive_contrast", "dropout")
 _OPTIONS += ("discriminator_steps", "num_noise", "train_prior", "train_posterior", "jitter")
@@ -35,7 +35,7 @@ _OPTIONS += ("num_samples", "num_eval_samples", "num_prior_samples")
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
-class SIPModel(LearnsSizes, AdversarialTraining, MixturePrediction, keras.Model):
+class SIPModel(WithPrior, WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
     r"""Sparse implicit process: a prior over functions that can only be drawn from, fitted to data.
 
     The values u of the process at M inducing points Z have a posterior that is drawn by a network
@@ -80,7 +80,9 @@ class SIPModel(LearnsSizes, AdversarialTraining, MixturePrediction, keras.Model)
             likelihood need. `Categorical` needs it, the number of classes.
         train_prior: Whether the prior's parameters are learned.
         train_posterior: Whether those of the posterior's sampler are.
-        jitter: Variance added to the covariance at the inducing points, in model units.
+        jitter: Variance added to the covariance at the inducing points, in model units: 1e-5 by
+            default where the prior has `moments`, 1e-2 where they are of draws. The paper has
+            1e-5, with which those of as many draws as inducing points are mostly noise.
         num_samples: S_q, draws of u in a training step.
         num_eval_samples: S_q of everything that predicts.
         num_prior_samples: S, prior draws that moments are taken of and that the discriminator
@@ -125,7 +127,7 @@ class SIPModel(LearnsSizes, AdversarialTraining, MixturePrediction, keras.Model)
         num_noise=100,
         train_prior=True,
         train_posterior=True,
-        jitter=1e-5,
+        jitter=None,
         num_samples=100,
         num_eval_samples=100,
         num_prior_samples=None,
@@ -153,37 +155,20 @@ class SIPModel(LearnsSizes, AdversarialTraining, MixturePrediction, keras.Model)
         self.inducing_points = arguments.checked_count("inducing_points", inducing_points)
         self.kl = arguments.checked_choice("kl", kl, DIVERGENCES)
         for name, value in {"alpha": alpha, "warm_up": warm_up, "dropout": dropout}.items():
-            setattr(self, name, arguments.checked_number(name, value, 0.0, inclusive=True))
-            if value > 1.0:
-                raise ValueError(f"`{name}` must be at most 1. Received: {name}={value!r}")
+            setattr(self, name, parts.checked_fraction(name, value))
+        if jitter is None:
+            jitter = _EXACT_JITTER if getattr(prior, "has_moments", False) else _JITTER
         self.jitter = arguments.checked_positive("jitter", jitter)
         self.adaptive_contrast = bool(adaptive_contrast)
-        self.train_prior, self.train_posterior = bool(train_prior), bool(train_posterior)
-        self._standardize_argument = standardize
-        if likelihood is None:
-            dtype = self.variable_dtype
-            likelihood = likelihoods.Gaussian(scale=0.3, trainable=True, dtype=dtype)
-        self._setup_options(likelihood, True if standardize is None else standardize, seed)
-        self._given_outputs = num_outputs
-        if num_outputs is not None:
-            self._given_outputs = arguments.checked_count("num_outputs", num_outputs)
-        parts.check(prior, posterior, discriminator, num_outputs)
-        self._prior_argument = prior
+        self.train_posterior = bool(train_posterior)
+        parts.check_networks(posterior, discriminator)
+        self._setup_prior(prior, likelihood, num_outputs, train_prior, standardize, seed)
         self._posterior_argument, self._discriminator_argument = posterior, discriminator
-        self.prior = self.posterior = self.log_ratio = self.inducing_inputs = None
-        self.warm_up_steps = self.add_weight(
-            name="warm_up_steps", trainable=False, initializer="zeros", dtype="int64"
-        )
+        self.posterior = self.log_ratio = self.inducing_inputs = None
 
     # Sizes ------------------------------------------------------------------------------------
 
     def _setup_for(self, input_shape, num_columns, num_rows):
-        num_outputs = self._given_outputs
-        if isinstance(self._prior_argument, Process):
-            num_outputs = self._prior_argument.num_outputs
-        elif num_outputs is None:
-            num_outputs = num_columns * (2 if self.likelihood.has_noise_outputs else 1)
-        self.likelihood.check_outputs(num_outputs)
         count = self.inducing_points
         if self._start is None and num_rows < count:
             warnings.warn(
@@ -192,31 +177,30 @@ class SIPModel(LearnsSizes, AdversarialTraining, MixturePrediction, keras.Model)
                 stacklevel=4,
             )
             count = num_rows
-        self._build(tuple(input_shape), num_outputs, count)
+        self._build(tuple(input_shape), self._checked_outputs(num_columns), count)
 
     def _build(self, input_shape, num_outputs, num_inducing):
         """Creates all that needs sizes."""
         dtype, size = self.variable_dtype, num_inducing * num_outputs
-        self.prior = parts.build_prior(self._prior_argument, input_shape, num_outputs, dtype)
+        _, *seeds = parts.seeds_of(self)
+        self._build_prior(input_shape, num_outputs)
         self.posterior = parts.build_posterior(
-            self._posterior_argument, self.num_noise, size, dtype
+            self._posterior_argument, self.num_noise, size, dtype, seeds[0]
         )
         self.log_ratio = parts.build_log_ratio(
-            self._discriminator_argument, size, self.adaptive_contrast, self.dropout, dtype
+            self._discriminator_argument,
+            size,
+            self.adaptive_contrast,
+            self.dropout,
+            dtype,
+            seeds[1],
         )
-        self.prior.trainable = self.train_prior
-        self.posterior.trainable = self.train_posterior
+        if not self.train_posterior:  # not set to True: a user may have frozen layers of it
+            self.posterior.trainable = False
         self.inducing_inputs = self.add_weight(
             name="inducing_inputs", shape=(num_inducing, *input_shape), initializer="zeros"
         )
-        if self._standardize_argument is None:
-            self.standardize = len(input_shape) == 1
         self._setup_sizes([self._first_tensor(input_shape)], num_outputs)
-
-    @property
-    def scalers_ready(self):
-        """Whether the sizes are known, and inputs and targets have a standardisation."""
-        return self.prior is not None and super().scalers_ready
 
     @property
     def draws_smooth_functions(self):
@@ -271,11 +255,6 @@ class SIPModel(LearnsSizes, AdversarialTraining, MixturePrediction, keras.Model)
             (start,) = data.check_inputs(self._start, self.input_tensors, "inducing_points")
         self.inducing_inputs.assign(self.scaled([tf.constant(start)])[0])
 
-    def _prepare_steps(self, num_rows, total_steps):
-        if not self.steps_seen.numpy():
-            self.warm_up_steps.assign(int(self.warm_up * (total_steps or 0)))
-        super()._prepare_steps(num_rows, total_steps)
-
     def objectives(self, inputs, targets, num_rows, seed):
         """See `AdversarialTraining`."""
         seeds = [fold_in(seed, i) for i in range(4)]
@@ -287,7 +266,7 @@ class SIPModel(LearnsSizes, AdversarialTraining, MixturePrediction, keras.Model)
         kl = divergences.forward
         if self.kl == "symmetric":
             kl = 0.5 * (kl + divergences.reverse)
-        loss = self._warmth() * kl / num_rows - log_likelihood
+        loss = self.warmth() * kl / num_rows - log_likelihood
         history = {
             "log_likelihood": log_likelihood,
             "kl_estimate": kl,
@@ -299,12 +278,6 @@ class SIPModel(LearnsSizes, AdversarialTraining, MixturePrediction, keras.Model)
         u = self._posterior_draws(self.num_samples, fold_in(seed, 0))
         z = tf.convert_to_tensor(self.inducing_inputs.value)
         return _flat(u), _flat(self.prior.sample(z, self.num_prior_samples, fold_in(seed, 1)))
-
-    def _warmth(self):
-        """The weight of the divergence in this step."""
-        step = tf.cast(self.steps_seen.value + 1, self.variable_dtype)
-        steps = tf.cast(tf.maximum(self.warm_up_steps.value, 1), self.variable_dtype)
-        return tf.minimum(step / steps, 1.0)
 
     # Parts ------------------------------------------------------------------------------------
 
@@ -366,23 +339,6 @@ class SIPModel(LearnsSizes, AdversarialTraining, MixturePrediction, keras.Model)
         noise = normal(tf.shape(u), seeds[2], u.dtype)
         return law.draw(u, process_x, process_z, noise)
 
-    def sample_prior_functions(self, x, num_samples, seed=(0, 0)):
-        """Draws functions from the prior as it has been learned.
-
-        Args:
-            x: As for `predict`, arrays only.
-            num_samples: S, a positive integer.
-            seed: Integer or two integers.
-
-        Returns:
-            NumPy array `[S, N, D]` in the user's units.
-        """
-        arguments.check_count("num_samples", num_samples)
-        self._check_ready()
-        (x,) = self.scaled([tf.constant(v) for v in data.check_inputs(x, self.input_tensors)])
-        draws = self.prior.sample(x, int(num_samples), as_seed(seed))
-        return self.functions_in_user_units(draws).numpy()
-
     def inducing_inputs_in_user_units(self):
         """The inducing inputs, NumPy array `[M, ...]` in the user's units."""
         self._check_ready()
@@ -391,7 +347,7 @@ class SIPModel(LearnsSizes, AdversarialTraining, MixturePrediction, keras.Model)
     def numbers_per_row(self, num_samples):
         if self.prior is None or not self.draws_smooth_functions:
             return 1  # draws at the points of a call are joint: one chunk
-        return self.num_prior_samples * _PRIOR_WIDTH + super().numbers_per_row(num_samples)
+        return self.num_prior_samples * PRIOR_WIDTH + super().numbers_per_row(num_samples)
 
     # Keras ------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """The prior, the posterior's sampler and the discriminator of a sparse implicit process."""
 
 import keras
+import numpy as np
 
 from tfp_fnspace import arguments
 from tfp_fnspace.methods.sip import networks
@@ -87,7 +88,13 @@ def deserialized(config, names, custom_objects=None):
     return {**config, **made}
 
 
-def build_prior(prior, input_shape, num_outputs, dtype):
+def seeds_of(model):
+    """Integers of the default prior, posterior and discriminator, from the seed of a model."""
+    states = np.random.SeedSequence([int(v) % 2**32 for v in model.seed_state.numpy()])
+    return [int(v) for v in states.generate_state(3) % 2**30]
+
+
+def build_prior(prior, input_shape, num_outputs, dtype, seed=None):
     """The prior, built for rows of a shape."""
     if isinstance(prior, str):
         if len(input_shape) != 1:
@@ -95,31 +102,31 @@ def build_prior(prior, input_shape, num_outputs, dtype):
                 f"`prior={prior!r}` is for rows of rank 1: give a process. "
                 f"Received: rows of shape {input_shape}"
             )
-        prior = networks.PRIORS[prior](input_shape[0], num_outputs, dtype=dtype)
+        prior = networks.PRIORS[prior](input_shape[0], num_outputs, seed=seed, dtype=dtype)
     if not prior.built:
         prior.build((None, *input_shape))
     return prior
 
 
-def build_posterior(posterior, num_noise, size, dtype):
+def build_posterior(posterior, num_noise, size, dtype, seed=None):
     """The sampler of u, from noise to the M D values."""
     if isinstance(posterior, str):
-        posterior = networks.mlp(num_noise, size, dtype=dtype)
+        posterior = networks.mlp(num_noise, size, dtype=dtype, seed=seed)
     _check_widths("posterior", posterior, None, size)
     return posterior
 
 
-def build_discriminator(discriminator, size, dropout, dtype):
+def build_discriminator(discriminator, size, dropout, dtype, seed=None):
     """The network that tells draws of `size` values."""
     if discriminator is None:
-        discriminator = networks.mlp(size, 1, dtype=dtype, dropout=dropout)
+        discriminator = networks.mlp(size, 1, dtype=dtype, dropout=dropout, seed=seed)
     _check_widths("discriminator", discriminator, size, 1)
     return discriminator
 
 
-def build_log_ratio(discriminator, size, adaptive_contrast, dropout, dtype):
+def build_log_ratio(discriminator, size, adaptive_contrast, dropout, dtype, seed=None):
     """The estimator of the divergence, for M D values."""
-    discriminator = build_discriminator(discriminator, size, dropout, dtype)
+    discriminator = build_discriminator(discriminator, size, dropout, dtype, seed)
     contrast = keras.models.clone_model(discriminator) if adaptive_contrast else None
     return LogRatio(discriminator, contrast, dtype=dtype)
 

@@ -122,12 +122,12 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
         inputs = self.network.inputs
         self._drawn = given_weights.drawn_variables(self.network, inputs[0].shape)
         self._scales = self._prior_scales()
-        self._build_parts()
         if likelihood is None:
             dtype = self.variable_dtype
             likelihood = likelihoods.Gaussian(scale=0.3, trainable=True, dtype=dtype)
         num_outputs = self.network.outputs[0].shape[-1]
         self._setup(inputs, num_outputs, likelihood, standardize, seed)
+        self._build_parts()
 
     # Parts ------------------------------------------------------------------------------------
 
@@ -147,13 +147,14 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
     def _build_parts(self):
         """The sampler, which starts about the weights of the network, and the estimator."""
         size, dtype = len(self._scales), self.variable_dtype
+        _, *seeds = parts.seeds_of(self)
         posterior = self._posterior_argument
-        self.posterior = parts.build_posterior(posterior, self.num_noise, size, dtype)
+        self.posterior = parts.build_posterior(posterior, self.num_noise, size, dtype, seeds[0])
         if isinstance(posterior, str):
             start = np.concatenate([np.ravel(v) for v in self._drawn])
             self.posterior.layers[-1].bias.assign(start / self._scales)
         discriminator = parts.build_discriminator(
-            self._discriminator_argument, size, self.dropout, dtype
+            self._discriminator_argument, size, self.dropout, dtype, seeds[1]
         )
         cls = NormalLogRatio if self.adaptive_contrast else LogRatio
         self.log_ratio = cls(discriminator, dtype=dtype)

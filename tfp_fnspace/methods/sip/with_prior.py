@@ -54,8 +54,10 @@ class WithPrior(LearnsSizes):
     def _build_prior(self, input_shape, num_outputs):
         """Makes the prior, for rows of a shape."""
         dtype = self.variable_dtype
-        self.prior = parts.build_prior(self._prior_argument, input_shape, num_outputs, dtype)
-        self.prior.trainable = self.train_prior
+        seed, *_ = parts.seeds_of(self)
+        self.prior = parts.build_prior(self._prior_argument, input_shape, num_outputs, dtype, seed)
+        if not self.train_prior:  # not set to True: a user may have frozen layers of it
+            self.prior.trainable = False
         if self._standardize_argument is None:
             self.standardize = len(input_shape) == 1
 

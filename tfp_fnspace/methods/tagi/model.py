@@ -123,6 +123,7 @@ class TAGIModel(TAGIPrediction, FunctionSpaceModel, keras.Model):
             joint = self.covariance == "full_parameters"
             self.chain = CovarianceChain(network, joint, dtype=self.dtype_policy)
         self._epoch_function = None
+        self.fuses_updates = False
         self._train_trackers = [keras.metrics.Mean(name) for name in ("train_nll", "train_mse")]
         for i, layer in enumerate(self.tagi_layers):
             if seed is not None and layer.fresh:
@@ -192,8 +193,9 @@ class TAGIModel(TAGIPrediction, FunctionSpaceModel, keras.Model):
 
         Args:
             metrics: Further metrics for `evaluate` and validation.
-            jit_compile: Whether XLA compiles. `"auto"`: epochs of in-memory data always (an
-                epoch is one compiled loop), other steps as Keras decides. `False`: nothing.
+            jit_compile: Whether XLA compiles. `"auto"`: epochs of in-memory data (an epoch is
+                one compiled loop), except with convolutions on a CPU, which XLA runs slowly in
+                loops; other steps as Keras decides. `False`: nothing. `True`: everything.
             run_eagerly: Whether to run without graphs.
             **kwargs: Refused.
 
@@ -317,7 +319,12 @@ class TAGIModel(TAGIPrediction, FunctionSpaceModel, keras.Model):
         trained = [layer.name for layer in self.trainable_layers]
         if self._epoch_function is None or self._epoch_layers != trained:
             self._epoch_layers = trained
-            jit_compile = self._compile_arguments.get("jit_compile", "auto") is not False
+            wanted = self._compile_arguments.get("jit_compile", "auto")
+            slow = any(layer.slow_in_xla_loops for layer in self.tagi_layers)
+            slow = slow and not tf.config.list_physical_devices("GPU")
+            jit_compile = not slow if wanted == "auto" else bool(wanted)
+            # Without XLA around it, an update is many passes over the weights, and as many copies.
+            self.fuses_updates = wanted == "auto" and not jit_compile
             self._epoch_function = tf.function(
                 functools.partial(training.epoch, self), autograph=False, jit_compile=jit_compile
             )

@@ -39,7 +39,7 @@ def observe(model, inputs, targets, valid=None):
     sums, scores = propagation.sum_over_replicas((sums, scores))
     rows = propagation.sum_over_replicas(rows)
     if sums:
-        _assign(model.update, parameters, sums, rows)
+        _assign(model, parameters, sums, rows)
     if model.learned_noise is not None:
         model.likelihood.assign_scale(model.learned_noise.scale())
     return scores
@@ -71,14 +71,14 @@ def output_innovations(model, moments, targets, observed):
     return [weight * part for part in model.observation_model.innovation(moments, targets)]
 
 
-def _assign(rule, parameters, sums, rows):
+def _assign(model, parameters, sums, rows):
     cap = update.cap_factor(rows, parameters[0].mean.dtype)
+    rule, options = (update.exact, ()) if model.update == "exact" else (update.capped, (cap,))
+    if model.fuses_updates:
+        rule = tf.function(rule, autograph=False, jit_compile=True)
     for i, (mean, variance) in enumerate(parameters):
         arguments = (mean.value, variance.value, sums[2 * i], sums[2 * i + 1])
-        if rule == "exact":
-            new_mean, new_variance = update.exact(*arguments)
-        else:
-            new_mean, new_variance = update.capped(*arguments, cap)
+        new_mean, new_variance = rule(*arguments, *options)
         mean.assign(new_mean)
         variance.assign(new_variance)
 

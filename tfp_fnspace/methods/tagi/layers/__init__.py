@@ -7,7 +7,6 @@ from tfp_fnspace.methods.tagi.layers.bidirectional import Bidirectional
 from tfp_fnspace.methods.tagi.layers.convolution import (
     Conv1D,
     Conv2D,
-    Conv2DTranspose,
     Conv3D,
     DepthwiseConv2D,
 )
@@ -33,6 +32,7 @@ from tfp_fnspace.methods.tagi.layers.pooling import (
 )
 from tfp_fnspace.methods.tagi.layers.recurrent import LSTM
 from tfp_fnspace.methods.tagi.layers.structure import Add, Concatenate, Flatten, Reshape
+from tfp_fnspace.methods.tagi.layers.transposed import Conv2DTranspose
 
 __all__ = [
     "Activation",

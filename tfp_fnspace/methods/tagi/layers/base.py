@@ -3,6 +3,7 @@
 import zlib
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.arguments import checked_choice
@@ -40,6 +41,9 @@ class TAGILayer(keras.layers.Layer):
     has no `parameters` of its own, and builds them in `build`.
     """
 
+    #: Whether XLA on a CPU runs the layer slowly inside a loop over batches.
+    slow_in_xla_loops = False
+
     def __init__(self, **kwargs):
         # Keras would otherwise cast moments to half precision before `call`.
         super().__init__(autocast=False, **kwargs)
@@ -61,8 +65,10 @@ class TAGILayer(keras.layers.Layer):
         return self._drawn is not None and self._drawn == self._fingerprint()
 
     def _fingerprint(self):
-        values = [part.numpy().tobytes() for pair in self.parameters for part in pair]
-        return zlib.crc32(b"".join(values))
+        checksum = 0
+        for part in (part for pair in self.parameters for part in pair):
+            checksum = zlib.crc32(np.ascontiguousarray(part.numpy()), checksum)
+        return checksum
 
     def redraw(self, seed):
         """Draws the initial means of a layer that has learnt nothing yet, N(0, variance).

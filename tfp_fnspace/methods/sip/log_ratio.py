@@ -62,6 +62,12 @@ class LogRatio(keras.layers.Layer):
 
     and the other way round. The discriminators then see what is not normal about q and p only.
 
+    Gradients go through the draws, with T as it is. That is all of the gradient of KL(q || p) in q
+    and of KL(p || q) in p, where E_q of the score of q is 0; it is nothing of that of KL(p || q) in
+    q and of KL(q || p) in p, which the paper leaves out. Without contrast, q follows KL(q || p)
+    only, and p KL(p || q). With it the closed forms have all gradients: of two normal laws with
+    independent values, those of both divergences in both.
+
     Args:
         discriminator: Keras model from `[S, K]` to `[S, 1]`.
         contrast: Another one for p, with adaptive contrast; None without.

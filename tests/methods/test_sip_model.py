@@ -133,12 +133,12 @@ def test_steps_of_the_discriminator_are_counted_by_its_optimizer():
     assert model.discriminator_optimizer is given and given.iterations.numpy() == 2
 
 
+@pytest.mark.slow
 def test_more_steps_of_the_discriminator_lower_its_loss():
     """Of laws that stand still; each learns from draws of its own."""
     losses = []
     for steps in (1, 4):
         model = make(eager=False, train_prior=False, train_posterior=False, num_samples=200)
-        model._discriminator_argument = None
         model.discriminator_steps = steps
         losses.append(fit(model, epochs=30).history["discriminator_loss"][-5:])
     assert np.mean(losses[1]) < np.mean(losses[0]) - 0.01

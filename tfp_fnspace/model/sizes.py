@@ -88,5 +88,10 @@ class LearnsSizes:
         parts = [self._check_first_data(*part) for part in parts]
         inputs, targets = parts[0]
         num_rows = sum(len(part[0]) for part in parts)
-        self._setup_for(inputs.shape[1:], targets.shape[1], num_rows)
+        self._setup_in_scope(inputs, targets, num_rows)
         return x
+
+    def _setup_in_scope(self, inputs, targets, num_rows):
+        """Weights made at the first `fit` belong to the strategy that the model was made in."""
+        with self.distribute_strategy.scope():
+            self._setup_for(inputs.shape[1:], targets.shape[1], num_rows)

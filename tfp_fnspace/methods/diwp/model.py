@@ -211,7 +211,7 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
         if self.network is None and held_out and not data.is_stream(x):
             # The inducing points start at rows that are trained on.
             arrays, _ = data.split_rows(self._check_first_data(x, y), validation_split)
-            self._setup_for(arrays[0].shape[1:], arrays[1].shape[1], len(arrays[0]))
+            self._setup_in_scope(*arrays, len(arrays[0]))
         x = self._learn_sizes(x, y, self.inducing_points)
         validation = {"validation_split": validation_split, "validation_data": validation_data}
         return super().fit(x, y, batch_size, epochs, verbose, callbacks, **validation, **kwargs)

@@ -66,7 +66,8 @@ class SIPModel(WithPrior, WarmUp, AdversarialTraining, MixturePrediction, keras.
         discriminator: Keras model from `[S, M D]` to `[S, 1]`; two hidden layers of 50 by default.
         alpha: From 0 to 1. 1 asks for the density of the data, 0 for their expected log density.
         kl: `"symmetric"`, the mean of KL(q || p) and KL(p || q) (equation 11), which teaches the
-            prior; or `"forward"`, KL(q || p), in which the prior learns from the data only.
+            prior; or `"forward"`, KL(q || p). One discriminator gives KL(p || q) no gradient in q:
+            only `adaptive_contrast` finds the minimum of the symmetric one.
         warm_up: Part of the steps of the first `fit` in which the weight of the divergence rises
             from 0 to 1. Of a stream of unknown length it is none.
         adaptive_contrast: Whether the divergence is estimated about its normal part (appendix B);
@@ -227,7 +228,7 @@ class SIPModel(WithPrior, WarmUp, AdversarialTraining, MixturePrediction, keras.
         if self.prior is None and held_out and not data.is_stream(x):
             # The inducing points start at rows that are trained on.
             arrays, _ = data.split_rows(self._check_first_data(x, y), validation_split)
-            self._setup_for(arrays[0].shape[1:], arrays[1].shape[1], len(arrays[0]))
+            self._setup_in_scope(*arrays, len(arrays[0]))
         x = self._learn_sizes(x, y, self.inducing_points)
         kwargs.update(validation_split=validation_split, validation_data=validation_data)
         return super().fit(x, y, *args, **kwargs)

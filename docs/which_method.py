@@ -26,6 +26,11 @@ QUESTIONS = [
         "fns.stable_process: functions that jump; MCMC",
     ),
     (
+        "Several values at one x,\nor noise of odd shapes?",
+        "SIP",
+        "fns.sip: predictive laws of any shape",
+    ),
+    (
         "Many rows or a stream,\nand no time to tune?",
         "TAGI",
         "fns.tagi: no learning rate, linear in rows",
@@ -64,7 +69,7 @@ def arrow(ax, start, end, label, offset):
 
 def main():
     """Draws the picture and writes it."""
-    figure, ax = plt.subplots(figsize=(9.5, 8.2))
+    figure, ax = plt.subplots(figsize=(9.5, 9.5))
     figure.subplots_adjust(0, 0, 1, 1)
     left, right = 1.85, 6.3
     for i, (question, answer, why) in enumerate(QUESTIONS):

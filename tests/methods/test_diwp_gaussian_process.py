@@ -322,3 +322,14 @@ def test_inverse_wishart_after_the_kernel_is_a_student_t_process(noise):
         assert stats.kstest(f @ difference, law.cdf).pvalue > FALSE_FAIL
         squares = np.einsum("sn,nm,sm->s", f, np.linalg.inv(scale), f) / 3.0
         assert stats.kstest(squares, stats.f(3, delta + 2.0).cdf).pvalue > FALSE_FAIL
+
+
+def test_classes_without_hidden_layers():
+    """Nothing is sampled then: one component, whose number the graph must know."""
+    x = np.random.default_rng(0).normal(size=(30, 2)).astype("float32")
+    labels = (x[:, :1] > 0.0).astype("int32")
+    model = diwp.DIWPModel(
+        8, depth=0, likelihood=likelihoods.Categorical(), num_outputs=2, num_samples=2, seed=0
+    )
+    model.fit(x, labels, epochs=20, batch_size=30, verbose=0)
+    assert model.evaluate(x, labels, return_dict=True, verbose=0)["accuracy"] > 0.8

@@ -15,6 +15,7 @@ from tfp_fnspace.methods.diwp.layers.base import check_dtype
 from tfp_fnspace.model.gradient import GradientTraining
 from tfp_fnspace.model.mixture import MixturePrediction
 from tfp_fnspace.model.sizes import LearnsSizes
+from tfp_fnspace.typing import GaussianMoments
 
 #: Numbers that the largest tensor of a batch of predictions may hold.
 _PREDICT_NUMBERS = 2**23
@@ -256,7 +257,8 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
 
     def _samples(self, count):
         """One sample is all of them where nothing is sampled."""
-        is_deterministic = self._given_network is None and self.hidden == "none"
+        has_no_layers = self.hidden == "none" or self.depth == 0
+        is_deterministic = self._given_network is None and has_no_layers
         return 1 if is_deterministic and self.stack == "features" else count
 
     # Prediction -------------------------------------------------------------------------------
@@ -270,8 +272,12 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
 
     def _moments(self, inputs, num_samples, seed):
         # One noise for all points: a prediction does not depend on the batch it is made in.
-        with function_draws(self._samples(num_samples), seed, noise="shared"):
-            return self.network(self.scaled(inputs)[0])
+        count = self._samples(num_samples)
+        with function_draws(count, seed, noise="shared"):
+            moments = self.network(self.scaled(inputs)[0])
+        if self._given_network is not None:
+            return moments
+        return GaussianMoments(*(tf.ensure_shape(v, [count, None, None]) for v in moments))
 
     def mixture_moments(self, x, num_samples, seed):
         return self.in_user_units(self._moments(x, num_samples, seed))

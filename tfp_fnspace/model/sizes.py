@@ -1,12 +1,14 @@
 """Models that learn the shapes of inputs and targets from the first data."""
 
 import itertools
+import warnings
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import data
+from tfp_fnspace.math.random import permutation
 
 
 def first_batches(stream, num_rows):
@@ -77,21 +79,88 @@ class LearnsSizes:
             )
         return inputs, targets
 
-    def _learn_sizes(self, x, y, num_rows=1):
-        """Takes the sizes from the first data, arrays or batches with that many rows together."""
+    def _learn_sizes(self, x, y, num_rows=1, held_out=0.0):
+        """Takes the sizes from the first data, arrays or batches with that many rows together.
+
+        Args:
+            x: Inputs, or a stream.
+            y: Targets, of arrays.
+            num_rows: Rows to look at, of a stream.
+            held_out: Part of the rows of arrays that is not trained on.
+
+        Returns:
+            x; of a stream, one that still has the batches that were looked at.
+        """
         if self.input_tensors is not None:
             return x
         parts = [(x, y)]
-        if data.is_stream(x):
+        is_stream = data.is_stream(x)
+        if is_stream:
             batches, x = first_batches(x, num_rows)
             parts = [batch[:2] for batch in batches]
         parts = [self._check_first_data(*part) for part in parts]
         inputs, targets = parts[0]
         num_rows = sum(len(part[0]) for part in parts)
-        self._setup_in_scope(inputs, targets, num_rows)
-        return x
-
-    def _setup_in_scope(self, inputs, targets, num_rows):
-        """Weights made at the first `fit` belong to the strategy that the model was made in."""
+        if held_out and not is_stream:
+            num_rows = len(data.split_rows([inputs], held_out)[0][0])
+        # Weights made here belong to the strategy that the model was made in.
         with self.distribute_strategy.scope():
             self._setup_for(inputs.shape[1:], targets.shape[1], num_rows)
+        return x
+
+
+class StartsAtRows(LearnsSizes):
+    """`LearnsSizes` of models whose inducing points start at rows of the first data.
+
+    A model has `inducing_points`, the most that there are, and calls `_num_inducing` when the sizes
+    are known and `_starting_rows` in `prepare_training`.
+    """
+
+    def adapt(self, x, y=None):
+        """Sets the standardisation from data; `fit` does so by itself the first time."""
+        super().adapt(self._learn_sizes(x, y, self.inducing_points), y)
+
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        epochs=1,
+        verbose="auto",
+        callbacks=None,
+        validation_split=0.0,
+        validation_data=None,
+        **kwargs,
+    ):
+        """Fits the model; arguments and result as in `FunctionSpaceModel.fit`.
+
+        What `History` has is said of each class.
+        """
+        held_out = validation_split if validation_data is None else 0.0
+        x = self._learn_sizes(x, y, self.inducing_points, held_out)
+        validation = {"validation_split": validation_split, "validation_data": validation_data}
+        return super().fit(x, y, batch_size, epochs, verbose, callbacks, **validation, **kwargs)
+
+    def _num_inducing(self, num_rows):
+        """The number of inducing points for first data of so many rows."""
+        if num_rows >= self.inducing_points:
+            return self.inducing_points
+        warnings.warn(
+            f"The first data have {num_rows} rows: the model takes as many inducing points "
+            f"instead of {self.inducing_points}.",
+            stacklevel=5,
+        )
+        return num_rows
+
+    def _starting_rows(self, num_rows, count):
+        """Which of the first rows the inducing points start at, `[count]` in order.
+
+        Raises:
+            ValueError: If there are fewer rows than inducing points.
+        """
+        if num_rows < count:
+            raise ValueError(
+                "The first data must have at least as many rows as the model has inducing points, "
+                f"{count}. Received: {num_rows} rows"
+            )
+        return np.sort(permutation(self.seed_state.numpy(), -1 % 2**31, num_rows)[:count])

@@ -1,20 +1,18 @@
 """Deep inverse Wishart processes as a Keras model."""
 
-import warnings
-
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import arguments, data, kernels, likelihoods
 from tfp_fnspace.layers.draws import function_draws
-from tfp_fnspace.math.random import as_seed, fold_in, permutation
+from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.diwp import checks, stacks
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram
 from tfp_fnspace.methods.diwp.layers.base import check_dtype
 from tfp_fnspace.model.gradient import GradientTraining
 from tfp_fnspace.model.mixture import MixturePrediction
-from tfp_fnspace.model.sizes import LearnsSizes
+from tfp_fnspace.model.sizes import StartsAtRows
 from tfp_fnspace.typing import GaussianMoments
 
 #: Numbers that the largest tensor of a batch of predictions may hold.
@@ -31,7 +29,7 @@ _LAYER_OPTIONS += ("learn_scale", "constant", "batch_size_defect")
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
-class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
+class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     r"""Deep inverse Wishart process.
 
     A deep kernel machine with kernel matrices instead of features: they are transformed by
@@ -45,6 +43,11 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
     posterior of equation 21. Training maximises the evidence lower bound (equation 27) by
     gradients; the divergences of all layers, and f at the data given the Gram matrices, are in
     closed form. delta to infinity is the deterministic kernel of an infinitely wide network.
+
+    `History` has, in the user's units and per row, `elbo`, `log_likelihood` (expected, under the
+    approximate posterior) and `kl`, with `elbo = log_likelihood - kl = -loss`; and `jittered`, the
+    mean number of matrices in a step that had no Cholesky factor before more was added to their
+    diagonal.
 
     Args:
         inducing_points: P, at most. They start at rows of the first data, of a dataset at those of
@@ -149,14 +152,7 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
         """Builds the network for the shapes of the first data."""
         num_outputs = self._given_outputs or num_columns
         self.likelihood.check_outputs(num_outputs)
-        num_inducing = self.inducing_points
-        if num_rows < num_inducing:
-            warnings.warn(
-                f"The first data have {num_rows} rows: the model takes as many inducing points "
-                f"instead of {num_inducing}.",
-                stacklevel=4,
-            )
-        self._build_network(input_shape, num_outputs, min(num_inducing, num_rows))
+        self._build_network(input_shape, num_outputs, self._num_inducing(num_rows))
 
     def _build_network(self, input_shape, num_outputs, num_inducing):
         options = {name: getattr(self, name) for name in _LAYER_OPTIONS}
@@ -185,38 +181,6 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
 
     # Training ---------------------------------------------------------------------------------
 
-    def adapt(self, x, y=None):
-        """Sets the standardisation from data; `fit` does so by itself the first time."""
-        super().adapt(self._learn_sizes(x, y, self.inducing_points), y)
-
-    def fit(
-        self,
-        x=None,
-        y=None,
-        batch_size=None,
-        epochs=1,
-        verbose="auto",
-        callbacks=None,
-        validation_split=0.0,
-        validation_data=None,
-        **kwargs,
-    ):
-        """Fits the model; arguments and result as in `FunctionSpaceModel.fit`.
-
-        `History` has, in the user's units and per row, `elbo`, `log_likelihood` (expected, under
-        the approximate posterior) and `kl`, with `elbo = log_likelihood - kl = -loss`; and
-        `jittered`, the mean number of matrices in a step that had no Cholesky factor before
-        more was added to their diagonal.
-        """
-        held_out = validation_split and validation_data is None
-        if self.network is None and held_out and not data.is_stream(x):
-            # The inducing points start at rows that are trained on.
-            arrays, _ = data.split_rows(self._check_first_data(x, y), validation_split)
-            self._setup_in_scope(*arrays, len(arrays[0]))
-        x = self._learn_sizes(x, y, self.inducing_points)
-        validation = {"validation_split": validation_split, "validation_data": validation_data}
-        return super().fit(x, y, batch_size, epochs, verbose, callbacks, **validation, **kwargs)
-
     def default_optimizer(self, total_steps):
         """Adam, 1e-2 in the first half of the first `fit` and 1e-3 after it (section 7)."""
         half = (total_steps or 8000) // 2
@@ -230,13 +194,7 @@ class DIWPModel(LearnsSizes, GradientTraining, MixturePrediction, keras.Model):
     def prepare_training(self, inputs, targets):
         """Puts the inducing points, and the pseudo-targets of regression, at rows of the data."""
         layer = self._features
-        if len(targets) < layer.inducing_points:
-            raise ValueError(
-                "The first data must have at least as many rows as the network has inducing "
-                f"points, {layer.inducing_points}. Received: {len(targets)} rows"
-            )
-        order = permutation(self.seed_state.numpy(), -1 % 2**31, len(targets))
-        rows = np.sort(order[: layer.inducing_points])
+        rows = self._starting_rows(len(targets), layer.inducing_points)
         (x,) = self.scaled([tf.constant(inputs[0][rows])])
         layer.inducing_inputs.assign(tf.reshape(x, layer.inducing_inputs.shape))
         if not self.likelihood.is_classifier:

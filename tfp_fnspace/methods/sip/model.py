@@ -1,13 +1,11 @@
 """Sparse implicit processes as a Keras model."""
 
-import warnings
-
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import arguments, data
-from tfp_fnspace.math.random import fold_in, normal, permutation
+from tfp_fnspace.math.random import fold_in, normal
 from tfp_fnspace.methods.sip import parts
 from tfp_fnspace.methods.sip.adversarial import AdversarialTraining
 from tfp_fnspace.methods.sip.conditional import (
@@ -20,6 +18,7 @@ from tfp_fnspace.methods.sip.energy import data_term
 from tfp_fnspace.methods.sip.warm_up import WarmUp
 from tfp_fnspace.methods.sip.with_prior import PRIOR_WIDTH, WithPrior
 from tfp_fnspace.model.mixture import MixturePrediction
+from tfp_fnspace.model.sizes import StartsAtRows
 
 DIVERGENCES = ("symmetric", "forward")
 
@@ -35,7 +34,9 @@ _OPTIONS += ("num_samples", "num_eval_samples", "num_prior_samples")
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
-class SIPModel(WithPrior, WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
+class SIPModel(
+    StartsAtRows, WithPrior, WarmUp, AdversarialTraining, MixturePrediction, keras.Model
+):
     r"""Sparse implicit process: a prior over functions that can only be drawn from, fitted to data.
 
     The values u of the process at M inducing points Z have a posterior that is drawn by a network
@@ -53,6 +54,12 @@ class SIPModel(WithPrior, WarmUp, AdversarialTraining, MixturePrediction, keras.
     that is trained at the same time. With `kl="forward"` and `alpha=0` that is the evidence lower
     bound of the sparse process; the default is neither bound nor posterior, but fits the predictive
     law to data that the model class does not contain, such as bimodal ones.
+
+    `History` has, per row and in the user's units, `log_likelihood`, the first term; `kl_estimate`,
+    what the discriminator says of the divergence, in nats; `discriminator_loss` (2 log 2 where it
+    knows nothing) and `discriminator_accuracy`, of the draws of a step before it learns from them;
+    and `jittered`, the mean number of covariances in a step that had no Cholesky factor before
+    more was added to their diagonal.
 
     Args:
         prior: `processes.Process` with a draw that is a function of x
@@ -170,14 +177,8 @@ class SIPModel(WithPrior, WarmUp, AdversarialTraining, MixturePrediction, keras.
     # Sizes ------------------------------------------------------------------------------------
 
     def _setup_for(self, input_shape, num_columns, num_rows):
-        count = self.inducing_points
-        if self._start is None and num_rows < count:
-            warnings.warn(
-                f"The first data have {num_rows} rows: the model takes as many inducing points "
-                f"instead of {count}.",
-                stacklevel=4,
-            )
-            count = num_rows
+        given = self._start is not None
+        count = self.inducing_points if given else self._num_inducing(num_rows)
         self._build(tuple(input_shape), self._checked_outputs(num_columns), count)
 
     def _build(self, input_shape, num_outputs, num_inducing):
@@ -211,28 +212,6 @@ class SIPModel(WithPrior, WarmUp, AdversarialTraining, MixturePrediction, keras.
 
     # Training ---------------------------------------------------------------------------------
 
-    def adapt(self, x, y=None):
-        """Sets the standardisation from data; `fit` does so by itself the first time."""
-        super().adapt(self._learn_sizes(x, y, self.inducing_points), y)
-
-    def fit(self, x=None, y=None, *args, validation_split=0.0, validation_data=None, **kwargs):
-        """Fits the model; arguments and result as in `FunctionSpaceModel.fit`.
-
-        `History` has, per row and in the user's units, `log_likelihood`, the first term of
-        equation 12; `kl_estimate`, what the discriminator says of the divergence, in nats;
-        `discriminator_loss` (2 log 2 where it knows nothing) and `discriminator_accuracy`, of the
-        draws of a step before it learns from them; and `jittered`, the mean number of covariances
-        in a step that had no Cholesky factor before more was added to their diagonal.
-        """
-        held_out = validation_split and validation_data is None
-        if self.prior is None and held_out and not data.is_stream(x):
-            # The inducing points start at rows that are trained on.
-            arrays, _ = data.split_rows(self._check_first_data(x, y), validation_split)
-            self._setup_in_scope(*arrays, len(arrays[0]))
-        x = self._learn_sizes(x, y, self.inducing_points)
-        kwargs.update(validation_split=validation_split, validation_data=validation_data)
-        return super().fit(x, y, *args, **kwargs)
-
     def default_optimizer(self, total_steps):
         """Adam, 1e-3."""
         return keras.optimizers.Adam(1e-3)
@@ -244,14 +223,8 @@ class SIPModel(WithPrior, WarmUp, AdversarialTraining, MixturePrediction, keras.
     def prepare_training(self, inputs, targets):
         """Puts the inducing points where they start."""
         if self._start is None:
-            count = self.inducing_inputs.shape[0]
-            if len(targets) < count:
-                raise ValueError(
-                    "The first data must have at least as many rows as there are inducing points, "
-                    f"{count}. Received: {len(targets)} rows"
-                )
-            order = permutation(self.seed_state.numpy(), -1 % 2**31, len(targets))
-            start = inputs[0][np.sort(order[:count])]
+            rows = self._starting_rows(len(targets), self.inducing_inputs.shape[0])
+            start = inputs[0][rows]
         else:
             (start,) = data.check_inputs(self._start, self.input_tensors, "inducing_points")
         self.inducing_inputs.assign(self.scaled([tf.constant(start)])[0])

@@ -9,17 +9,6 @@ from tfp_fnspace.methods.sip.log_ratio import LogRatio
 from tfp_fnspace.processes.base import Process
 
 
-def check(prior, posterior, discriminator, num_outputs):
-    """Refuses arguments of `SIPModel` that cannot be parts, before there are data.
-
-    Raises:
-        TypeError: If one is of a wrong type.
-        ValueError: If a name is unknown, or the prior does not fit.
-    """
-    check_prior(prior, num_outputs)
-    check_networks(posterior, discriminator)
-
-
 def check_prior(prior, num_outputs, needs_functions=False):
     """Refuses what cannot be a prior, before there are data.
 

@@ -236,9 +236,9 @@ class FBNNModel(VariationalModel):
 
         Returns:
             The loss per row, whose value is `-elbo` where lambda has its full weight and whose
-            gradient is that of Algorithm 1, and `elbo`, `log_likelihood` (expected) and `kl` in
-            the user's units, `elbo = log_likelihood - lambda kl`. `kl` is `kl_estimate`, not a
-            bound.
+            gradient is that of Algorithm 1, and `elbo`, `log_likelihood` (expected) and
+            `kl_estimate` in the user's units, `elbo = log_likelihood - lambda kl_estimate`. The
+            function `kl_estimate` gives it: not a bound.
         """
         seeds = [fold_in(seed, i) for i in range(5)]
         count = tf.shape(targets)[0]
@@ -255,7 +255,7 @@ class FBNNModel(VariationalModel):
         elbo = log_likelihood - weight * estimate
         divergence = surrogate + tf.stop_gradient(estimate - surrogate)
         loss = weight * self._annealing() * divergence - log_likelihood
-        return loss, {"elbo": elbo, "log_likelihood": log_likelihood, "kl": estimate}
+        return loss, {"elbo": elbo, "log_likelihood": log_likelihood, "kl_estimate": estimate}
 
     @property
     def _is_named(self):

@@ -34,7 +34,7 @@ class VariationalDense(VariationalLayer):
         >>> network = keras.Sequential(
         ...     [keras.Input((3,)), VariationalDense(50, activation="relu"), VariationalDense(1)]
         ... )
-        >>> with function_draws(num_samples=100, seed=0, noise="joint") as draws:
+        >>> with layers.function_draws(num_samples=100, seed=0, noise="joint") as draws:
         ...     f = network(np.zeros((20, 3)))  # [100, 20, 1]
         >>> kl = draws.kl("float32")
     """

@@ -27,7 +27,7 @@ class PerSample(keras.layers.Layer):
         TypeError: If `layer` is no layer.
 
     Example:
-        >>> hidden = VariationalConv2D(8, 3, activation="relu")(keras.Input((28, 28, 1)))
+        >>> hidden = layers.VariationalConv2D(8, 3, activation="relu")(keras.Input((28, 28, 1)))
         >>> hidden = PerSample(keras.layers.MaxPooling2D())(hidden)  # [S, N, 13, 13, 8]
     """
 

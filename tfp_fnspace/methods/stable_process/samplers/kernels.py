@@ -25,7 +25,7 @@ class StableProcessKernel(tfp.mcmc.TransitionKernel):
         >>> problem = samplers.make_problem(np.ones([1, 1]), np.ones(1), np.array([[0.3], [0.3]]))
         >>> kernel = StableProcessKernel(problem, samplers.Settings())
         >>> start = samplers.initial_state([1, 2], problem, alpha=1.1, nu=1.0, noise_variance=0.1)
-        >>> states, infos = tfp.mcmc.sample_chain(3, start, kernel=kernel, seed=[3, 4])
+        >>> states = tfp.mcmc.sample_chain(3, start, kernel=kernel, trace_fn=None, seed=[3, 4])
         >>> states.log_noise.shape
         TensorShape([3, 2])
 

@@ -57,12 +57,12 @@ demo: $(STAMP) ## a small run of the methods, figures and numbers in build/demo
 
 test: $(STAMP) ## all tests, the slow ones too
 	@echo "==> running all tests with $(WORKERS) workers (make test-fast leaves out the slow ones)"
-	@"$(VENV_PYTHON)" -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	@"$(VENV_PYTHON)" -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 	@echo "==> all tests passed"
 
 test-fast: $(STAMP) ## the tests not marked slow
 	@echo "==> running the tests not marked slow with $(WORKERS) workers"
-	@"$(VENV_PYTHON)" -m pytest -n $(WORKERS) -m "not slow" $(PYTEST_ARGS)
+	@"$(VENV_PYTHON)" -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(PYTEST_ARGS)
 	@echo "==> the fast tests passed; the slow ones did not run"
 
 check: $(STAMP) ## ruff: lint and format, changes nothing

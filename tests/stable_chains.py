@@ -17,6 +17,13 @@ ALPHA_RANGE, NU_PRIOR = oracles.ALPHA_RANGE, oracles.NU_PRIOR
 #: Fixed noise and hyper-parameters.
 FIXED = samplers.Settings(infer_noise=False, adapt_for=0, relocations=8)
 
+#: As many chains where the number is free: XLA compiles the moves once for each shape of
+#: chains, points and atoms, whatever the settings but `relocations`; HMC's for each settings too.
+CHAINS = 96
+
+#: Inferred noise, fixed hyper-parameters.
+NOISE_ONLY = FIXED._replace(infer_noise=True)
+
 
 def tensor(value):
     return tf.constant(value, tf.float64)

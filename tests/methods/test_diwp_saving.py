@@ -1,11 +1,10 @@
-"""DIWP saved, restored, exported, and its graphs; the batteries have the rest."""
+"""DIWP saved, and its graphs; the batteries have the rest."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from numpy.testing import assert_allclose, assert_array_equal
-from serving import serve_elsewhere
+from numpy.testing import assert_array_equal
 from test_gpu_ready import devices_of, ops_of
 
 from tfp_fnspace import diwp
@@ -82,25 +81,6 @@ def test_all_parameters_move_in_training(fitted):
     assert all(moved.values()), moved
 
 
-class PowerCut(keras.callbacks.Callback):
-    def on_epoch_begin(self, epoch, logs=None):
-        if epoch == 2:
-            raise InterruptedError("power cut")
-
-
-def test_restored_run_equals_an_undisturbed_one(tmp_path):
-    undisturbed, killed, restored = (make_model() for _ in range(3))
-    fit(undisturbed, epochs=4)
-
-    def backup():
-        return keras.callbacks.BackupAndRestore(tmp_path / "backup")
-
-    with pytest.raises(InterruptedError, match="power cut"):
-        fit(killed, epochs=4, callbacks=[backup(), PowerCut()])
-    assert fit(restored, epochs=4, callbacks=[backup()]).epoch == [2, 3]
-    assert_same_predictions(restored, undisturbed)
-
-
 def test_new_batch_sizes_do_not_trace_again():
     model, traces = make_model(), []
     objective = model.objective
@@ -109,11 +89,6 @@ def test_new_batch_sizes_do_not_trace_again():
     fit(model, batch_size=7)
     model.fit(X[:33], Y[:33], batch_size=11, epochs=2, verbose=0)
     assert len(traces) == 1
-
-
-# Graphs ------------------------------------------------------------------------------------------
-
-KINDS = {"diwp": lambda: None, "custom": custom_network}
 
 
 def network_of_all_layers():
@@ -131,62 +106,13 @@ def network_of_all_layers():
     )
 
 
-def prepared(network):
-    model = make_model(network)
+def test_every_op_of_all_layers_has_a_gpu_kernel():
+    if not tf.test.is_built_with_cuda():
+        pytest.skip("this build of TensorFlow has no GPU kernels to list")
+    model = make_model(network_of_all_layers())
     model.compile()
     model.adapt(X, Y)
     model._prepare_steps(40, 10)
-    return model
-
-
-def functions_of(model):
-    x, y, seed = tf.constant(X), tf.constant(Y), tf.constant([1, 2])
-    return {
-        "train_step": (lambda a, b: model.train_step((a, b)), (x, y)),
-        "test_step": (lambda a, b: model.test_step((a, b)), (x, y)),
-        "predict_step": (lambda a: model.predict_step((a,)), (x,)),
-        "draw_functions": (lambda a: model.draw_functions(a, 3, seed), (x,)),
-    }
-
-
-def test_every_op_has_a_gpu_kernel():
-    if not tf.test.is_built_with_cuda():
-        pytest.skip("this build of TensorFlow has no GPU kernels to list")
-    model = prepared(network_of_all_layers())
-    for name, (function, arguments) in functions_of(model).items():
-        found = ops_of(function, arguments)
-        assert {"MatMul", "BatchMatMulV2"} & found, "the graph looks empty"
-        missing = {op: devices_of(op) for op in found if not {"GPU", "DEFAULT"} & devices_of(op)}
-        assert not missing, name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_steps_compile_under_xla(kind):
-    """The custom network has the layers of the other; `test_step` predicts, and scores."""
-    model = prepared(KINDS[kind]())
-    functions = functions_of(model)
-    for name in ("test_step", "draw_functions") if kind == "diwp" else ("train_step",):
-        function, arguments = functions[name]
-        before = [w.numpy() for w in model.trainable_weights]
-        outputs = tf.function(function, autograph=False, jit_compile=True)(*arguments)
-        for value in tf.nest.flatten(outputs):
-            assert np.all(np.isfinite(value)), name
-        after = [w.numpy() for w in model.trainable_weights]
-        changed = any(np.any(a != b) for a, b in zip(after, before, strict=True))
-        assert changed == (name == "train_step")
-
-
-# Export ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_served_where_keras_and_the_library_are_missing(fitted, tmp_path):
-    fitted.export(tmp_path / "served", num_samples=4)
-    outputs = serve_elsewhere(tmp_path / "served", X, tmp_path)
-    for key, value in fitted.predict(X).items():
-        assert_allclose(outputs[key], value, rtol=1e-4, atol=1e-5)
-    assert outputs["quantiles"].shape == (40, 2, 3)
-    assert np.all(np.diff(outputs["quantiles"], axis=-1) > 0.0)
-    samples = fitted.sample_functions(X, 4, seed=(1, 2))
-    assert_allclose(outputs["sample"], samples, rtol=1e-3, atol=1e-3)
+    found = ops_of(lambda a, b: model.train_step((a, b)), (tf.constant(X), tf.constant(Y)))
+    assert {"MatMul", "BatchMatMulV2"} & found, "the graph looks empty"
+    assert not {op for op in found if not {"GPU", "DEFAULT"} & devices_of(op)}

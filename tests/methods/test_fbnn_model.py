@@ -2,6 +2,7 @@
 
 import warnings
 
+import batteries
 import keras
 import numpy as np
 import pytest
@@ -246,3 +247,24 @@ def test_one_trace_for_all_sizes_of_batches():
     fit(model, epochs=1, batch_size=13)
     assert len(traces) == 1
     assert tf.executing_eagerly()
+
+
+def test_streams_of_batches_are_traced_once_and_equal_arrays():
+    """Datasets of any length train by one graph; their batches need not be of one size."""
+    rng, traces = np.random.default_rng(0), []
+    models = [batteries.fbnn_model(standardize=False) for _ in range(2)]
+    x, y = rng.normal(size=(20, 4)), rng.normal(size=(20, 2))  # batches of 8, 8 and 4 rows
+    x, y = x.astype("float32"), y.astype("float32")
+    models[0].fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
+    objective = models[1].objective
+    vars(models[1])["objective"] = lambda *args: traces.append(1) or objective(*args)
+    models[1].measurement.adapt(x)  # of a dataset it would see the first batch
+    batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+    models[1].fit(batches, epochs=1, verbose=0)
+    first = len(traces)
+    models[1].fit(batches, epochs=1, verbose=0)
+    longer = batches.repeat(20)
+    assert first <= 2 and len(traces) == first
+    assert_allclose(models[0].predict(x)["mean"], models[1].predict(x)["mean"], rtol=1e-4)
+    models[1].fit(longer, epochs=1, verbose=0)
+    assert len(traces) == first

@@ -65,7 +65,11 @@ def relative_error(law, size, bandwidth, run):
 
 
 def mean_errors(law, bandwidth):
-    return [np.mean([relative_error(law, m, bandwidth, run) for run in range(3)]) for m in SIZES]
+    """Of 3 runs; of one of 1600 samples, whose errors hardly differ and take most of the time."""
+    runs = {m: 3 if m < 1600 else 1 for m in SIZES}
+    return [
+        np.mean([relative_error(law, m, bandwidth, run) for run in range(runs[m])]) for m in SIZES
+    ]
 
 
 @pytest.mark.slow
@@ -74,8 +78,7 @@ def test_error_is_as_stated_and_falls(law):
     for bandwidth, stated in zip((1.0, 2.0), ERRORS[law], strict=True):
         errors = mean_errors(law, bandwidth)
         assert np.all(errors <= 1.3 * np.array(stated) + 0.02), errors
-    errors = mean_errors(law, 1.0)
-    assert errors[2] < 0.85 * errors[0]
+        assert bandwidth > 1.0 or errors[2] < 0.85 * errors[0]
 
 
 @pytest.mark.parametrize("whiten", [False, True])

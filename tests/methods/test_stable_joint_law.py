@@ -57,34 +57,41 @@ def check_prior(state, problem, settings, alphas, false_fail=FALSE_FAIL):
     log_e = kanter.log_exponential(state.u, state.log_scales, index).numpy()
     real = problem.present.numpy() > 0.0
     u, e = state.u.numpy()[:, real], np.exp(log_e[:, real])
-    samples = [(part, "uniform") for part in u.T] + [(part, "expon") for part in e.T]
+    # All as uniform variables, `[B, ...]`.
+    samples = [np.concatenate([u, np.exp(-e)], axis=1)]
     # A sum of uniform variables modulo 1 is uniform unless they depend on each other.
-    uniforms = np.concatenate([u, np.exp(-e)], axis=1)
-    pairs = uniforms[:, :, None] + uniforms[:, None]
-    first, second = np.triu_indices(uniforms.shape[1], 1)
-    samples += [(part, "uniform") for part in (pairs[:, first, second] % 1.0).T]
-    samples += [(part, "norm") for part in whitened_targets(state, problem).T]
+    first, second = np.triu_indices(samples[0].shape[1], 1)
+    samples.append((samples[0][:, first] + samples[0][:, second]) % 1.0)
+    whitened = whitened_targets(state, problem)
+    samples.append(stats.norm.cdf(whitened))
     if np.ndim(alphas):
         alpha = (state.alpha.numpy() - alphas[0]) / (alphas[1] - alphas[0])
-        samples += [(alpha, "uniform"), ((alpha + u[:, 0]) % 1.0, "uniform")]
+        samples += [alpha, (alpha + u[:, 0]) % 1.0]
     if settings.infer_noise:
         power = 0.5 if settings.noise_prior == "scale" else 1.0
-        samples.append((np.exp(power * state.log_noise.numpy()), "halfcauchy"))
+        samples.append(stats.halfcauchy.cdf(np.exp(power * state.log_noise.numpy())))
     if settings.nu_prior is not None:
         mean, stddev = settings.nu_prior
-        samples.append(((state.log_nu.numpy() - mean) / stddev, "norm"))
+        samples.append(stats.norm.cdf((state.log_nu.numpy() - mean) / stddev))
     if settings.noise_df is not None:
         gamma = 0.5 * settings.noise_df / state.noise_weights.numpy()
-        law = stats.gamma(0.5 * settings.noise_df).cdf
-        samples += [(part, law) for part in gamma.T]
-    values = [stats.kstest(values, law).pvalue for values, law in samples]
-    assert min(values) > false_fail / len(values), values
+        samples.append(stats.gamma(0.5 * settings.noise_df).cdf(gamma))
+    # Of a few draws of the prior, masses of 1e17 beside noise of 1e-4, Q is singular in float64.
+    # They are left out: so few are far from what the tests notice, distances of 0.03 and more.
+    exists = np.all(np.isfinite(whitened), axis=1)
+    assert np.mean(exists) > 0.998
+    values = np.sort(np.column_stack(samples)[exists], axis=0)
+    count, tests = values.shape
+    below = np.arange(count)[:, np.newaxis] / count
+    distance = np.max(np.maximum(values - below, below + 1.0 / count - values))
+    pvalue = stats.kstwo(count).sf(distance)  # NaN fails too
+    assert pvalue > false_fail / tests, (pvalue, distance)
 
 
 @pytest.mark.parametrize("name", [*PROBLEMS, "many"])
 def test_relocation_leaves_the_joint_law(name, monkeypatch):
     monkeypatch.setitem(PROBLEMS, "many", MANY)
-    state, problem = from_the_joint_law(name, 12_000, (0.4, 1.95))
+    state, problem = from_the_joint_law(name, 8_000, (0.4, 1.95))
     precision, totals = precision_of(state, problem)
     weighted = tf.linalg.matvec(precision, problem.targets)
     move = tf.function(relocate.relocate, autograph=False)
@@ -112,11 +119,19 @@ def test_relocation_leaves_the_joint_law(name, monkeypatch):
     assert stats.chi2_contingency(counts).pvalue > FALSE_FAIL
 
 
-@pytest.mark.parametrize("prior", ["variance", "scale"])
-@pytest.mark.parametrize("move", ["alpha", "spectrum", "factors"])
+@pytest.mark.parametrize(
+    ("move", "prior"),
+    [
+        ("alpha", "variance"),  # does not look at the noise's prior
+        ("spectrum", "variance"),
+        ("spectrum", "scale"),
+        ("factors", "variance"),
+        ("factors", "scale"),
+    ],
+)
 def test_walks_leave_the_joint_law(move, prior):
     settings = everything(prior)
-    state, problem = from_the_joint_law("three_points", 20_000, ALPHA_RANGE, prior, NU_PRIOR)
+    state, problem = from_the_joint_law("three_points", 12_000, ALPHA_RANGE, prior, NU_PRIOR)
     step = tf.function(WALKS[move], autograph=False)
     before = state
     for i in range(40 if move == "alpha" else 10):
@@ -147,25 +162,26 @@ WALKS = {"alpha": walk_alpha, "spectrum": walk_on_spectrum, "factors": walk_on_f
 @pytest.mark.parametrize(
     ("sampler", "name", "prior", "noise_df"),
     [
-        ("grouped", "two_points", "variance", None),
+        # Where a sampler has two, they are of one shape, and share what XLA compiles. HMC compiles
+        # for each prior: it has the other one in `test_stable_posterior.py`.
+        ("grouped", "plane", "variance", None),
         ("grouped", "plane", "scale", 3.0),
-        ("metropolis", "two_points", "variance", None),
+        ("metropolis", "three_points", "variance", None),
         ("metropolis", "three_points", "scale", 3.0),
-        ("hmc", "two_points", "variance", None),
         ("hmc", "three_points", "scale", 3.0),
     ],
 )
 def test_iterations_leave_the_joint_law(sampler, name, prior, noise_df):
-    settings = everything(prior, noise_df)
+    settings, chains = everything(prior, noise_df), 4_000
     state, problem = from_the_joint_law(
-        name, 6_000, ALPHA_RANGE, prior, NU_PRIOR, noise_df=noise_df
+        name, chains, ALPHA_RANGE, prior, NU_PRIOR, noise_df=noise_df
     )
     if sampler == "hmc":
         state = state._replace(log_steps=state.log_steps - 1.0)
     after, _, info = compiled(samplers.SAMPLERS[sampler])(
-        tf.constant([3, 4]), state, problem, settings, 1, 20
+        tf.constant([3, 4]), state, problem, settings, 1, 16
     )
     for moved in ("u", "log_scales", "log_noise", "log_nu", "alpha"):
-        changed = np.reshape(getattr(after, moved) != getattr(state, moved), (6_000, -1))
+        changed = np.reshape(getattr(after, moved) != getattr(state, moved), (chains, -1))
         assert np.mean(np.any(changed, axis=1)) > 0.8, moved
     check_prior(after, problem, settings, ALPHA_RANGE)

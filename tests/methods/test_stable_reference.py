@@ -111,8 +111,16 @@ PROBLEMS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("noise", [0.5, "variance", "scale"])
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize(
+    ("name", "noise"),
+    [
+        ("one_point", "scale"),
+        ("two_points", 0.5),
+        ("two_points", "variance"),
+        ("three_points", 0.5),
+        ("three_points", "scale"),
+    ],
+)
 def test_algorithm_s2_has_the_posterior(name, noise):
     x, x_new, y, alpha, nu = PROBLEMS[name]
     partition = reference.line_partition(x + x_new)

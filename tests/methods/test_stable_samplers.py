@@ -7,7 +7,9 @@ import tensorflow_probability as tfp
 from scipy import stats
 from stable_chains import (
     ALPHA_RANGE,
+    CHAINS,
     FIXED,
+    NOISE_ONLY,
     NU_PRIOR,
     PROBLEMS,
     everything,
@@ -139,20 +141,19 @@ def test_weights_have_their_conditional_law(assert_mean_close, name):
     assert_mean_close(products, covariance, FALSE_FAIL)
 
 
-@pytest.mark.parametrize("x", ["two_points", "plane"])
-def test_alpha_two_is_the_arc_sine_gaussian_process(x):
-    partition, signs, y = partition_of(x)
-    _, _, state, info = run_chains(x, FIXED, 2, 8, alphas=[2.0])
-    points = np.concatenate([np.asarray(part, np.float64) for part in PROBLEMS[x][:2]])
-    points = points.reshape(len(points), -1)
+def test_alpha_two_is_the_arc_sine_gaussian_process():
+    partition, signs, y = partition_of("plane")
+    _, _, state, info = run_chains("plane", FIXED, CHAINS, 8, alphas=[2.0])
+    points = np.concatenate([np.asarray(part, np.float64) for part in PROBLEMS["plane"][:2]])
     points = np.concatenate([np.ones((len(points), 1)), points], axis=1)
     points /= np.linalg.norm(points, axis=1, keepdims=True)
     kernel = 1.0 - 2.0 / np.pi * np.arccos(np.clip(points @ points.T, -1.0, 1.0))
-    problem = samplers.make_problem(signs[: len(y)], partition.probabilities, np.tile(y, (2, 1)))
+    targets = np.tile(y, (CHAINS, 1))
+    problem = samplers.make_problem(signs[: len(y)], partition.probabilities, targets)
     scales = np.exp(tf.gather(state.log_scales, problem.place, axis=1))
-    variances = partition.probabilities * scales  # [2, L]
+    variances = partition.probabilities * scales  # [CHAINS, L]
     ours = np.einsum("nl,bl,ml->bnm", signs, variances, signs)
-    np.testing.assert_allclose(ours, np.stack([kernel] * 2), atol=1e-5)
+    np.testing.assert_allclose(ours, np.stack([kernel] * CHAINS), atol=1e-5)
     for covariance in ours:
         moments = gaussian_moments(covariance, y)
         np.testing.assert_allclose(moments, gaussian_moments(kernel, y), atol=1e-5)
@@ -194,10 +195,9 @@ def test_coordinates_are_standard_normal_under_the_prior_and_give_the_state_back
         np.testing.assert_allclose(getattr(back, name), getattr(state, name), rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("alpha", [0.4, 1.1, 1.99, 2.0])
-def test_gradients_are_those_of_differences_and_finite_far_out(alpha):
+def test_gradients_are_those_of_differences_and_finite_far_out():
     settings = samplers.Settings(noise_prior="scale", nu_prior=NU_PRIOR)
-    problem, _, state = problem_and_state("three_points", 4, alphas=[alpha])
+    problem, _, state = problem_and_state("three_points", 16, alphas=[0.4, 1.1, 1.99, 2.0])
     position = hmc.coordinates(state, settings)
     value, gradient = value_and_gradient(position, state, problem, settings)
     length, step = position.shape[1], 1e-5
@@ -227,12 +227,14 @@ def value_and_gradient(position, state, problem, settings):
 # Transition kernels ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sampler", samplers.SAMPLERS)
+# Not HMC, which would be compiled here anew: a kernel does not know what a sampler is made of.
+@pytest.mark.parametrize("sampler", ["grouped", "metropolis"])
 @pytest.mark.parametrize("structure", [list, lambda parts: samplers.ChainState(*parts)])
 def test_kernels_are_the_samplers(sampler, structure):
-    settings = everything("scale")
+    # Shapes that are compiled for other tests too.
+    settings = NOISE_ONLY
     one_step = samplers.SAMPLERS[sampler]
-    problem, _, state = problem_and_state("two_points", 6)
+    problem, _, state = problem_and_state("plane", CHAINS)
     kernel = samplers.StableProcessKernel(problem, settings, one_step)
     assert kernel.is_calibrated
     start = structure(state)
@@ -246,7 +248,7 @@ def test_kernels_are_the_samplers(sampler, structure):
     states, infos = sample()
     assert type(states) is type(start)
     assert isinstance(infos, samplers.Info)
-    assert infos.log_likelihood.shape == (4, 6)
+    assert infos.log_likelihood.shape == (4, CHAINS)
     states = samplers.ChainState(*states)
     assert states.u.shape == (4, *state.u.shape)
     assert len(np.unique(states.log_noise[:, 0])) > 1

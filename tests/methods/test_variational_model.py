@@ -267,17 +267,6 @@ def test_mixed_precision(policy):
     assert model.predict(X)["mean"].dtype == dtype
 
 
-@pytest.mark.slow
-def test_steps_compile_under_xla():
-    model = prepared()
-    before = model.network.get_weights()
-    step = tf.function(lambda x, y: model.train_step((x, y)), autograph=False, jit_compile=True)
-    for value in step(tf.constant(X), tf.constant(Y)).values():
-        assert np.isfinite(value)
-    moved = [np.any(a != b) for a, b in zip(before, model.network.get_weights(), strict=True)]
-    assert all(moved)
-
-
 def test_converted_networks_train():
     deterministic = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, "relu")])
     deterministic.add(keras.layers.Dense(1))

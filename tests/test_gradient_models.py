@@ -1,0 +1,186 @@
+"""Every model that learns by gradients: restored, on two devices, its graphs, and served."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import batteries
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from numpy.testing import assert_allclose
+from serving import serve_elsewhere
+from test_gpu_ready import devices_of, ops_of
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.normal(size=(24, 4)).astype("float32")
+Y = np.stack([np.sin(X[:, 0]), X[:, 1] * X[:, 2]], axis=1).astype("float32")
+OPTIONS = {"batch_size": 12, "verbose": 0}
+
+#: Name -> constructor; of SIP with all that it trains.
+MODELS = {
+    **batteries.MODELS_BY_GRADIENTS,
+    "SIP": lambda: batteries.sip_model(adaptive_contrast=True, discriminator_steps=2, warm_up=0.5),
+}
+EACH = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+
+
+class Copied(keras.callbacks.BackupAndRestore):
+    """Keeps what the backup is at the start of the third epoch."""
+
+    def __init__(self, folder, copy):
+        super().__init__(folder)
+        self.copy = copy
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2:
+            shutil.copytree(self.backup_dir, self.copy)
+        super().on_epoch_begin(epoch, logs)
+
+
+@EACH
+def test_restored_run_equals_an_undisturbed_one(make, tmp_path):
+    """As if the power had been cut at the start of the third epoch."""
+    undisturbed, restored = make(), make()
+    callback = Copied(tmp_path / "running", tmp_path / "left")
+    history = undisturbed.fit(X, Y, epochs=4, callbacks=[callback], **OPTIONS).history
+    backup = keras.callbacks.BackupAndRestore(tmp_path / "left")
+    rest = restored.fit(X, Y, epochs=4, callbacks=[backup], **OPTIONS)
+    assert rest.epoch == [2, 3]
+    for name, values in rest.history.items():
+        assert_allclose(values, history[name][2:], rtol=1e-5, atol=1e-6)
+    for ours, theirs in zip(restored.weights, undisturbed.weights, strict=True):
+        assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def prepared(make):
+    model = make()
+    model.adapt(X, Y)
+    model.prepare_training([X], Y)
+    model._prepare_steps(24, 10)
+    return model
+
+
+@EACH
+def test_every_op_has_a_gpu_kernel(make):
+    if not tf.test.is_built_with_cuda():
+        pytest.skip("this build of TensorFlow has no GPU kernels to list")
+    model, x, y = prepared(make), tf.constant(X), tf.constant(Y)
+    found = ops_of(lambda a, b: model.train_step((a, b)), (x, y))
+    found |= ops_of(lambda a: model.predict_step((a,)), (x,))
+    found |= ops_of(lambda a: model.draw_functions(a, 3, tf.constant([1, 2])), (x,))
+    assert {"MatMul", "BatchMatMulV2"} & found, "the graph looks empty"
+    assert not {op for op in found if not {"GPU", "DEFAULT"} & devices_of(op)}
+
+
+def run_elsewhere(code, **variables):
+    """Runs code in another process, whose last word is to be "done"."""
+    here = pathlib.Path(__file__).resolve().parent
+    path = os.pathsep.join(map(str, [here.parent, here, here / "reference"]))
+    environment = {**os.environ, "PYTHONPATH": path, **variables}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.stdout.split()[-1:] == ["done"], done.stdout + done.stderr[-2000:]
+
+
+STEPS = """
+import numpy as np
+import tensorflow as tf
+import test_gradient_models as tests
+
+for name in ("DIWP", "SIP", "fBNN"):  # the variational model is a part of fBNN
+    make = tests.MODELS[name]
+    model, x, y = tests.prepared(make), tf.constant(tests.X), tf.constant(tests.Y)
+    step = tf.function(lambda a, b: model.train_step((a, b)), autograph=False, jit_compile=True)
+    before = [w.numpy() for w in model.trainable_weights]
+    assert all(np.all(np.isfinite(value)) for value in step(x, y).values())
+    for weight, old in zip(model.trainable_weights, before, strict=True):
+        assert np.any(weight.numpy() != old), weight.path
+print("done")
+"""
+
+
+@pytest.mark.slow
+def test_steps_compile_under_xla():
+    """Without XLA's optimisations, which are not ours: they take as long again."""
+    passes = "fusion,cpu-instruction-fusion"
+    flags = f"--xla_backend_optimization_level=0 --xla_disable_hlo_passes={passes}"
+    run_elsewhere(STEPS, XLA_FLAGS=flags)
+
+
+@pytest.mark.slow
+def test_served_where_keras_and_the_library_are_missing(tmp_path):
+    models = {name: make() for name, make in MODELS.items()}
+    for name, model in models.items():
+        model.fit(X, Y, epochs=1, **OPTIONS)
+        model.export(tmp_path / name, num_samples=4)
+    served = serve_elsewhere({name: tmp_path / name for name in models}, X, tmp_path)
+    for name, model in models.items():
+        outputs = served[name]
+        for key, value in model.predict(X).items():
+            assert_allclose(outputs[key], value, rtol=1e-4, atol=1e-5, err_msg=name)
+        assert outputs["quantiles"].shape == (24, 2, 3)
+        assert np.all(np.diff(outputs["quantiles"], axis=-1) > 0.0)
+        samples = model.sample_functions(X, 4, seed=(1, 2))
+        assert_allclose(outputs["sample"], samples, rtol=1e-3, atol=1e-3, err_msg=name)
+
+
+DEVICES = """
+import tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+import batteries
+import keras
+import numpy as np
+
+rng = np.random.default_rng(0)
+x, y = rng.normal(size=(24, 4)).astype("float32"), rng.normal(size=(24, 2)).astype("float32")
+
+def make(name):
+    model = batteries.MODELS_BY_GRADIENTS[name]()
+    model.compile(optimizer=keras.optimizers.SGD(0.01))
+    model.adapt(x, y)  # the weights of some need sizes
+    model.prepare_training([x], y)
+    return model
+
+def fit(model):
+    history = model.fit(x, y, epochs=2, batch_size=12, shuffle=False, verbose=0).history
+    assert all(np.all(np.isfinite(values)) for values in history.values()), history
+    return history
+
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+def on_two(name):
+    with strategy.scope():
+        model = make(name)
+    before = [w.numpy() for w in model.trainable_weights]
+    history = fit(model)
+    for weight, old in zip(model.trainable_weights, before, strict=True):
+        copies = [copy.numpy() for copy in getattr(weight.value, "values", [weight.value])]
+        assert len(copies) == 2 and np.array_equal(*copies), weight.path
+        assert np.any(copies[0] != old), weight.path
+    assert np.all(np.isfinite(model.predict(x)["stddev"]))
+    return model, history
+
+# In the space of weights the objective is a mean over rows, of the same draws on both.
+one = make("variational")
+history = fit(one)
+two, other = on_two("variational")
+for a, b in zip(one.network.weights, two.network.weights, strict=True):
+    np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-4, atol=1e-5)
+for key in history:
+    np.testing.assert_allclose(history[key], other[key], rtol=1e-4)
+for name in batteries.MODELS_BY_GRADIENTS:
+    if name != "variational":
+        on_two(name)
+print("done")
+"""
+
+
+@pytest.mark.slow
+def test_two_replicas_train_as_one_model():
+    run_elsewhere(DEVICES)

@@ -87,12 +87,13 @@ def run_elsewhere(code, **variables):
 
 
 STEPS = """
+import batteries
 import numpy as np
 import tensorflow as tf
 import test_gradient_models as tests
 
 for name in ("DIWP", "SIP", "fBNN"):  # the variational model is a part of fBNN
-    make = tests.MODELS[name]
+    make = batteries.MODELS_BY_GRADIENTS[name]
     model, x, y = tests.prepared(make), tf.constant(tests.X), tf.constant(tests.Y)
     step = tf.function(lambda a, b: model.train_step((a, b)), autograph=False, jit_compile=True)
     before = [w.numpy() for w in model.trainable_weights]

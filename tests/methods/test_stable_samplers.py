@@ -141,6 +141,15 @@ def test_weights_have_their_conditional_law(assert_mean_close, name):
     assert_mean_close(products, covariance, FALSE_FAIL)
 
 
+def test_noise_weights_stay_where_the_covariance_has_no_factor():
+    problem, _, state = problem_and_state("two_points", 6)
+    residuals = np.ones((6, len(problem.targets[0])))
+    residuals[0] = np.nan
+    weights = hyper.draw_noise_weights(tf.constant([1, 2]), state, tensor(residuals), 4.0)
+    np.testing.assert_array_equal(weights[0], state.noise_weights[0])
+    assert np.all(weights[1:] > 0.0) and np.all(weights[1:] != state.noise_weights[1:])
+
+
 def test_alpha_two_is_the_arc_sine_gaussian_process():
     partition, signs, y = partition_of("plane")
     _, _, state, info = run_chains("plane", FIXED, CHAINS, 8, alphas=[2.0])

@@ -175,7 +175,7 @@ def model_of(likelihood, num_outputs):
     return tagi.TAGIModel(inputs, tagi.Dense(num_outputs)(hidden), likelihood=likelihood, seed=0)
 
 
-def test_noise_curve_is_recovered_and_beats_any_constant():
+def test_noise_curve_is_recovered_saved_and_served(tmp_path):
     x, y = known_noise()
     model = model_of(likelihoods.HeteroscedasticGaussian(), 2)
     model.fit(x, y, epochs=30, batch_size=10, verbose=0)
@@ -187,6 +187,14 @@ def test_noise_curve_is_recovered_and_beats_any_constant():
     nll = -stats.norm(outputs["mean"], outputs["stddev"]).logpdf(test_y).mean()
     constant = stats.norm(20.0 * np.sin(2.0 * test_x), np.sqrt(np.mean(true**2)))
     assert nll < -constant.logpdf(test_y).mean() - 0.2  # the truth with the best constant noise
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras").predict(test_x)
+    model.export(tmp_path / "served", num_samples=3)
+    saved = tf.saved_model.load(str(tmp_path / "served"))
+    served = saved.serve(test_x.astype("float32"))
+    for key, value in outputs.items():
+        assert_array_equal(loaded[key], value)
+        assert_allclose(served[key], value, rtol=1e-4, atol=1e-4)
 
 
 def line(count, noise, seed=0):

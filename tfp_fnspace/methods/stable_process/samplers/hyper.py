@@ -234,12 +234,14 @@ def draw_noise_weights(seed, state, residuals, df):
         df: Degrees of freedom.
 
     Returns:
-        `[B, N]`.
+        `[B, N]`; those of before where the residuals are not finite, as those of a chain whose
+        covariance has no Cholesky factor in float64: else it would never have one again.
     """
     squares = tf.square(residuals) * tf.exp(-state.log_noise)[:, tf.newaxis]
     shape = tf.constant(0.5 * (df + 1.0), chain.FLOAT)
     gamma = tf.random.stateless_gamma(residuals.shape, seed, alpha=shape, dtype=chain.FLOAT)
-    return 0.5 * (df + squares) / gamma
+    weights = 0.5 * (df + squares) / gamma
+    return tf.where(tf.math.is_finite(weights), weights, state.noise_weights)
 
 
 def adapt(state, accepted, settings):

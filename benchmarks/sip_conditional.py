@@ -51,9 +51,9 @@ def error(at_z, at_x, num_draws, jitter):
     return float(np.sqrt(np.mean(residuals**2)) / tests.numpy().std(axis=0).mean())
 
 
-def train(split, num_inducing, jitter):
+def train(split, num_inducing, jitter, draws):
     """Scores of a fit, on both parts of the split."""
-    model = sip.SIPModel(inducing_points=num_inducing, jitter=jitter, seed=0)
+    model = sip.SIPModel(inducing_points=num_inducing, jitter=jitter, num_samples=draws, seed=0)
     epochs = STEPS // -(-len(split.x_train) // BATCH)
     rate = keras.optimizers.schedules.CosineDecay(3e-3, STEPS, alpha=0.01)
     model.compile(keras.optimizers.Adam(rate))
@@ -70,7 +70,7 @@ def run(data_dir, table, dataset, jitter, draws, inducing=None):
     """What a record says beside its cell."""
     if table == "training":
         split = datasets.load(f"uci/{dataset}", data_dir).split(0)
-        return train(split, inducing, jitter)
+        return train(split, inducing, jitter, draws)
     at_z, at_x = prior_draws(dataset, data_dir)
     return {"error": {m: error(at_z[:, :m], at_x, draws, jitter) for m in INDUCING}}
 

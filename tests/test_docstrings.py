@@ -39,8 +39,6 @@ EXAMPLES = examples()
 def names_for(test):
     """What an example may take as given: the usual imports, and data."""
     x = np.linspace(-1.0, 1.0, 12)[:, np.newaxis]
-    if "ard_squared_exponential(13)" in test.docstring:
-        x = np.random.default_rng(0).normal(size=(12, 13))
     given = {"np": np, "tf": tf, "keras": keras, "tfp": tfp, "tfp_fnspace": tfp_fnspace}
     given.update(tfd=tfp.distributions, tfpk=tfp.math.psd_kernels)
     given.update({name: getattr(tfp_fnspace, name) for name in ("layers", "processes", "kernels")})

@@ -43,7 +43,10 @@ class Copied(keras.callbacks.BackupAndRestore):
 
 @EACH
 def test_restored_run_equals_an_undisturbed_one(make, tmp_path):
-    """As if the power had been cut at the start of the third epoch."""
+    """As if the power had been cut at the start of the third epoch.
+
+    But for rounding: DIWP's weights differ by 4e-9 from run to run without any interruption.
+    """
     undisturbed, restored = make(), make()
     callback = Copied(tmp_path / "running", tmp_path / "left")
     history = undisturbed.fit(X, Y, epochs=4, callbacks=[callback], **OPTIONS).history
@@ -53,7 +56,7 @@ def test_restored_run_equals_an_undisturbed_one(make, tmp_path):
     for name, values in rest.history.items():
         assert_allclose(values, history[name][2:], rtol=1e-5, atol=1e-6)
     for ours, theirs in zip(restored.weights, undisturbed.weights, strict=True):
-        assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+        assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
 
 
 def prepared(make):
@@ -76,11 +79,11 @@ def test_every_op_has_a_gpu_kernel(make):
     assert not {op for op in found if not {"GPU", "DEFAULT"} & devices_of(op)}
 
 
-def run_elsewhere(code, **variables):
+def run_elsewhere(code):
     """Runs code in another process, whose last word is to be "done"."""
     here = pathlib.Path(__file__).resolve().parent
     path = os.pathsep.join(map(str, [here.parent, here, here / "reference"]))
-    environment = {**os.environ, "PYTHONPATH": path, **variables}
+    environment = {**os.environ, "PYTHONPATH": path}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.stdout.split()[-1:] == ["done"], done.stdout + done.stderr[-2000:]
@@ -106,10 +109,7 @@ print("done")
 
 @pytest.mark.slow
 def test_steps_compile_under_xla():
-    """Without XLA's optimisations, which are not ours: they take as long again."""
-    passes = "fusion,cpu-instruction-fusion"
-    flags = f"--xla_backend_optimization_level=0 --xla_disable_hlo_passes={passes}"
-    run_elsewhere(STEPS, XLA_FLAGS=flags)
+    run_elsewhere(STEPS)
 
 
 @pytest.mark.slow

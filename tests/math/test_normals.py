@@ -5,7 +5,9 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
+from tfp_fnspace.layers.draws import FunctionDraws
 from tfp_fnspace.math.normals import fast_normal
+from tfp_fnspace.math.random import split
 
 FALSE_FAIL = 1e-6
 SEED = tf.constant([1, 2])
@@ -42,3 +44,21 @@ def test_dynamic_shapes_and_xla():
     np.testing.assert_array_equal(dynamic(5), fast_normal([5, 3], SEED, "float32"))
     compiled = tf.function(lambda: fast_normal([20_000], SEED, "float32"), jit_compile=True)()
     assert stats.kstest(compiled, "norm").pvalue > FALSE_FAIL  # XLA has another stream
+
+
+def seeds_of_a_scope():
+    draws = FunctionDraws(seed=SEED)
+    return [draws.next_seed() for _ in range(4)]
+
+
+@pytest.mark.parametrize("make", [lambda: split(SEED, 4), seeds_of_a_scope])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_draws_of_several_seeds_are_independent(make, jit_compile):
+    def draw():
+        return [fast_normal([20_000], seed, "float64") for seed in [SEED, *make()]]
+
+    draws = np.stack(tf.function(draw, jit_compile=jit_compile)())
+    assert stats.kstest(draws.sum(axis=0) / np.sqrt(len(draws)), "norm").pvalue > FALSE_FAIL
+    correlations = np.corrcoef(draws)[np.triu_indices(len(draws), 1)]
+    limit = stats.norm.isf(FALSE_FAIL / 2 / len(correlations))
+    assert np.max(np.abs(correlations)) < limit / np.sqrt(draws.shape[1])

@@ -16,6 +16,7 @@ from tfp_fnspace.model.sizes import first_batches
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(40, 3)) * [1.0, 10.0, 0.1] + [0.0, 5.0, 2.0]
 Y = 100.0 + 20.0 * np.sin(X[:, :1]) + GENERATOR.normal(size=(40, 1))
+VARIABLE = kernels.SquaredExponential(length_scale=tf.Variable(2.0))
 SMALL = {"inducing_points": 8, "depth": 1, "num_samples": 3, "num_eval_samples": 20, "seed": 0}
 
 
@@ -318,11 +319,32 @@ def test_predictions_that_are_nan_come_with_a_warning():
     x = np.concatenate([X[:2], np.full((1, 3), 1e20)])
     with pytest.warns(RuntimeWarning, match="predictions are NaN at 1 of 3 rows, the first is 2"):
         assert np.all(np.isnan(model.predict(x)["mean"]) == [[False], [False], [True]])
-    with pytest.warns(RuntimeWarning, match="function samples are NaN at"):
-        model.sample_functions(x, 2)
+    # Joint draws are computed in double precision, for which such a row is not too far.
+    assert np.all(np.isfinite(model.sample_functions(x, 2)[:, :2]))
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         model.predict(X)
+    posterior = model.network.layers[-1].posterior
+    posterior.v.assign(np.nan * posterior.v)
+    with pytest.warns(RuntimeWarning, match="function samples are NaN at 3 of 3 rows"):
+        model.sample_functions(x, 2)
+
+
+@pytest.mark.parametrize("kernel", ["squared_exponential", "relu", "matern52"])
+@pytest.mark.parametrize("cls", [diwp.DIWPModel, diwp.NNGPModel])
+def test_function_samples_in_float32_are_functions(cls, kernel):
+    """The same value at the same x, and no white noise on a grid, whatever rounding does."""
+    model = make_model(cls, eager=True, kernel=kernel, inducing_points=20)
+    x = np.linspace(-2.0, 2.0, 60)[:, np.newaxis]
+    fit(model, x, np.sin(3.0 * x), epochs=1)
+    grid = np.linspace(-3.0, 3.0, 201)[:, np.newaxis]
+    draws = model.sample_functions(np.concatenate([grid, grid[::20]]), 20, seed=2)[..., 0]
+    assert draws.dtype == "float32"
+    spread = draws.std(axis=0).mean()
+    assert np.abs(draws[:, 201:] - draws[:, :201:20]).max() < 1e-2 * spread
+    # Noise of standard deviation s has second differences of s sqrt(6).
+    noise = np.sqrt(np.mean(np.diff(draws[:, :201], n=2, axis=1) ** 2) / 6.0)
+    assert noise < 0.05 * spread
 
 
 def test_function_samples_come_in_chunks_of_one_size(fitted, monkeypatch):
@@ -449,6 +471,8 @@ def test_baselines_take_the_arguments_in_the_same_order(cls, hidden):
         ({"stack": "other"}, "`stack` must be one of .*Received: stack='other'"),
         ({"kernel": "other"}, "Received: .*other"),
         ({"kernel": ["relu"] * 3}, "`kernel` must be one kernel.*Received: 3 kernels"),
+        ({"kernel": VARIABLE}, "must be constants.*SquaredExponential with the variable length_s"),
+        ({"kernel": 2.0 * (kernels.ArcCosine(1) + VARIABLE)}, "with the variable length_scale"),
         ({"num_samples": True}, "`num_samples` must be a positive integer. Received"),
         ({"num_outputs": 0}, "`num_outputs` must be a positive integer. Received"),
         ({"dtype": "float16"}, "`dtype` must be one of .*Received: dtype='float16'"),

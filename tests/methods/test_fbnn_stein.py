@@ -313,7 +313,7 @@ def test_a_trained_prior_has_the_same_gradient_in_q_and_its_own(prior):
         f = functional_kl._with_noise(
             q.draws(20_000, 0)[:400],
             GAMMA,
-            functional_kl.random.fold_in(functional_kl.random.as_seed(3), 0),
+            functional_kl.random.split(functional_kl.random.as_seed(3), 3)[0],
         )
         expected = -tf.reduce_mean(prior.log_prob(f, POINTS, GAMMA))
     for weight in weights:

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 from tfp_fnspace import likelihoods, processes, registry, sip
-from tfp_fnspace.math.random import fold_in
+from tfp_fnspace.math.random import split
 from tfp_fnspace.methods.sip.log_ratio import NormalLogRatio
 from tfp_fnspace.methods.sip.weight_space import AADMModel, AVBModel
 
@@ -248,7 +248,7 @@ def test_objective_of_the_data():
         assert_allclose(history["kl_estimate"], divergences.forward)
         assert_allclose(loss, history["kl_estimate"] / 20.0 - history["log_likelihood"], rtol=1e-6)
         terms[alpha] = float(history["log_likelihood"])
-    q, _ = model.divergence_draws(fold_in((0, 0), 0))
+    q, _ = model.divergence_draws(split((0, 0), 3)[0])
     densities = stats.norm(model._values(arguments[0], q), NOISE).logpdf(Y)  # [S, N, 1]
     assert_allclose(terms[0.0], densities.mean(), rtol=1e-4)
     assert terms[None] == terms[0.0]

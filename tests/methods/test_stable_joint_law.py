@@ -53,6 +53,7 @@ def check_prior(state, problem, settings, alphas, false_fail=FALSE_FAIL):
 
     `false_fail` is the rate of all tests together (Bonferroni).
     """
+    assert all(np.all(np.isfinite(value)) for value in state)
     index = chain.index_of(state.alpha)[:, None]
     log_e = kanter.log_exponential(state.u, state.log_scales, index).numpy()
     real = problem.present.numpy() > 0.0

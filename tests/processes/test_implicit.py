@@ -194,7 +194,7 @@ def test_bnn_is_the_network_at_drawn_weights():
 def seeds(seed, count):
     from tfp_fnspace.math import random
 
-    return [random.fold_in(random.as_seed(seed), i) for i in range(count)]
+    return random.split(random.as_seed(seed), count)
 
 
 def test_convolutional_networks():

@@ -37,14 +37,14 @@ class FunctionDraws:
         self.noise = noise
         self.divergences = []
         self.num_jittered = tf.zeros([], tf.int32)
-        self._seed = random.as_seed(seed)
+        (self._seed,) = random.split(random.as_seed(seed), 1)
         self._count = 0
         self._columns = {}
 
     def next_seed(self):
         """A seed of its own for each caller, in the order of the calls."""
         self._count += 1
-        return random.fold_in(self._seed, self._count)
+        return self._seed + tf.constant([0, self._count])
 
     def add_divergence(self, values):
         """Adds the mean of KL divergences, a tensor of any shape."""

@@ -10,7 +10,6 @@ from tfp_fnspace import arguments
 from tfp_fnspace.layers import priors as weight_priors
 from tfp_fnspace.math import linalg
 from tfp_fnspace.math.normals import fast_normal
-from tfp_fnspace.math.random import fold_in
 
 #: The smallest standard deviation of a weight: its logarithm must be finite.
 _SMALLEST = 1e-10
@@ -170,12 +169,6 @@ class _ScalePerWeight(Posterior):
         """Positive scales, a dict of tensors of the parts' shapes."""
         return {name: _positive(raw.value) for name, raw in self._raw_scales.items()}
 
-    def deviations(self, seed, num_samples):
-        return {
-            name: self._part_of_deviations(scale, fold_in(seed, i), num_samples)
-            for i, (name, scale) in enumerate(self.scales().items())
-        }
-
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
 class FactorizedGaussian(_ScalePerWeight):
@@ -190,8 +183,9 @@ class FactorizedGaussian(_ScalePerWeight):
 
     is_factorized = True
 
-    def _part_of_deviations(self, scale, seed, num_samples):
-        return scale * fast_normal([num_samples, *scale.shape], seed, scale.dtype)
+    def deviations(self, seed, num_samples):
+        noise = self._by_part(fast_normal([num_samples, self.size], seed, self._dtype()))
+        return {name: scale * noise[name] for name, scale in self.scales().items()}
 
     def variances(self):
         return {name: tf.square(scale) for name, scale in self.scales().items()}
@@ -224,13 +218,18 @@ class Radial(_ScalePerWeight):
 
     has_gaussian_marginals = False
 
-    def _part_of_deviations(self, scale, seed, num_samples):
-        ones = [1] * len(scale.shape)
-        direction = fast_normal([num_samples, *scale.shape], fold_in(seed, 0), scale.dtype)
-        axes = list(range(1, len(scale.shape) + 1))
-        length = tf.sqrt(tf.reduce_sum(tf.square(direction), axis=axes, keepdims=True))
-        radius = fast_normal([num_samples, *ones], fold_in(seed, 1), scale.dtype)
-        return scale * (direction * (radius / length))
+    def deviations(self, seed, num_samples):
+        scales = self.scales()
+        count = self.size + len(scales)
+        noise = fast_normal([num_samples, count], seed, self._dtype())
+        directions = self._by_part(noise[:, : self.size])
+        radii = tf.unstack(noise[:, self.size :], axis=1)
+        parts = {}
+        for (name, scale), radius in zip(scales.items(), radii, strict=True):
+            axes = list(range(1, len(scale.shape) + 1))
+            direction = tf.math.l2_normalize(directions[name], axis=axes)
+            parts[name] = scale * direction * tf.reshape(radius, [-1] + [1] * len(scale.shape))
+        return parts
 
     def variances(self):
         return {
@@ -312,8 +311,8 @@ class LowRankGaussian(Posterior):
 
     def deviations(self, seed, num_samples):
         dtype = self._dtype()
-        noise = fast_normal([num_samples, self.size], fold_in(seed, 0), dtype)
-        low = fast_normal([num_samples, self.rank], fold_in(seed, 1), dtype)
+        normals = fast_normal([num_samples, self.size + self.rank], seed, dtype)
+        noise, low = tf.split(normals, [self.size, self.rank], axis=1)
         common = tf.matmul(low, self._factor.value, transpose_b=True)
         return self._by_part(_positive(self._raw_scale.value) * noise + common)
 

@@ -98,8 +98,9 @@ def _factor(seed, df, shape, triangle):
 
 def _parts(seed, df, shape):
     """Normal draws `shape + [k]`, the diagonal, and its logarithm without a bound, `shape`."""
-    log_diagonal = 0.5 * _log_chi_squared(random.fold_in(seed, 0), df, shape)
-    normal = fast_normal(tf.concat([shape, shape[-1:]], 0), random.fold_in(seed, 1), df.dtype)
+    seeds = random.split(seed, 2)
+    log_diagonal = 0.5 * _log_chi_squared(seeds[0], df, shape)
+    normal = fast_normal(tf.concat([shape, shape[-1:]], 0), seeds[1], df.dtype)
     smallest = 0.5 * math.log(np.finfo(df.dtype.as_numpy_dtype).tiny)
     diagonal = tf.exp(tf.maximum(log_diagonal, tf.constant(smallest, df.dtype)))
     return normal, diagonal, log_diagonal
@@ -111,10 +112,9 @@ def _log_chi_squared(seed, df, shape):
     If g ~ Gamma(a + 1) and u is uniform, then `g u^(1/a) ~ Gamma(a)`. The gradient of a Gamma(a)
     draw as TFP has it is NaN for small a, that of g never is, and that of u^(1/a) is explicit.
     """
-    half = 0.5 * df
-    log_g = log_gamma(tf.broadcast_to(half + 1.0, shape), random.fold_in(seed, 0))
-    other_seed = random.fold_in(seed, 1)
-    uniform = tf.random.stateless_uniform(shape, other_seed, dtype=df.dtype)
+    half, seeds = 0.5 * df, random.split(seed, 2)
+    log_g = log_gamma(tf.broadcast_to(half + 1.0, shape), seeds[0])
+    uniform = tf.random.stateless_uniform(shape, seeds[1], dtype=df.dtype)
     log_u = tf.math.log1p(-uniform)  # `uniform` may be 0, never 1
     return math.log(2.0) + log_g + log_u / half
 
@@ -135,10 +135,10 @@ def log_gamma(concentration, seed):
     Returns:
         Tensor of the same shape.
     """
-    dtype = concentration.dtype
+    dtype, seeds = concentration.dtype, random.split(seed, 2)
     shape = tf.concat([[_CANDIDATES], tf.shape(concentration)], axis=0)
-    x = fast_normal(shape, random.fold_in(seed, 0), dtype)
-    u = tf.random.stateless_uniform(shape, random.fold_in(seed, 1), dtype=dtype)
+    x = fast_normal(shape, seeds[0], dtype)
+    u = tf.random.stateless_uniform(shape, seeds[1], dtype=dtype)
     d = concentration - 1.0 / 3.0
     t = x / (3.0 * tf.sqrt(d))
     log_v = 3.0 * tf.math.log1p(tf.maximum(t, np.finfo(dtype.as_numpy_dtype).eps - 1.0))

@@ -4,8 +4,6 @@ import math
 
 import tensorflow as tf
 
-from tfp_fnspace.math.random import fold_in
-
 
 def fast_normal(shape, seed, dtype):
     r"""Standard normal draws by the transformation of Box and Muller, in vectorised operations.
@@ -37,10 +35,8 @@ def fast_normal(shape, seed, dtype):
         count = tf.reduce_prod(shape)
     half = (count + 1) // 2
 
-    def uniform(stream):
-        return tf.random.stateless_uniform([half], fold_in(seed, stream), dtype=work)
-
-    radius = tf.sqrt(-2.0 * tf.math.log(1.0 - uniform(0)))
-    angle = 2.0 * math.pi * uniform(1)
+    u, v = tf.unstack(tf.random.stateless_uniform([2, half], seed, dtype=work))
+    radius = tf.sqrt(-2.0 * tf.math.log(1.0 - u))
+    angle = 2.0 * math.pi * v
     values = tf.concat([radius * tf.cos(angle), radius * tf.sin(angle)], axis=0)
     return tf.cast(tf.reshape(values[:count], shape), dtype)

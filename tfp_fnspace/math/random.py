@@ -61,6 +61,19 @@ def fold_in(seed, data):
     return tf.random.experimental.stateless_fold_in(seed, data)
 
 
+def split(seed, num):
+    """Independent seeds from one, with one draw of random numbers.
+
+    Args:
+        seed: int32 tensor `[2]`.
+        num: Integer, how many.
+
+    Returns:
+        List of int32 tensors `[2]`.
+    """
+    return tf.unstack(tf.random.experimental.stateless_split(seed, num))
+
+
 def normal(shape, seed, dtype):
     """Standard normal draws, the same on CPUs and GPUs (XLA has another stream of its own).
 

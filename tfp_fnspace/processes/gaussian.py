@@ -39,7 +39,7 @@ class GaussianProcess(EllipticalProcess):
         ValueError: If an argument is not as described.
 
     Example:
-        >>> kernel = processes.ard_squared_exponential(13)
+        >>> kernel = processes.ard_squared_exponential(x.shape[1])
         >>> prior = GaussianProcess(kernel, noise_scale=0.3)
         >>> prior.fit(x, y).log_marginal_likelihood
         >>> prior.sample(x, 5, seed=0)  # [5, N, 1]

@@ -70,8 +70,10 @@ class BNNProcess(Process):
 
     def _draw(self, x, n, seed):
         weights = [
-            self._weight(variable, n, random.fold_in(seed, i))
-            for i, variable in enumerate(self._drawn)
+            self._weight(variable, n, its_seed)
+            for variable, its_seed in zip(
+                self._drawn, random.split(seed, len(self._drawn)), strict=True
+            )
         ]
         values = given_weights.functions(self.network, self._drawn, weights, x)
         return _checked_output(self._cast(values), self.num_outputs)

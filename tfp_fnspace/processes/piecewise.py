@@ -49,7 +49,7 @@ class _Piecewise(Process):
                 f"A piecewise function has points of the shape [N, 1]. Received: x.shape={x.shape}"
             )
         dtype, width = self.variable_dtype, len(self._cdf)
-        seeds = [random.fold_in(seed, i) for i in range(3)]
+        seeds = random.split(seed, 3)
 
         def uniform(shape, seed):
             return tf.random.stateless_uniform(shape, seed, dtype=dtype)

@@ -62,7 +62,7 @@ class StudentTProcess(EllipticalProcess):
         return tf.exp(self._log_excess.value)
 
     def _sample(self, x, n, seed):
-        seeds = [random.fold_in(seed, i) for i in range(2)]
+        seeds = random.split(seed, 2)
         half = tf.random.stateless_gamma(
             [n, 1, self.num_outputs], seeds[1], 0.5 * self.df, dtype=self.variable_dtype
         )  # c / 2

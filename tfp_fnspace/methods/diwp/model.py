@@ -6,10 +6,11 @@ import tensorflow as tf
 
 from tfp_fnspace import arguments, data, kernels, likelihoods
 from tfp_fnspace.layers.draws import function_draws
-from tfp_fnspace.math.random import as_seed, fold_in
+from tfp_fnspace.math.random import as_seed, fold_in, split
 from tfp_fnspace.methods.diwp import checks, stacks
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram
 from tfp_fnspace.methods.diwp.layers.base import check_dtype
+from tfp_fnspace.methods.diwp.layers.kernel import without_variables
 from tfp_fnspace.model.gradient import GradientTraining
 from tfp_fnspace.model.mixture import MixturePrediction
 from tfp_fnspace.model.sizes import StartsAtRows
@@ -126,7 +127,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         self.depth = arguments.checked_count("depth", depth, 0)
         self.hidden = arguments.checked_choice("hidden", hidden, stacks.HIDDEN)
         self.stack = arguments.checked_choice("stack", stack, stacks.STACKS)
-        self.kernel = stacks.checked_kernels(kernel, self.depth)
+        self.kernel = list(map(without_variables, stacks.checked_kernels(kernel, self.depth)))
         self.delta = arguments.checked_positive("delta", delta)
         self.learn_delta, self.batch_size_defect = bool(learn_delta), bool(batch_size_defect)
         self.learn_scale, self.constant = learn_scale, bool(constant)
@@ -203,9 +204,10 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
 
     def objective(self, inputs, targets, num_rows, seed):
         samples = self._samples(self.num_samples)
-        with function_draws(samples, fold_in(seed, 0)) as draws:
+        seeds = split(seed, 2)
+        with function_draws(samples, seeds[0]) as draws:
             moments = self.network(inputs[0])
-        log_likelihood = self.likelihood.expected_log_prob(moments, targets, fold_in(seed, 1))
+        log_likelihood = self.likelihood.expected_log_prob(moments, targets, seeds[1])
         log_likelihood = tf.reduce_mean(log_likelihood) - self.log_target_unit
         kl = draws.kl(self.variable_dtype) / num_rows
         elbo = log_likelihood - kl

@@ -151,13 +151,11 @@ def sample_prior(
     depth = checked_count("depth", depth, 0)
     checked_choice("stack", stack, STACKS)
     num_samples, units = checked_count("num_samples", num_samples), checked_count("units", units)
-    features, seed = _features(x), random.as_seed(seed)
+    features, seeds = _features(x), random.split(random.as_seed(seed), depth + 2)
     options = {"process": process, "delta": delta, "width": width, "residual": residual}
     if stack == "omega":
         identity = tf.eye(features.shape[-1], dtype=features.dtype)
-        omega = sample_gram(
-            identity, seed=random.fold_in(seed, 0), **options, num_samples=num_samples
-        )
+        omega = sample_gram(identity, seed=seeds[0], **options, num_samples=num_samples)
         gram = tf.matmul(tf.matmul(features, omega), features, transpose_b=True)
         gram = 0.5 * (gram + tf.linalg.matrix_transpose(gram))
     else:
@@ -166,10 +164,10 @@ def sample_prior(
     grams, matrices = [], []
     for i, layer_kernel in enumerate(checked_kernels(kernel, depth)):
         if i > 0:
-            gram = sample_gram(matrices[-1], seed=random.fold_in(seed, i), **options)[0]
+            gram = sample_gram(matrices[-1], seed=seeds[i], **options)[0]
         grams.append(gram)
         matrices.append(kernels.get(layer_kernel).matrix(gram))
-    functions = _gaussian(matrices[-1], units, random.fold_in(seed, depth + 1))
+    functions = _gaussian(matrices[-1], units, seeds[depth + 1])
     return PriorSample(grams, matrices, functions)
 
 

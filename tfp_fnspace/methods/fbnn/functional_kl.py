@@ -57,7 +57,7 @@ def kl_surrogate(
             f"Received: train_prior=True, prior={type(prior).__name__}"
         )
     functions = _checked_functions(functions)
-    seeds = [random.fold_in(random.as_seed(seed), i) for i in range(3)]
+    seeds = random.split(random.as_seed(seed), 3)
     noisy = _with_noise(functions, injected_noise, seeds[0])
     q_score = spectral_stein_score(_flat(noisy), None, share, bandwidth, whiten)
     q_score = tf.reshape(q_score, tf.shape(noisy))
@@ -128,7 +128,7 @@ def kl_estimate(functions, points, prior, seed, injected_noise=0.0, num_prior_sa
         )
     functions, points = _thinned(functions, points, most=(num_samples - 1) // 2)
     num_points = tf.cast(tf.shape(functions)[1], functions.dtype)
-    seeds = [random.fold_in(random.as_seed(seed), i) for i in range(3)]
+    seeds = random.split(random.as_seed(seed), 3)
     mean, covariance = _moments(_with_noise(functions, injected_noise, seeds[0]))
     log_det = _log_determinant(covariance, num_samples)
     prior_mean, prior_covariance, prior_log_det, shrink, prior_count = _prior_moments(

@@ -11,7 +11,7 @@ from tfp_fnspace.arguments import (
     checked_positive,
 )
 from tfp_fnspace.layers.draws import function_draws
-from tfp_fnspace.math.random import fold_in
+from tfp_fnspace.math.random import fold_in, split
 from tfp_fnspace.methods.fbnn.adversarial import Adversarial
 from tfp_fnspace.methods.fbnn.functional_kl import kl_estimate, kl_surrogate
 from tfp_fnspace.methods.fbnn.measurement import Box, MeasurementSet
@@ -240,7 +240,7 @@ class FBNNModel(VariationalModel):
             `kl_estimate` in the user's units, `elbo = log_likelihood - lambda kl_estimate`. The
             function `kl_estimate` gives it: not a bound.
         """
-        seeds = [fold_in(seed, i) for i in range(5)]
+        seeds = split(seed, 5)
         count = tf.shape(targets)[0]
         if isinstance(self.measurement, Adversarial):
             self.measurement.ascend(lambda points: self._divergence_at(points, seeds[4]))
@@ -267,8 +267,9 @@ class FBNNModel(VariationalModel):
 
     def _divergence_at(self, points, seed):
         points = tf.reshape(points, [self.measurement.num_points, *self._row_shape])
-        values = self._functions(points, fold_in(seed, 0))
-        return kl_estimate(values, points, self.prior, fold_in(seed, 1), self.injected_noise)
+        seeds = split(seed, 2)
+        values = self._functions(points, seeds[0])
+        return kl_estimate(values, points, self.prior, seeds[1], self.injected_noise)
 
     def _divergence(self, values, points, seed):
         """The estimate of the divergence, and a scalar with its gradient."""

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfp_fnspace import arguments, likelihoods
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.layers.variational import VariationalLayer
-from tfp_fnspace.math.random import fold_in
+from tfp_fnspace.math.random import fold_in, split
 from tfp_fnspace.model.gradient import GradientTraining
 from tfp_fnspace.model.mixture import MixturePrediction
 from tfp_fnspace.typing import GaussianMoments
@@ -99,9 +99,10 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
             user's units, `elbo = log_likelihood - kl`. The loss is `-elbo` where the weight of the
             divergence is 1.
         """
-        with function_draws(self.num_samples, fold_in(seed, 0)) as draws:
+        seeds = split(seed, 2)
+        with function_draws(self.num_samples, seeds[0]) as draws:
             moments = GaussianMoments(self._values(inputs), None)
-        log_likelihood = self.likelihood.expected_log_prob(moments, targets, fold_in(seed, 1))
+        log_likelihood = self.likelihood.expected_log_prob(moments, targets, seeds[1])
         log_likelihood = tf.reduce_mean(log_likelihood) - self.log_target_unit
         kl = tf.cast(draws.kl(self.variable_dtype), self.variable_dtype) / num_rows
         loss = self.kl_weight * self._annealing() * kl - log_likelihood

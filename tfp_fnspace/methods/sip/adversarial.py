@@ -5,7 +5,7 @@ import warnings
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.math.random import fold_in
+from tfp_fnspace.math.random import fold_in, split
 from tfp_fnspace.model.gradient import GradientTraining
 
 #: A discriminator is said to have collapsed when it tells more than this share of an epoch right.
@@ -143,9 +143,10 @@ class AdversarialTraining(GradientTraining):
 
     def _discriminator_step(self, seed):
         """A step of the discriminator with draws of its own."""
-        q, p = map(tf.stop_gradient, self.divergence_draws(fold_in(seed, 0)))
+        seeds = split(seed, 2)
+        q, p = map(tf.stop_gradient, self.divergence_draws(seeds[0]))
         with tf.GradientTape() as tape:
-            loss = self.log_ratio(q, p, fold_in(seed, 1)).loss
+            loss = self.log_ratio(q, p, seeds[1]).loss
             mean_loss = loss / tf.distribute.get_strategy().num_replicas_in_sync
             scaled = self.discriminator_optimizer.scale_loss(mean_loss)
         variables = self.discriminator_variables

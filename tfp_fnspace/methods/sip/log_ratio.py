@@ -100,8 +100,8 @@ class LogRatio(keras.layers.Layer):
         t_q = [self._logits(self.discriminator, _standard(v, q_bar), training) for v in (q, p)]
         t_p = [self._logits(self.contrast, _standard(v, p_bar), training) for v in (q, p)]
         normals = [
-            random.normal(tf.shape(v), random.fold_in(seed, i), v.dtype)
-            for i, v in enumerate((q, p))
+            random.normal(tf.shape(v), its_seed, v.dtype)
+            for v, its_seed in zip((q, p), random.split(seed, 2), strict=True)
         ]
         of_q = classification(t_q[0], self._logits(self.discriminator, normals[0], training))
         of_p = classification(t_p[1], self._logits(self.contrast, normals[1], training))

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import arguments, data
-from tfp_fnspace.math.random import fold_in, normal
+from tfp_fnspace.math.random import fold_in, normal, split
 from tfp_fnspace.methods.sip import parts
 from tfp_fnspace.methods.sip.adversarial import AdversarialTraining
 from tfp_fnspace.methods.sip.conditional import (
@@ -231,7 +231,7 @@ class SIPModel(
 
     def objectives(self, inputs, targets, num_rows, seed):
         """See `AdversarialTraining`."""
-        seeds = [fold_in(seed, i) for i in range(4)]
+        seeds = split(seed, 4)
         u = self._posterior_draws(self.num_samples, seeds[0])
         law, at_z = self._conditional(inputs[0], seeds[1])
         term = data_term(self.likelihood, law.given(u), targets, self.alpha, seeds[2])
@@ -249,9 +249,10 @@ class SIPModel(
         return loss, divergences, history
 
     def divergence_draws(self, seed):
-        u = self._posterior_draws(self.num_samples, fold_in(seed, 0))
+        seeds = split(seed, 2)
+        u = self._posterior_draws(self.num_samples, seeds[0])
         z = tf.convert_to_tensor(self.inducing_inputs.value)
-        return _flat(u), _flat(self.prior.sample(z, self.num_prior_samples, fold_in(seed, 1)))
+        return _flat(u), _flat(self.prior.sample(z, self.num_prior_samples, seeds[1]))
 
     # Parts ------------------------------------------------------------------------------------
 
@@ -298,7 +299,7 @@ class SIPModel(
         return self.functions_in_user_units(self._functions(self.scaled(x)[0], num_samples, seed))
 
     def _functions(self, x, count, seed):
-        seeds = [fold_in(seed, i) for i in range(3)]
+        seeds = split(seed, 3)
         u = self._posterior_draws(count, seeds[0], False)
         law, at_z = self._conditional(x, self._prior_seed())
         if self.prior.has_moments:

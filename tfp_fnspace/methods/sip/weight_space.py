@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import arguments, likelihoods
-from tfp_fnspace.math.random import as_seed, fold_in, normal
+from tfp_fnspace.math.random import as_seed, fold_in, normal, split
 from tfp_fnspace.methods.sip import parts
 from tfp_fnspace.methods.sip.adversarial import AdversarialTraining
 from tfp_fnspace.methods.sip.energy import data_term
@@ -187,18 +187,20 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
 
     def objectives(self, inputs, targets, num_rows, seed):
         """See `AdversarialTraining`; `History` is that of `SIPModel` without `jittered`."""
-        q, p = self.divergence_draws(fold_in(seed, 0))
+        seeds = split(seed, 3)
+        q, p = self.divergence_draws(seeds[0])
         moments = GaussianMoments(self._values(inputs, q), None)
-        term = data_term(self.likelihood, moments, targets, self.alpha, fold_in(seed, 1))
+        term = data_term(self.likelihood, moments, targets, self.alpha, seeds[1])
         log_likelihood = tf.reduce_mean(term) - self.log_target_unit
-        divergences = self.log_ratio(q, p, fold_in(seed, 2))
+        divergences = self.log_ratio(q, p, seeds[2])
         kl = divergences.forward
         loss = self.warmth() * kl / num_rows - log_likelihood
         return loss, divergences, {"log_likelihood": log_likelihood, "kl_estimate": kl}
 
     def divergence_draws(self, seed):
-        q = self._weight_draws(self.num_samples, fold_in(seed, 0))
-        return q, normal(tf.shape(q), fold_in(seed, 1), q.dtype)
+        seeds = split(seed, 2)
+        q = self._weight_draws(self.num_samples, seeds[0])
+        return q, normal(tf.shape(q), seeds[1], q.dtype)
 
     # Prediction -------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.arguments import checked_choice
+from tfp_fnspace.layers.draws import current_draws
 from tfp_fnspace.typing import GramBlocks
 
 #: What is always added to the diagonal of a matrix before it is factored, times its mean.
@@ -18,9 +19,10 @@ class GramLayer(keras.layers.Layer):
     """A layer from `GramBlocks` to `GramBlocks` (`[S, P, P]`, `[S, P, N]`, `[S, N]`).
 
     S is 1 up to the first layer that samples. Where a joint law of the data points is asked for,
-    `tt` is `[S, N, N]`.
+    `tt` is `[S, N, N]`, and blocks are of double precision whatever the weights are: in single
+    precision rounding would tell a point from one close to it.
 
-    Half precision is not for Gram matrices: nothing is cast, and weights are of single or double.
+    Half precision is not for Gram matrices: weights are of single or double.
     """
 
     def __init__(self, **kwargs):
@@ -31,9 +33,20 @@ class GramLayer(keras.layers.Layer):
         """As in Keras; a weight is not cast under a policy of half precision either."""
         return super().add_weight(*args, **{"autocast": False, **kwargs})
 
+    @property
+    def blocks_dtype(self):
+        """What the blocks are computed in, a dtype."""
+        is_joint = current_draws().noise == "joint"
+        return tf.float64 if is_joint else tf.as_dtype(self.variable_dtype)
+
     def unpack(self, blocks):
-        """`GramBlocks` of the layer's dtype; saved networks hand over lists."""
-        return GramBlocks(*(tf.cast(block, self.variable_dtype) for block in blocks))
+        """`GramBlocks` of `blocks_dtype`; saved networks hand over lists."""
+        dtype = self.blocks_dtype
+        return GramBlocks(*(tf.cast(block, dtype) for block in blocks))
+
+    def with_jitter(self, matrix):
+        """The matrix with `JITTER` of the weights' dtype, times its mean diagonal, added."""
+        return with_jitter(matrix, JITTER[self.variable_dtype])
 
     def positive_weight(self, name, initial, trainable, shape=()):
         """A weight that holds the logarithm of a positive number."""
@@ -68,21 +81,21 @@ def _bounded(values):
     return tf.clip_by_value(values, low, high), gradient
 
 
-@tf.custom_gradient
-def with_jitter(matrix):
-    """The matrix with `JITTER` of its mean diagonal on the diagonal.
+def with_jitter(matrix, jitter):
+    """The matrix with `jitter` times its mean diagonal on the diagonal.
 
     The mean is differentiated too: where most eigenvalues are the jitter, the gradient in the size
     of the matrix would otherwise miss most of the log-determinant's.
     """
 
+    @tf.custom_gradient
     def add(values):
         # The map is its own transpose.
         diagonal = tf.linalg.diag_part(values)
         unit = tf.reduce_mean(diagonal, axis=-1, keepdims=True)
-        return tf.linalg.set_diag(values, diagonal + JITTER[values.dtype.name] * unit)
+        return tf.linalg.set_diag(values, diagonal + jitter * unit), add
 
-    return add(matrix), add
+    return add(matrix)
 
 
 def check_dtype(dtype):

@@ -60,11 +60,11 @@ class FeaturesToGram(GramLayer):
 
     def features(self, inputs):
         """Scaled features of the inducing points `[1, P, N_0]` and the data `[1, N, N_0]`."""
-        x = tf.cast(inputs, self.variable_dtype)
-        x = tf.reshape(x, [tf.shape(x)[0], self.num_features])
-        both = [tf.convert_to_tensor(self.inducing_inputs), x]
+        dtype = self.blocks_dtype
+        x = tf.reshape(tf.cast(inputs, dtype), [tf.shape(inputs)[0], self.num_features])
+        both = [tf.cast(self.inducing_inputs.value, dtype), x]
         if self.learn_scale:
-            scale, bias = tf.convert_to_tensor(self.scale), tf.convert_to_tensor(self.bias)
+            scale, bias = tf.cast(self.scale.value, dtype), tf.cast(self.bias.value, dtype)
             both = [scale * values + bias for values in both]
         return [values[tf.newaxis] for values in both]
 
@@ -75,7 +75,7 @@ class FeaturesToGram(GramLayer):
         blocks = gram_of_features(inducing, data)
         if not self.constant:
             return blocks
-        square = tf.square(positive(self.log_constant))
+        square = tf.cast(tf.square(positive(self.log_constant)), blocks.it.dtype)
         return GramBlocks(*(block + square for block in blocks))
 
     def compute_output_spec(self, inputs):
@@ -144,7 +144,7 @@ class InverseWishartFeatures(FeaturesToGram):
 
     def call(self, inputs):
         draws = current_draws()
-        identity = tf.eye(self.num_features, batch_shape=[1], dtype=self.variable_dtype)
+        identity = tf.eye(self.num_features, batch_shape=[1], dtype=self.blocks_dtype)
         factor = self.posterior.sample(draws, identity)
         i, t = self.features(inputs)
         return self._gram(tf.matmul(i, factor), tf.matmul(t, factor))

@@ -8,7 +8,7 @@ from tfp_fnspace.arguments import checked_choice, checked_count
 from tfp_fnspace.layers.draws import current_draws
 from tfp_fnspace.math import linalg
 from tfp_fnspace.methods.diwp.layers import conditional
-from tfp_fnspace.methods.diwp.layers.base import GramLayer, with_jitter
+from tfp_fnspace.methods.diwp.layers.base import GramLayer
 from tfp_fnspace.methods.diwp.layers.features import gram_of_features
 from tfp_fnspace.typing import GaussianMoments
 
@@ -74,9 +74,9 @@ class GlobalInducingPosterior:
         Returns:
             Cholesky factor of C, `[S, D or 1, P, P]`, and `L_C^-1 v`, `[S, D, P, 1]`.
         """
-        t = self.noise_factor
+        t = tf.cast(self.noise_factor, ii.dtype)
         factor = draws.cholesky(ii[:, tf.newaxis] + linalg.outer_product(t))
-        v = tf.convert_to_tensor(self.v)[:, :, tf.newaxis]
+        v = tf.cast(self.v.value, ii.dtype)[:, :, tf.newaxis]
         whitened = _solve(factor, v)
         draws.add_divergence(self._divergence(factor, whitened, t))
         return factor, whitened
@@ -163,7 +163,7 @@ class GlobalInducingGP(_GaussianProcess):
     def call(self, blocks):
         draws = current_draws()
         ii, it, tt = self.unpack(blocks)
-        factor, whitened = self.posterior.condition(draws, with_jitter(ii))
+        factor, whitened = self.posterior.condition(draws, self.with_jitter(ii))
         cross = _solve(factor, it[:, tf.newaxis])  # [S, D or 1, P, N]
         mean = tf.squeeze(tf.matmul(whitened, cross, transpose_a=True), -2)
         is_joint = draws.noise == "joint"
@@ -176,7 +176,7 @@ class GlobalInducingGP(_GaussianProcess):
             shape = [draws.num_samples, *tf.unstack(tf.shape(mean))[1:], 1]
             noise = draws.normal(shape, mean.dtype)
             values = mean + tf.matmul(root + tf.zeros_like(noise), noise)[..., 0]
-            values = tf.linalg.matrix_transpose(values)
+            values = tf.cast(tf.linalg.matrix_transpose(values), self.variable_dtype)
             return GaussianMoments(values, tf.zeros_like(values))
         variance += tf.zeros_like(mean)
         return GaussianMoments(*(tf.linalg.matrix_transpose(part) for part in (mean, variance)))
@@ -220,7 +220,7 @@ class GaussianProcessGram(_GaussianProcess):
     def call(self, blocks):
         draws = current_draws()
         ii, it, tt = self.unpack(blocks)
-        ii = with_jitter(ii)
+        ii = self.with_jitter(ii)
         k_factor = draws.cholesky(ii)
         inducing = self._sample_inducing(draws, ii, k_factor)
         given = conditional.given_inducing(k_factor, it, tt)
@@ -235,9 +235,8 @@ class GaussianProcessGram(_GaussianProcess):
         prior = draws.normal(shape, ii.dtype)
         prior = tf.matmul(tf.broadcast_to(k_factor[:, tf.newaxis], [*shape[:3], shape[2]]), prior)
         noise = draws.normal(shape, ii.dtype)
-        noise = tf.matmul(
-            tf.broadcast_to(self.posterior.noise_factor, [*shape[:3], shape[2]]), noise
-        )
+        noise_factor = tf.cast(self.posterior.noise_factor, ii.dtype)
+        noise = tf.matmul(tf.broadcast_to(noise_factor, [*shape[:3], shape[2]]), noise)
         residual = whitened - _solve(c_factor, prior + noise)
         pull = _solve(c_factor, residual, adjoint=True)
         drawn = prior + tf.matmul(ii[:, tf.newaxis], pull)

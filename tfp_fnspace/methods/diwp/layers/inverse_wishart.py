@@ -7,11 +7,7 @@ from tfp_fnspace.arguments import checked_positive
 from tfp_fnspace.layers.draws import current_draws
 from tfp_fnspace.math import bartlett, linalg
 from tfp_fnspace.methods.diwp.layers import conditional
-from tfp_fnspace.methods.diwp.layers.base import (
-    GramLayer,
-    positive,
-    with_jitter,
-)
+from tfp_fnspace.methods.diwp.layers.base import GramLayer, positive
 
 #: Initial gamma, and the initial scale of V: little is known beyond the prior.
 _GAMMA, _V = 0.1, 0.01
@@ -61,12 +57,14 @@ class InverseWishartPosterior:
         Returns:
             Tensor `[S, k, k]`.
         """
-        v, root = tf.convert_to_tensor(self.v), tf.sqrt(self.delta)
+        dtype = k_factor.dtype
+        v, delta = tf.cast(self.v.value, dtype), tf.cast(self.delta, dtype)
+        root = tf.sqrt(delta)
         w = tf.linalg.triangular_solve(k_factor, tf.broadcast_to(v, tf.shape(k_factor))) / root
         identity = tf.eye(self.size, dtype=v.dtype)
         inner = draws.cholesky(identity + linalg.outer_product(w))
         draws.add_divergence(self.divergence(inner, w))
-        df = self.delta + positive(self.log_gamma) + self.size + 1.0
+        df = delta + tf.cast(positive(self.log_gamma), dtype) + self.size + 1.0
         shape = [draws.num_samples, self.size, self.size]
         transposed = tf.broadcast_to(tf.linalg.matrix_transpose(inner), shape)
         solved = bartlett.solve_upper_factor(draws.next_seed(), df, transposed)
@@ -160,11 +158,11 @@ class InverseWishartProcess(GramLayer):
     def call(self, blocks):
         draws = current_draws()
         ii, it, tt = self.unpack(blocks)
-        ii = with_jitter(ii)
+        ii = self.with_jitter(ii)
         k_factor = draws.cholesky(ii)
         rotation = self.posterior.sample(draws, k_factor)
         given = conditional.given_inducing(k_factor, it, tt)
-        delta, size = self.delta, self.posterior.size
+        delta, size = tf.cast(self.delta, ii.dtype), self.posterior.size
         if draws.noise == "joint":
             noise, variance = conditional.sample_joint(draws, given, delta, size)
         else:

@@ -1,9 +1,28 @@
 """A kernel of a Gram matrix as a layer."""
 
 import keras
+import tensorflow as tf
 
 from tfp_fnspace import kernels
 from tfp_fnspace.methods.diwp.layers.base import GramLayer, positive
+
+
+def without_variables(kernel):
+    """A kernel whose parameters are constants.
+
+    Raises:
+        ValueError: If one is a variable: no layer would train it.
+    """
+    for part in getattr(kernel, "kernels", ()):
+        without_variables(part)
+    for name, value in vars(kernel).items():
+        if hasattr(value, "assign"):
+            raise ValueError(
+                "The parameters of a layer's kernel must be constants; what is learned is the "
+                "scale of the inputs and, with `learn_amplitude`, that of the kernel. Received: "
+                f"kernel={type(kernel).__name__} with the variable {name}"
+            )
+    return kernel
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
@@ -25,13 +44,13 @@ class GramKernel(GramLayer):
 
     Raises:
         TypeError: If `kernel` is neither a kernel nor a name nor a configuration.
-        ValueError: If there is no kernel of that name, or the dtype is neither float32 nor
-            float64.
+        ValueError: If there is no kernel of that name, a parameter of it is a variable, which
+            would not be a weight of the layer, or the dtype is neither float32 nor float64.
     """
 
     def __init__(self, kernel, learn_amplitude=False, **kwargs):
         super().__init__(**kwargs)
-        self.kernel = kernels.get(kernel)
+        self.kernel = without_variables(kernels.get(kernel))
         self.learn_amplitude = bool(learn_amplitude)
 
     def build(self, blocks_shape):
@@ -39,10 +58,10 @@ class GramKernel(GramLayer):
             self.log_amplitude = self.positive_weight("amplitude", 1.0, trainable=True)
 
     def call(self, blocks):
-        kernel = self.kernel
+        kernel, blocks = self.kernel, self.unpack(blocks)
         if self.learn_amplitude:
-            kernel = kernel * positive(2.0 * self.log_amplitude)
-        return kernel.blocks(self.unpack(blocks))
+            kernel = kernel * tf.cast(positive(2.0 * self.log_amplitude), blocks.it.dtype)
+        return kernel.blocks(blocks)
 
     def get_config(self):
         return {

@@ -120,10 +120,9 @@ def cost(echo=print):
     for varied, rows, inducing in cells:
         warnings.simplefilter("ignore")
         step, _ = step_time(4 * rows if rows >= inducing else 4 * inducing, rows, inducing)
-        records.append(
-            {"varied": varied, "rows": rows, "inducing_points": inducing, "milliseconds": step}
-        )
-        echo(records[-1])
+        cell = {"varied": varied, "rows": rows, "inducing_points": inducing, "milliseconds": step}
+        echo(cell)
+        records.append({**cell, "versions": versions(), "machine": machine()})
     return records
 
 
@@ -134,10 +133,12 @@ def plot_cost(records):
         axes, ("rows", "inducing"), ("rows", "inducing_points"), (1, 3), strict=True
     ):
         chosen = [r for r in records if r["varied"] == varied]
-        at = np.array([r[key] for r in chosen], float)
+        at = np.array([r[key] for r in chosen])
         milliseconds = np.array([r["milliseconds"] for r in chosen])
         axis.loglog(at, milliseconds, "o-", label="measured")
         axis.loglog(at, milliseconds[-1] * (at / at[-1]) ** power, "k:", label=f"power {power}")
+        axis.set_xticks(at, map(str, at), minor=False)
+        axis.set_xticks([], minor=True)
         axis.set_xlabel("rows in a batch" if varied == "rows" else "inducing points")
         axis.legend(frameon=False)
         axis.set_ylim(0.5 * milliseconds.min(), 2.0 * milliseconds.max())

@@ -348,6 +348,7 @@ TABLES = {
     "stable-atoms": stable_atoms_table,
     "stable-uci": stable_uci_table,
     "diwp-uci-relu": lambda: diwp_uci_table("relu"),
+    "diwp-uci-squared-exponential": lambda: diwp_uci_table("squared_exponential"),
     "diwp-speed": diwp_speed_table,
     "diwp-mnist": diwp_mnist_table,
 }

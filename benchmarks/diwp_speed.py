@@ -6,7 +6,9 @@ that traces. An epoch has 20 such batches in the first table; with 455 rows in a
 Keras's loop over epochs is in the time of a step.
 
 Without and with oneDNN, whose matrix products and memory TensorFlow takes by itself on processors
-with AVX-512 only: `TF_ENABLE_ONEDNN_OPTS`, which is read when TensorFlow is imported.
+with AVX-512 only: `TF_ENABLE_ONEDNN_OPTS`, which is read when TensorFlow is imported. And with the
+two threads as TensorFlow has them, and with one for each operation and two operations at once:
+`TF_NUM_INTRAOP_THREADS=1`. Results of other processors stay in the file.
 
     python benchmarks/diwp_speed.py
     python benchmarks/diwp_speed.py --cost        # against rows and inducing points, and a plot
@@ -15,6 +17,7 @@ Run it with nothing else running.
 """
 
 import argparse
+import itertools
 import os
 import subprocess
 import sys
@@ -73,7 +76,7 @@ def step_time(rows, batch, inducing, kernel="relu", dtype="float32", epochs=6):
     return round(1e3 * float(np.median(times.seconds[1:])) / steps, 2), round(whole, 2)
 
 
-_ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+_ONEDNN, _INTRA_OP = "TF_ENABLE_ONEDNN_OPTS", "TF_NUM_INTRAOP_THREADS"
 
 
 def speed(path, echo=print):
@@ -87,6 +90,7 @@ def speed(path, echo=print):
                 "kernel": kernel,
                 "dtype": dtype,
                 "onednn": os.environ[_ONEDNN] == "1",
+                "threads_of_an_operation": int(os.environ[_INTRA_OP]),
                 "milliseconds": step,
                 "milliseconds_with_the_loop_over_epochs": whole,
                 "milliseconds_one_step_an_epoch": alone,
@@ -95,19 +99,21 @@ def speed(path, echo=print):
                 "versions": versions(),
                 "machine": machine(),
             }
-            echo({key: record[key] for key in list(record)[:6]})
+            echo({key: record[key] for key in list(record)[:7]})
             records.append(record)
     write_records(path, records)
 
 
-def speed_with_and_without_onednn():
+def speed_in_all_settings():
     """`speed` in processes of their own."""
-    records = []
-    for value in ("0", "1"):
+    here = machine()["processor"]
+    records = [r for r in read_records(RESULTS) if r["machine"]["processor"] != here]
+    for onednn, threads in itertools.product("01", "21"):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "speed.json")
             command = [sys.executable, __file__, "--out", path]
-            subprocess.run(command, check=True, env={**os.environ, _ONEDNN: value})
+            settings = {_ONEDNN: onednn, _INTRA_OP: threads, "TF_NUM_INTEROP_THREADS": "2"}
+            subprocess.run(command, check=True, env={**os.environ, **settings})
             records += read_records(path)
     write_records(RESULTS, records)
 
@@ -150,7 +156,7 @@ def plot_cost(records):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cost", action="store_true", help="cost against rows and inducing points")
-    parser.add_argument("--out", help="one process, with oneDNN as it is set; the file to write")
+    parser.add_argument("--out", help="one process, settings as they are; the file to write")
     options = parser.parse_args()
     if options.cost:
         records = cost()
@@ -159,7 +165,7 @@ def main():
     elif options.out:
         speed(options.out)
     else:
-        speed_with_and_without_onednn()
+        speed_in_all_settings()
 
 
 if __name__ == "__main__":

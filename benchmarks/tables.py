@@ -252,15 +252,16 @@ def diwp_uci_table(kernel):
 def diwp_speed_table():
     """Milliseconds of a training step."""
     lines = [
-        "| kernel | dtype | oneDNN | ms a step | one step an epoch | target | bayesfunc |",
+        "| processor | kernel | dtype | oneDNN | threads of an operation | ms a step "
+        "| one step an epoch |",
         "|---" * 7 + "|",
     ]
     for record in _records("diwp_speed.json"):
         lines.append(
-            f"| {record['kernel'].replace('_', ' ')} | {record['dtype']} "
-            f"| {'on' if record['onednn'] else 'off'} | {record['milliseconds']:.0f} "
-            f"| {record['milliseconds_one_step_an_epoch']:.0f} | {record['target']:.0f} "
-            f"| {record['bayesfunc']:.0f} |"
+            f"| {record['machine']['processor']} | {record['kernel'].replace('_', ' ')} "
+            f"| {record['dtype']} | {'on' if record['onednn'] else 'off'} "
+            f"| {record['threads_of_an_operation']} | {record['milliseconds']:.1f} "
+            f"| {record['milliseconds_one_step_an_epoch']:.1f} |"
         )
     return "\n".join(lines)
 

@@ -194,6 +194,24 @@ def test_products_and_their_gradients(function, plain, jit):
 
 
 @pytest.mark.parametrize("jit", JIT)
+def test_a_matrix_with_its_diagonal_has_the_gradients_of_both(jit):
+    def joined(parts):
+        def function(a):
+            same, diagonal = parts(a)
+            return tf.reduce_sum(same, axis=-1) + tf.square(diagonal)
+
+        return function
+
+    matrix = np.random.default_rng(2).normal(size=(2, 3, 3))
+    actual, gradients = gradients_of(compiled(joined(linalg.with_diagonal), jit), matrix)
+    expected, expected_gradients = gradients_of(
+        joined(lambda a: (a, tf.linalg.diag_part(a))), matrix
+    )
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
+    np.testing.assert_allclose(gradients[0], expected_gradients[0], rtol=1e-10)
+
+
+@pytest.mark.parametrize("jit", JIT)
 def test_solution_of_an_upper_triangle_and_its_gradients(jit):
     random = np.random.default_rng(1)
     above, diagonal = random.normal(size=(2, 4, 4)), random.uniform(1.0, 2.0, size=(2, 4))

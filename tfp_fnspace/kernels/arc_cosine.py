@@ -7,7 +7,8 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.arguments import checked_choice
-from tfp_fnspace.kernels.gram import GramKernel, sum_to
+from tfp_fnspace.kernels.gram import GramKernel
+from tfp_fnspace.math.broadcasting import sum_to
 
 tfpk = tfp.math.psd_kernels
 

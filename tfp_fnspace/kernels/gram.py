@@ -14,6 +14,7 @@ from tfp_fnspace.kernels.checks import (
     check_parameter,
     check_square,
 )
+from tfp_fnspace.math import linalg
 from tfp_fnspace.typing import GramBlocks
 
 tfpk = tfp.math.psd_kernels
@@ -118,9 +119,14 @@ class GramKernel:
         """
         gram = tf.convert_to_tensor(gram)
         check_square(gram)
-        norms = tf.linalg.diag_part(gram)
-        values = self.entries(norms[..., :, tf.newaxis], gram, norms[..., tf.newaxis, :])
+        return self._matrix(*linalg.with_diagonal(gram))
+
+    def _matrix(self, gram, norms):
+        values = self._between(norms, gram, norms)
         return tf.linalg.set_diag(values, self.diagonal(norms))
+
+    def _between(self, row_norms, inner, column_norms):
+        return self.entries(tf.expand_dims(row_norms, -1), inner, tf.expand_dims(column_norms, -2))
 
     def blocks(self, blocks):
         """Kernel matrix of a Gram matrix in blocks.
@@ -138,12 +144,12 @@ class GramKernel:
         ii, it, tt = (tf.convert_to_tensor(block) for block in blocks)
         check_blocks(ii, it, tt)
         is_full = tt.shape.rank == it.shape.rank
-        norms_i = tf.linalg.diag_part(ii)
-        norms_t = tf.linalg.diag_part(tt) if is_full else tt
+        ii, norms_i = linalg.with_diagonal(ii)
+        tt, norms_t = linalg.with_diagonal(tt) if is_full else (tt, tt)
         return GramBlocks(
-            ii=self.matrix(ii),
-            it=self.entries(norms_i[..., :, tf.newaxis], it, norms_t[..., tf.newaxis, :]),
-            tt=self.matrix(tt) if is_full else self.diagonal(tt),
+            ii=self._matrix(ii, norms_i),
+            it=self._between(norms_i, it, norms_t),
+            tt=self._matrix(tt, norms_t) if is_full else self.diagonal(tt),
         )
 
     def psd_kernel(self, num_features, feature_ndims=1, dtype=tf.float32):
@@ -376,23 +382,6 @@ def deserialize(config):
             f"{sorted(_CLASSES)}, and `config`. Received: config={config}"
         )
     return _CLASSES[config["class_name"]].from_config(config["config"])
-
-
-def sum_to(values, like):
-    """Sums over the axes along which a tensor was broadcast: the gradient of broadcasting.
-
-    Args:
-        values: Tensor of the broadcast shape.
-        like: The tensor that was broadcast to it.
-
-    Returns:
-        Tensor of the shape of `like`.
-    """
-    if like.shape.is_fully_defined() and like.shape == values.shape:
-        return values
-    shape = tf.shape(like)
-    axes, _ = tf.raw_ops.BroadcastGradientArgs(s0=shape, s1=tf.shape(values))
-    return tf.reshape(tf.reduce_sum(values, axis=axes), shape)
 
 
 def _as_kernel(value):

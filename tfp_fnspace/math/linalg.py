@@ -110,6 +110,23 @@ def log_determinant(factor):
 
 
 @tf.custom_gradient
+def with_diagonal(matrix):
+    """A matrix and its diagonal, with one gradient: no matrix is made of the diagonal's.
+
+    Args:
+        matrix: `[..., k, k]`.
+
+    Returns:
+        The matrix, and a tensor `[..., k]`.
+    """
+
+    def gradient(upstream, diagonal):
+        return tf.linalg.set_diag(upstream, tf.linalg.diag_part(upstream) + diagonal)
+
+    return (tf.identity(matrix), tf.linalg.diag_part(matrix)), gradient
+
+
+@tf.custom_gradient
 def outer_product(factor):
     """`A A^T`, with a gradient of one product instead of two.
 

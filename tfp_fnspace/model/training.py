@@ -14,6 +14,9 @@ from tfp_fnspace.model.checks import Checks
 class Training(Checks):
     """`adapt`, `fit` and `train_on_batch`."""
 
+    #: Whether the metrics are as `reset_metrics` left them: compiled epochs report by themselves.
+    _metrics_idle = False
+
     def adapt(self, x, y=None):
         """Sets the standardisation from data; `fit` does so by itself the first time.
 
@@ -197,11 +200,25 @@ class Training(Checks):
         """
         # Keras may call the model on a row to see whether it is built.
         row = (self._pack([a[:1] for a in inputs], tuple), targets[:1])
-        previous, self.train_function = self.train_function, lambda _: train_epoch()
+        previous = self.train_function
+
+        def run_epoch(_):
+            self._metrics_idle = True
+            return train_epoch()
+
+        self.train_function = run_epoch
         try:
             return super().fit(tf.data.Dataset.from_tensors(row), shuffle=False, **options)
         finally:
-            self.train_function = previous
+            self.train_function, self._metrics_idle = previous, False
+
+    def reset_metrics(self):
+        if not self._metrics_idle:
+            super().reset_metrics()
+        self._metrics_idle = False
+
+    def get_metrics_result(self):
+        return {} if self._metrics_idle else super().get_metrics_result()
 
     def fold_seed(self):
         """A seed for NumPy that follows from the model's, a non-negative integer."""

@@ -75,7 +75,7 @@ class GlobalInducingPosterior:
             Cholesky factor of C, `[S, D or 1, P, P]`, and `L_C^-1 v`, `[S, D, P, 1]`.
         """
         t = tf.cast(self.noise_factor, ii.dtype)
-        factor = draws.cholesky(ii[:, tf.newaxis] + linalg.outer_product(t))
+        factor = draws.cholesky(tf.expand_dims(ii, 1) + linalg.outer_product(t))
         v = tf.cast(self.v.value, ii.dtype)[:, :, tf.newaxis]
         whitened = _solve(factor, v)
         draws.add_divergence(self._divergence(factor, whitened, t))
@@ -164,14 +164,14 @@ class GlobalInducingGP(_GaussianProcess):
         draws = current_draws()
         ii, it, tt = self.unpack(blocks)
         factor, whitened = self.posterior.condition(draws, self.with_jitter(ii))
-        cross = _solve(factor, it[:, tf.newaxis])  # [S, D or 1, P, N]
+        cross = _solve(factor, tf.expand_dims(it, 1))  # [S, D or 1, P, N]
         mean = tf.squeeze(tf.matmul(whitened, cross, transpose_a=True), -2)
         is_joint = draws.noise == "joint"
-        diagonal = tf.linalg.diag_part(tt) if is_joint else tt
-        variance = diagonal[:, tf.newaxis] - linalg.squared_column_norms(cross)
-        variance = tf.maximum(variance, 1e-10 * diagonal[:, tf.newaxis] + 1e-20)
+        diagonal = tf.expand_dims(tf.linalg.diag_part(tt) if is_joint else tt, 1)
+        variance = diagonal - linalg.squared_column_norms(cross)
+        variance = tf.maximum(variance, 1e-10 * diagonal + 1e-20)
         if is_joint:
-            covariance = tt[:, tf.newaxis] - tf.matmul(cross, cross, transpose_a=True)
+            covariance = tf.expand_dims(tt, 1) - tf.matmul(cross, cross, transpose_a=True)
             root = conditional.joint_factor(draws, covariance, variance)
             shape = [draws.num_samples, *tf.unstack(tf.shape(mean))[1:], 1]
             noise = draws.normal(shape, mean.dtype)
@@ -233,11 +233,13 @@ class GaussianProcessGram(_GaussianProcess):
         c_factor, whitened = self.posterior.condition(draws, ii)
         shape = [draws.num_samples, self.units, self.posterior.size, 1]
         prior = draws.normal(shape, ii.dtype)
-        prior = tf.matmul(tf.broadcast_to(k_factor[:, tf.newaxis], [*shape[:3], shape[2]]), prior)
+        prior = tf.matmul(
+            tf.broadcast_to(tf.expand_dims(k_factor, 1), [*shape[:3], shape[2]]), prior
+        )
         noise = draws.normal(shape, ii.dtype)
         noise_factor = tf.cast(self.posterior.noise_factor, ii.dtype)
         noise = tf.matmul(tf.broadcast_to(noise_factor, [*shape[:3], shape[2]]), noise)
         residual = whitened - _solve(c_factor, prior + noise)
         pull = _solve(c_factor, residual, adjoint=True)
-        drawn = prior + tf.matmul(ii[:, tf.newaxis], pull)
+        drawn = prior + tf.matmul(tf.expand_dims(ii, 1), pull)
         return tf.linalg.matrix_transpose(drawn[..., 0])

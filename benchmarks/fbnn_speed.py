@@ -132,7 +132,7 @@ def memory(rows=1_000_000, batch=1000, echo=print):
     signature = (tf.TensorSpec((None, INPUTS)), tf.TensorSpec((None, 1)))
     stream = tf.data.Dataset.from_generator(batches, output_signature=signature)
     stream = stream.map(lambda x, y: (x[:BATCH], y[:BATCH]))  # steps of the size above
-    model = make([50])
+    model = make([50], standardize=False)  # a generator has no length to adapt to
     model.compile(optimizer=keras.optimizers.Adam(1e-3), num_rows=rows)
     peak = functools.partial(resource.getrusage, resource.RUSAGE_SELF)
     steps = rows // batch

@@ -12,9 +12,10 @@ import re
 import statistics
 import sys
 
+from tables_gradient import RESULTS, fbnn_speed_table, records, sip_speed_table
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
-RESULTS = ROOT / "benchmarks" / "results"
 
 #: Table 1 of the TAGI paper: (mean, standard deviation, unit of the last printed digit) of the
 #: RMSE and of the log-likelihood, and the number of folds.
@@ -227,7 +228,7 @@ def diwp_uci_table(kernel):
     """Deep inverse Wishart processes, their baselines, and the exact GP, on the same splits."""
     cells = {}
     for name in (f"uci_diwp_{kernel}.json", f"uci_diwp_{kernel}_baselines.json", "uci_gp.json"):
-        for record in _records(name):
+        for record in records(name):
             cells.setdefault((record["dataset"], record["method"]), {})[record["split"]] = record
     lines = [
         "| data set | method | splits | RMSE | log-likelihood | DIWP's less this | the paper's "
@@ -256,7 +257,7 @@ def diwp_speed_table():
         "| one step an epoch |",
         "|---" * 7 + "|",
     ]
-    for record in _records("diwp_speed.json"):
+    for record in records("diwp_speed.json"):
         lines.append(
             f"| {record['machine']['processor']} | {record['kernel'].replace('_', ' ')} "
             f"| {record['dtype']} | {'on' if record['onednn'] else 'off'} "
@@ -273,7 +274,7 @@ def diwp_mnist_table():
         "| method | accuracy | log-likelihood | ELBO of a row | the paper's three | δ | seconds |",
         "|---" * 7 + "|",
     ]
-    for record in _records("diwp_mnist.json"):
+    for record in records("diwp_mnist.json"):
         deltas = ", ".join(f"{delta:,.0f}" for delta in record["delta"])
         lines.append(
             f"| {DIWP_METHODS[record['method']]} | {100 * record['accuracy']:.2f} % "
@@ -281,12 +282,6 @@ def diwp_mnist_table():
             f"| {paper[record['method']]} | {deltas} | {record['seconds']:.0f} |"
         )
     return "\n".join(lines)
-
-
-def _records(name):
-    """The records of a results file; none if nothing is there yet."""
-    path = RESULTS / name
-    return json.loads(path.read_text()) if path.exists() else []
 
 
 def _diwp_verdict(rows, paper):
@@ -352,6 +347,8 @@ TABLES = {
     "diwp-uci-squared-exponential": lambda: diwp_uci_table("squared_exponential"),
     "diwp-speed": diwp_speed_table,
     "diwp-mnist": diwp_mnist_table,
+    "fbnn-speed": fbnn_speed_table,
+    "sip-speed": sip_speed_table,
 }
 
 

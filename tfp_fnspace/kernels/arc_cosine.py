@@ -235,7 +235,7 @@ def _sine_and_weight(g_xx, g_xy, g_yy):
     # rounding of the Gram entries themselves is as large, and orders 1 and 2 feel it as t^3.
     squared = tf.nn.relu(g_xx * g_yy - tf.square(g_xy))
     sine = tf.sqrt(squared)
-    return squared, sine, 1.0 - tf.atan2(sine, g_xy) * (1.0 / math.pi)
+    return squared, sine, tf.atan2(sine, -g_xy) * (1.0 / math.pi)
 
 
 def _power(values, order):

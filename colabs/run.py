@@ -115,7 +115,9 @@ def main(argv=None):
     for path in chosen:
         start = time.perf_counter()
         execute(path, arguments.budget)
-        print(f"colabs/{path.name}: {time.perf_counter() - start:.0f} s", flush=True)
+        folder = BUILD / ("full" if arguments.budget >= 1 else "short")
+        seconds = f"{time.perf_counter() - start:.0f} s"
+        print(f"colabs/{path.name}: {seconds}; executed in {folder / path.name}", flush=True)
     return 0
 
 

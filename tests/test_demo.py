@@ -83,6 +83,6 @@ def test_missing_packages_are_named_with_the_extra(tmp_path, monkeypatch, capsys
     monkeypatch.setitem(sys.modules, package, None)
     assert main(["demo", "--output-dir", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
-    assert 'pip install "tfp_fnspace[demo]"' in error
+    assert 'pip install ".[demo]"' in error
     assert package in error
     assert not (tmp_path / "out").exists()

@@ -329,7 +329,7 @@ def test_history_refuses_curves_of_different_length():
 # ------------------------------------------------------------------------------- dependency
 
 
-def test_missing_matplotlib_names_the_extra(monkeypatch):
+def test_missing_matplotlib_is_named(monkeypatch):
     real_import = builtins.__import__
 
     def without_matplotlib(name, *args, **kwargs):
@@ -338,5 +338,27 @@ def test_missing_matplotlib_names_the_extra(monkeypatch):
         return real_import(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without_matplotlib)
-    with pytest.raises(ImportError, match=r"pip install tfp_fnspace\[demo\]"):
+    with pytest.raises(ImportError, match=r"pip install matplotlib"):
         plotting.plot_history(CURVES)
+
+
+def test_a_model_along_one_of_its_inputs():
+    class Plane(FakeModel):
+        """f(x) = sin(x_1) + x_0, which the mean of x_0 shifts."""
+
+        def predict(self, x):
+            assert x.shape[1] == 2
+            found = super().predict(x[:, 1:])
+            return {**found, "mean": found["mean"] + x[:, :1]}
+
+        def sample_functions(self, x, num_draws, seed):
+            return super().sample_functions(x[:, 1:], num_draws, seed) + x[:, :1]
+
+    rows = np.array([[1.0, 7.0], [3.0, 9.0]])
+    along = plotting.AlongInput(Plane(), rows, column=1)
+    ax = plotting.plot_predictive_band(along, X)
+    mean = labelled(ax)["mean"]
+    np.testing.assert_allclose(mean.get_ydata(), np.sin(X[:, 0]) + 2.0)
+    np.testing.assert_allclose(along.predict_distribution(X).mean(), np.sin(X) + 2.0)
+    with pytest.raises(ValueError, match=r"`x` must have shape \[N, D_in\] with the column"):
+        plotting.AlongInput(Plane(), rows, column=2)

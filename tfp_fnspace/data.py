@@ -201,11 +201,32 @@ def as_array(values, name):
         array = np.empty(0, object)
     if array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
+    if array.dtype == object and array.size and not _columns_of_words(array):
+        array = array.astype(np.float64)  # a data frame with columns of numbers and of booleans
     if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or np.iscomplexobj(array):
         raise TypeError(
             f"`{name}` must be an array of real numbers. Received: {name} of dtype {array.dtype}"
+            f"{_words_in(values, array)}"
         )
     return array
+
+
+def _columns_of_words(array):
+    """Indices along the last axis at which not all entries are numbers or booleans."""
+    is_number = np.vectorize(
+        lambda value: isinstance(value, numbers.Real | np.bool_), otypes=[bool]
+    )
+    columns = is_number(array).reshape(-1, array.shape[-1] if array.ndim > 1 else 1)
+    return np.flatnonzero(~columns.all(axis=0)).tolist()
+
+
+def _words_in(values, array):
+    """What is said of a data frame's columns of words."""
+    names = getattr(values, "columns", None)
+    if names is None or array.dtype != object or array.ndim != 2:
+        return ""
+    words = [str(names[i]) for i in _columns_of_words(array)]
+    return f" with words in the columns {words}: `pandas.get_dummies` makes numbers of them"
 
 
 def check_inputs(x, input_tensors, name="x"):

@@ -125,7 +125,7 @@ def _check_packages():
         import sklearn  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            'The demo needs scikit-learn and matplotlib: `pip install "tfp_fnspace[demo]"`. '
+            'The demo needs scikit-learn and matplotlib: `pip install ".[demo]"`. '
             f"Received: {type(error).__name__}: {error}"
         ) from error
 
@@ -191,27 +191,6 @@ def _table(y, predictions):
     return "\n".join(f"          {line}" for line in lines)
 
 
-class _AlongOneInput:
-    """A model as a function of one of its inputs, the others held at `center`."""
-
-    def __init__(self, model, center, column):
-        self.model, self.center, self.column = model, center, column
-
-    def rows(self, values):
-        rows = np.repeat(self.center[np.newaxis], len(values), axis=0)
-        rows[:, self.column] = values[:, 0]
-        return rows
-
-    def predict(self, x):
-        return self.model.predict(self.rows(x))
-
-    def predict_distribution(self, x):
-        return self.model.predict_distribution(self.rows(x))
-
-    def sample_functions(self, x, num_samples, seed):
-        return self.model.sample_functions(self.rows(x), num_samples, seed=seed)
-
-
 def _plot(model, split, column, path):
     from matplotlib.figure import Figure
 
@@ -258,8 +237,7 @@ def _plot_rows(model, split, ax):
 def _plot_along(model, split, column, ax):
     """The prediction along one input, with the data corrected for the others."""
     x, y = split.x_train, split.y_train
-    center = x.mean(axis=0)
-    one_input = _AlongOneInput(model, center, column)
+    one_input = plotting.AlongInput(model, x, column)
     values = x[:, [column]]
     # A quarter of the range beyond the data on both sides: there the band of f opens.
     margin = 0.25 * np.ptp(values)

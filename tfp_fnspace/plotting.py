@@ -19,6 +19,55 @@ _CURVE_COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY_BLUE, BLACK)
 _LEVELS = np.linspace(0.0, 1.0, 101)
 
 
+class AlongInput:
+    """A model as a function of one of its inputs, the others held at their means.
+
+    `plot_predictive_band` takes it in place of a model with one input.
+
+    Args:
+        model: Fitted model with inputs of shape `[N, D_in]` and one output.
+        x: Rows, array `[N, D_in]`, whose means the other inputs have.
+        column: Number of the input, from 0.
+
+    Raises:
+        ValueError: If `x` has not that shape, or no such column.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(50, 3))
+        >>> model = tfp_fnspace.diwp.NNGPModel(inducing_points=20)
+        >>> history = model.fit(x, np.sin(x[:, :1]), epochs=100, batch_size=50)
+        >>> along = tfp_fnspace.plotting.AlongInput(model, x, column=0)
+        >>> grid = np.linspace(-2.0, 2.0, 100)[:, np.newaxis]
+        >>> mean = along.predict(grid)["mean"]  # [100, 1]
+    """
+
+    def __init__(self, model, x, column):
+        x = np.asarray(x)
+        if x.ndim != 2 or not 0 <= column < x.shape[1]:
+            raise ValueError(
+                "`x` must have shape [N, D_in] with the column. "
+                f"Received: x of shape {x.shape}, column={column!r}"
+            )
+        self.model, self.center, self.column = model, x.mean(axis=0), column
+
+    def _rows(self, values):
+        rows = np.repeat(self.center[np.newaxis], len(values), axis=0)
+        rows[:, self.column] = np.asarray(values)[:, 0]
+        return rows
+
+    def predict(self, x):
+        """As of the model, of values `[N, 1]` of the input."""
+        return self.model.predict(self._rows(x))
+
+    def predict_distribution(self, x):
+        """As of the model, of values `[N, 1]` of the input."""
+        return self.model.predict_distribution(self._rows(x))
+
+    def sample_functions(self, x, num_samples, seed=(0, 0)):
+        """As of the model, of values `[N, 1]` of the input."""
+        return self.model.sample_functions(self._rows(x), num_samples, seed=seed)
+
+
 def plot_predictive_band(
     model,
     x,
@@ -176,7 +225,7 @@ def _pyplot():
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError(
-            "Plots need matplotlib: `pip install tfp_fnspace[demo]`. "
+            "Plots need matplotlib: `pip install matplotlib`. "
             f"Received: {type(error).__name__}: {error}"
         ) from error
     return plt
@@ -204,7 +253,8 @@ def _one_column(name, values):
     values = np.asarray(values)
     if values.ndim != 2 or values.shape[1] != 1 or not len(values):
         raise ValueError(
-            f"`{name}` must have shape [N, 1]: the plot has one input and one output. "
+            f"`{name}` must have shape [N, 1]: the plot has one input and one output (of more "
+            "inputs, `plotting.AlongInput` varies one). "
             f"Received: shape={values.shape}"
         )
     return values

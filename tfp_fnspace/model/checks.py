@@ -1,5 +1,8 @@
 """Units, and what is refused at the boundary."""
 
+import warnings
+
+import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import arguments, data
@@ -7,6 +10,9 @@ from tfp_fnspace.typing import GaussianMoments
 
 #: Rows in a batch of `predict` and `evaluate`; results do not depend on it.
 PREDICT_BATCH_SIZE = 1024
+
+#: A noise of more standard deviations of the targets than this is a mistake in the units.
+_LARGEST_NOISE = 2.0
 
 
 class Checks:
@@ -148,6 +154,20 @@ class Checks:
             )
         inputs, targets = self._check_data(*validation_data, prefix="validation ")
         return self._pack(inputs), targets
+
+    def _warn_of_large_noise(self):
+        """Warns of a scale that must have been meant in the user's units."""
+        scale = getattr(self.likelihood, "scale", None)
+        if scale is None or not self.target_scaler.enabled:
+            return
+        scale, unit = float(np.max(scale)), float(np.max(self.target_scaler.stddev))
+        if scale > _LARGEST_NOISE:
+            warnings.warn(
+                f"The noise of the likelihood, scale={scale:g}, is in standard deviations of the "
+                f"targets, {unit:g} here: if it was meant in units of the targets, pass "
+                f"scale={scale / unit:.3g}.",
+                stacklevel=4,
+            )
 
     def _check_ready(self):
         if not self.scalers_ready:

@@ -63,7 +63,7 @@ class FunctionSpaceModel(Training, Prediction):
         """
         if not hasattr(likelihood, "check_outputs"):
             raise TypeError(
-                "`likelihood` must be one of `tfp_fnspace.likelihoods`. "
+                "`likelihood` must be one of `tfp_fnspace.likelihoods`, `Gaussian(0.3)` say. "
                 f"Received: likelihood={likelihood!r}"
             )
         if likelihood.has_noise_outputs and not self.noise_outputs_allowed:

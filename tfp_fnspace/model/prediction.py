@@ -203,6 +203,16 @@ class Prediction(Checks):
         """How many numbers a function sample takes at one point, in the widest tensor."""
         return max(self.num_outputs, *(math.prod(t.shape[1:]) for t in self.input_tensors))
 
+    def save(self, filepath, *args, **kwargs):
+        """Writes a `.keras` file, as in Keras.
+
+        Raises:
+            ValueError: If the name of the file ends in `.h5`, which cannot hold such a model.
+        """
+        if str(filepath).endswith((".h5", ".hdf5")):
+            raise ValueError(f"`filepath` must end in .keras. Received: filepath={filepath!r}")
+        super().save(filepath, *args, **kwargs)
+
     def export(self, filepath, format="tf_saved_model", verbose=False, num_samples=100):
         """Writes a SavedModel that plain TensorFlow serves; see `tfp_fnspace.export`.
 

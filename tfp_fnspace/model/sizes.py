@@ -71,7 +71,8 @@ class LearnsSizes:
         """Checked arrays `[N, ...]` and `[N, D]` of whatever widths they have."""
         shape = self._row_shape(data.as_array(x, "x"))
         (inputs,) = data.check_inputs(x, [self._first_tensor(shape)])
-        columns = np.shape(y)[1] if np.ndim(y) == 2 else 1
+        has_rows = np.ndim(y) == 2 and np.shape(y)[0] == len(inputs)
+        columns = np.shape(y)[1] if has_rows else 1
         targets = data.check_targets(y, len(inputs), columns, False, self.variable_dtype)
         if not columns:
             raise ValueError(

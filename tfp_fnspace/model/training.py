@@ -61,6 +61,7 @@ class Training(Checks):
         for scaler, running in zip(scalers, moments, strict=True):
             if scaler.enabled:
                 scaler.adapt(running)
+        self._warn_of_large_noise()
 
     def fit(
         self,

@@ -12,9 +12,6 @@ from tfp_fnspace.typing import GramBlocks
 #: more than the rounding of a Gram matrix. It is noise on functions, and data may have less noise.
 JITTER = {"float32": 1e-6, "float64": 1e-9}
 
-#: The same where a noise is added that is learned.
-JITTER_BESIDE_NOISE = {"float32": 1e-7, "float64": 1e-12}
-
 #: Bounds of positive parameters, which are trained on a logarithmic scale.
 _SMALLEST, _LARGEST = 1e-6, 1e10
 
@@ -48,9 +45,9 @@ class GramLayer(keras.layers.Layer):
         dtype = self.blocks_dtype
         return GramBlocks(*(tf.cast(block, dtype) for block in blocks))
 
-    def with_jitter(self, matrix, jitter=JITTER):
-        """The matrix with the jitter of the weights' dtype, times its mean diagonal, added."""
-        return with_jitter(matrix, jitter[self.variable_dtype])
+    def with_jitter(self, matrix):
+        """The matrix with `JITTER` of the weights' dtype, times its mean diagonal, added."""
+        return with_jitter(matrix, JITTER[self.variable_dtype])
 
     def positive_weight(self, name, initial, trainable, shape=()):
         """A weight that holds the logarithm of a positive number."""

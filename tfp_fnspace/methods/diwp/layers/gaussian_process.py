@@ -8,7 +8,7 @@ from tfp_fnspace.arguments import checked_choice, checked_count
 from tfp_fnspace.layers.draws import current_draws
 from tfp_fnspace.math import linalg
 from tfp_fnspace.methods.diwp.layers import conditional
-from tfp_fnspace.methods.diwp.layers.base import JITTER_BESIDE_NOISE, GramLayer
+from tfp_fnspace.methods.diwp.layers.base import GramLayer
 from tfp_fnspace.methods.diwp.layers.features import gram_of_features
 from tfp_fnspace.typing import GaussianMoments
 
@@ -163,8 +163,7 @@ class GlobalInducingGP(_GaussianProcess):
     def call(self, blocks):
         draws = current_draws()
         ii, it, tt = self.unpack(blocks)
-        ii = self.with_jitter(ii, JITTER_BESIDE_NOISE)
-        factor, whitened = self.posterior.condition(draws, ii)
+        factor, whitened = self.posterior.condition(draws, self.with_jitter(ii))
         cross = _solve(factor, tf.expand_dims(it, 1))  # [S, D or 1, P, N]
         mean = tf.squeeze(tf.matmul(whitened, cross, transpose_a=True), -2)
         is_joint = draws.noise == "joint"

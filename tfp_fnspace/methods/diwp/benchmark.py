@@ -15,6 +15,7 @@ _OPTIONS = (
     "num_eval_samples",
     "constant",
     "batch_size_defect",
+    "dtype",
     "seed",
 )
 
@@ -50,6 +51,7 @@ class Recipe:
             "batch_size_defect": self.batch_size_defect,
             "batch_size": 512 if dataset in _LARGE else None,
             "steps": 8000,
+            "dtype": "float32",
             "seed": seed,
         }
 

@@ -146,6 +146,30 @@ def test_compiled_epochs_equal_the_loop_over_batches(optimizer):
     assert compiled.optimizer.iterations.numpy() == compiled.steps_seen.numpy() == 9
 
 
+class Scores(keras.callbacks.Callback):
+    """Asks for the scores of a batch at the end of each epoch."""
+
+    def __init__(self, *batch):
+        super().__init__()
+        self.batch, self.scores = batch, []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.scores.append(self.model.test_on_batch(*self.batch, return_dict=True))
+
+
+def test_a_callback_may_score_a_batch_within_a_compiled_fit():
+    x, y = example_data()
+    model, callback = make(), Scores(x[:7], y[:7])
+    model.compile()
+    model.fit(x, y, epochs=2, batch_size=16, verbose=0, callbacks=[callback])
+    after = model.evaluate(x[:7], y[:7], return_dict=True, verbose=0)
+    assert callback.scores[1] == pytest.approx(after, rel=1e-5)
+    assert callback.scores[0]["nll"] != pytest.approx(after["nll"], rel=1e-5)
+    model.reset_metrics()
+    first = model.test_on_batch(x[7:], y[7:], return_dict=True)
+    assert first == pytest.approx(model.evaluate(x[7:], y[7:], return_dict=True, verbose=0), 1e-5)
+
+
 def test_one_trace_serves_all_epochs_batch_sizes_and_rows():
     x, y = example_data()
     model, traces = make(), []

@@ -186,6 +186,26 @@ def test_predict_distribution_matches_predict(fitted):
     np.testing.assert_allclose(distribution.stddev(), outputs["stddev"], rtol=1e-5)
 
 
+def test_joint_law_of_the_points_has_the_law_of_each(fitted):
+    model, x, _ = fitted
+    if not hasattr(model, "num_eval_samples") and not hasattr(model, "stored_values"):
+        with pytest.raises(ValueError, match="`joint` must be False for .* joint=True"):
+            model.predict_distribution(x, joint=True)
+        return
+    law, each = model.predict_distribution(x, joint=True), model.predict_distribution(x)
+    assert law.batch_shape == () and law.event_shape == (23, 2)
+    assert law.sample(3, seed=0).shape == (3, 23, 2)
+    draws, stddev = np.asarray(law.components_distribution.mean()), np.asarray(each.stddev())
+    # Draws of functions are those of the marginal law, or S others.
+    assert np.abs(law.mean() - each.mean()).max() < (6.0 * stddev / np.sqrt(len(draws))).max()
+    noise = stddev**2 - model.predict(x)["epistemic_stddev"] ** 2
+    weights = law.mixture_distribution.probs_parameter()
+    ours = np.tensordot(weights, law.components_distribution.variance(), 1)
+    np.testing.assert_allclose(ours, noise, rtol=1e-3)
+    again = model.predict_distribution(x, joint=True)
+    np.testing.assert_array_equal(again.components_distribution.mean(), draws)
+
+
 def test_evaluate_aggregates_over_unequal_batches(fitted):
     model, x, y = fitted
     scores = model.evaluate(x, y, batch_size=7, return_dict=True, verbose=0)

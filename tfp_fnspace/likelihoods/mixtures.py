@@ -29,9 +29,29 @@ class MixtureLikelihood(Likelihood):
         """
         swapped = (None if v is None else tf.transpose(v, [1, 0, 2]) for v in moments)
         components = self._components(GaussianMoments(*swapped), unit, seed)
-        size = components.batch_shape[-1] or components.batch_shape_tensor()[-1]
-        weights = tf.zeros(size, components.dtype)
-        return tfd.MixtureSameFamily(tfd.Categorical(logits=weights), components)
+        return _equal_mixture(components)
+
+    def joint(self, functions, unit=1.0):
+        """Law of the observations at N points jointly, where f is one of S functions.
+
+        The noise is independent from point to point; the observations are not, as all are of one
+        function.
+
+        Args:
+            functions: Tensor `[S, N, D]`, f in the units of the result.
+            unit: As for `mixture`.
+
+        Returns:
+            `tfd.MixtureSameFamily` of S components, no batch, event `[N, D]`.
+        """
+        points = self._components(GaussianMoments(functions, None), unit, (0, 0))
+        return _equal_mixture(tfd.Independent(points, reinterpreted_batch_ndims=1))
+
+
+def _equal_mixture(components):
+    size = components.batch_shape[-1] or components.batch_shape_tensor()[-1]
+    weights = tf.zeros(size, components.dtype)
+    return tfd.MixtureSameFamily(tfd.Categorical(logits=weights), components)
 
 
 def num_nodes(num_gaussians):

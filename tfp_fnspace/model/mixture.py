@@ -85,19 +85,28 @@ class MixturePrediction(FunctionSpaceModel):
     def _likelihood_seed(self):
         return fold_in(tf.convert_to_tensor(self.seed_state), _LIKELIHOOD)
 
-    def predict_distribution(self, x, batch_size=None):
-        """The predictive distribution of the observations at each point.
+    def predict_distribution(self, x, batch_size=None, joint=False):
+        """The predictive distribution of the observations, at each point or jointly.
 
         Args:
             x: As for `predict`, arrays only for regression.
             batch_size: As for `predict`.
+            joint: Whether the law of all points jointly is asked for, S functions with noise: for
+                the covariance of points, for what is said of several at once. Its density is right
+                as far as some of the functions are near the observations, which takes the more
+                functions the more points there are.
 
         Returns:
-            `tfd.MixtureSameFamily` over the draws in the user's units, batch `[N]`, event `[D]`;
-            of a classifier, the law of the label with the averaged probabilities.
+            `tfd.MixtureSameFamily` over the draws in the user's units, batch `[N]`, event `[D]`; no
+            batch and event `[N, D]` if `joint`; of a classifier, the law of the label with the
+            averaged probabilities.
+
+        Raises:
+            ValueError: If `joint` is asked of a classifier, or of a model that knows the noise at a
+                point by its moments; or the data are bad.
         """
         if self.likelihood.is_classifier:
-            return super().predict_distribution(x, batch_size=batch_size)
+            return super().predict_distribution(x, batch_size=batch_size, joint=joint)
         self._check_ready()
         inputs = data.check_inputs(x, self.input_tensors)
         self._check_values(inputs)
@@ -107,8 +116,17 @@ class MixturePrediction(FunctionSpaceModel):
             for i in range(0, len(inputs[0]), rows)
         ]
         means, variances = zip(*parts, strict=True)
+        mean = tf.concat(means, axis=1)
         variance = None if variances[0] is None else tf.concat(variances, axis=1)
-        return self._law(GaussianMoments(tf.concat(means, axis=1), variance))
+        if not joint:
+            return self._law(GaussianMoments(mean, variance))
+        if variance is None:  # draws of functions
+            return self.likelihood.joint(mean, self.target_unit)
+        if self.likelihood.has_noise_outputs:
+            return super().predict_distribution(x, joint=joint)
+        seed = fold_in(tf.convert_to_tensor(self.seed_state), _COMPONENTS)
+        functions = self.sample_functions(x, self.num_eval_samples, seed)
+        return self.likelihood.joint(tf.constant(functions), self.target_unit)
 
     def _reset_functions(self):
         super()._reset_functions()

@@ -143,16 +143,26 @@ class Prediction(Checks):
             outputs["quantiles"] = quantile(self.predictive(x), list(QUANTILE_LEVELS))
         return outputs
 
-    def predict_distribution(self, x, batch_size=None):
+    def predict_distribution(self, x, batch_size=None, joint=False):
         """The predictive distribution of the observations at each point.
 
         Args:
             x: As for `predict`.
             batch_size: As for `predict`.
+            joint: For models that know a law of all points jointly.
 
         Returns:
             `tfd.Distribution` in the user's units, batch `[N]`, event `[D]`.
+
+        Raises:
+            ValueError: If `joint` is true, or the data are bad.
         """
+        if joint:
+            raise ValueError(
+                f"`joint` must be False for {type(self).__name__} with this likelihood, which "
+                "knows the law of each point only (`sample_functions` draws functions). "
+                f"Received: joint={joint!r}"
+            )
         outputs = self.predict(x, batch_size=batch_size)
         if self.likelihood.is_classifier:
             return self.likelihood.from_probabilities(outputs["probabilities"])

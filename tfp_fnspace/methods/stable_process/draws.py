@@ -57,24 +57,27 @@ def moments(model, x):
     return GaussianMoments(mean, tf.reduce_sum(shares * deviations, axis=1))
 
 
-def predictive(model, values):
-    """The mixture over draws of the law of an observation, user's units.
+def predictive(model, values, joint=False):
+    """The mixture over draws of the law of an observation, or of all, user's units.
 
     Args:
         model: `StableProcessModel`.
         values: f of every place for a draw, `[N, S, D]` in the user's units.
+        joint: Whether the law is of all points jointly.
 
     Returns:
-        `tfd.MixtureSameFamily`, batch `[N]`, event `[D]`.
+        `tfd.MixtureSameFamily`, batch `[N]`, event `[D]`; no batch and event `[N, D]` if `joint`.
     """
     _, noise_scale, stored = model.store.flat_draws()
     dtype = values.dtype
     scale = tf.cast(tf.transpose(noise_scale), dtype)
     logits = tf.where(stored, tf.zeros([], dtype), tf.constant(_LOG_NOTHING, dtype))
-    return tfd.MixtureSameFamily(
-        tfd.Categorical(logits=logits),
-        model.likelihood.conditional(values, tf.cast(model.target_unit, dtype), scale=scale),
-    )
+    if joint:
+        values, scale = tf.transpose(values, [1, 0, 2]), scale[:, tf.newaxis]
+    law = model.likelihood.conditional(values, tf.cast(model.target_unit, dtype), scale=scale)
+    if joint:
+        law = tfd.Independent(law, reinterpreted_batch_ndims=1)
+    return tfd.MixtureSameFamily(tfd.Categorical(logits=logits), law)
 
 
 def noise_variance(model):

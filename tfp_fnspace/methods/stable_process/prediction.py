@@ -134,18 +134,20 @@ class StablePrediction:
         found["noise_scale"] = found["noise_scale"] * self.target_unit.numpy()
         return found
 
-    def predict_distribution(self, x, batch_size=None):
+    def predict_distribution(self, x, batch_size=None, joint=False):
         """The predictive distribution of the observations, a mixture over the draws.
 
         Args:
             x: As for `predict`, arrays only.
             batch_size: Not needed, as for `predict`.
+            joint: Whether the law of all points jointly is asked for.
 
         Returns:
-            `tfd.MixtureSameFamily` in the user's units, batch `[N]`, event `[D]`.
+            `tfd.MixtureSameFamily` in the user's units, batch `[N]`, event `[D]`; no batch and
+            event `[N, D]` if `joint`.
         """
         values = self._in_chunks(lambda part: self._value_function(part).numpy(), x)
-        return draws.predictive(self, tf.constant(values))
+        return draws.predictive(self, tf.constant(values), joint)
 
     def predict_quantiles(self, x, levels=(0.05, 0.5, 0.95)):
         """Quantiles of the observations; the paper's point estimate is the median.

@@ -15,6 +15,23 @@ def model_of(inputs, outputs, **options):
     return fns.tagi.TAGIModel(inputs, outputs, likelihood=noise, **options)
 
 
+def test_a_keras_model_stands_for_inputs_and_outputs():
+    layers = [keras.Input((3,)), fns.tagi.Dense(4, activation="relu"), fns.tagi.Dense(1)]
+    x = np.random.default_rng(0).normal(size=(8, 3))
+    found = []
+    for ends in ((keras.Sequential(layers),), (layers[0], layers[2](layers[1](layers[0])))):
+        noise = fns.likelihoods.Gaussian(**NOISE)
+        model = fns.tagi.TAGIModel(*ends, likelihood=noise, standardize=False, seed=0)
+        found.append(model.predict(x)["stddev"])
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("network", [keras.Sequential([fns.tagi.Dense(1)]), keras.Input((3,))])
+def test_without_outputs_the_network_must_know_its_inputs(network):
+    with pytest.raises(TypeError, match=r"`outputs` must be given.*outputs=None"):
+        model_of(network, None)
+
+
 def test_layers_called_by_keyword():
     inputs = keras.Input((3,))
     model = model_of(inputs, fns.tagi.Dense(1)(inputs=inputs))

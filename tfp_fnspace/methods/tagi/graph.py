@@ -6,6 +6,23 @@ from tfp_fnspace.methods.tagi.layers.base import TAGILayer, is_pair
 from tfp_fnspace.typing import GaussianMoments
 
 
+def ends(inputs, outputs):
+    """Inputs and outputs, those of a Keras model that is given in place of both.
+
+    Raises:
+        TypeError: If there are no outputs, and `inputs` is no such model.
+    """
+    if outputs is not None:
+        return inputs, outputs
+    if not isinstance(inputs, keras.Model) or not getattr(inputs, "inputs", None):
+        raise TypeError(
+            "`outputs` must be given, or `inputs` be a Keras model of TAGI layers whose inputs are "
+            "known (a `keras.Sequential` that begins with `keras.Input(shape)`). Received: "
+            f"inputs={inputs!r}, outputs=None"
+        )
+    return inputs.inputs, inputs.outputs
+
+
 def tagi_layers(network):
     """The TAGI layers with parameters of a network, nested models included, each once."""
     layers = [layer for layer in network._flatten_layers() if isinstance(layer, TAGILayer)]
@@ -86,8 +103,9 @@ def _check_operation(operation, touched):
     if getattr(operation, "trainable_weights", None):
         raise ValueError(
             "A TAGI network cannot train ordinary Keras layers: their weights have no "
-            "variances. Use the layers of `tfp_fnspace.tagi`, or freeze the layer with "
-            f"`trainable = False` ahead of the first TAGI layer. Received: layer={operation!r}"
+            "variances. Use the layers of `tfp_fnspace.tagi` (`tagi.from_keras` converts a model), "
+            "or freeze the layer with `trainable = False` ahead of the first TAGI layer. "
+            f"Received: layer={operation!r}"
         )
     if touched:
         raise ValueError(

@@ -33,7 +33,8 @@ class TAGIModel(TAGIPrediction, FunctionSpaceModel, keras.Model):
 
     Args:
         inputs: `keras.Input`, or a list of them. An input that a layer takes as the second of a
-            `(mean, variance)` pair is the variance of the first, in the user's units squared.
+            `(mean, variance)` pair is the variance of the first, in the user's units squared. Or a
+            Keras model of TAGI layers, `keras.Sequential` say, in place of inputs and outputs.
         outputs: `GaussianMoments` of shape `(N, D)` from a TAGI layer.
         likelihood: Observation model of `tfp_fnspace.likelihoods`: `Gaussian` (with
             `trainable=True` its scale is learnt with the weights), `HeteroscedasticGaussian`,
@@ -61,6 +62,7 @@ class TAGIModel(TAGIPrediction, FunctionSpaceModel, keras.Model):
         **kwargs: `name`.
 
     Raises:
+        TypeError: If there are no outputs, or no likelihood.
         ValueError: If the graph has ordinary trainable layers, lets moments through an ordinary
             layer, or does not end in moments; or an argument is unknown.
 
@@ -81,8 +83,8 @@ class TAGIModel(TAGIPrediction, FunctionSpaceModel, keras.Model):
     def __init__(
         self,
         inputs,
-        outputs,
-        likelihood,
+        outputs=None,
+        likelihood=None,
         update="capped",
         noise=None,
         input_stddev=None,
@@ -96,6 +98,7 @@ class TAGIModel(TAGIPrediction, FunctionSpaceModel, keras.Model):
         self.update = checked_choice("update", update, ("capped", "exact"))
         self.noise = options.checked_noise(noise)
         self.noise_scores = []
+        inputs, outputs = graph.ends(inputs, outputs)
         network = keras.Model(tf.nest.flatten(inputs), tf.nest.flatten(outputs), name="network")
         graph.check_network(network)
         self.network = network

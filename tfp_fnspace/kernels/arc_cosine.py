@@ -195,17 +195,21 @@ def _order_zero(g_xx, g_xy, g_yy):
 
 @tf.custom_gradient
 def _order_one(g_xx, g_xy, g_yy):
-    _, sine, weight = _sine_and_weight(g_xx, g_xy, g_yy)
+    # All over pi from the start, where tensors are small; the angle does not see it.
+    shares = g_xx * (1.0 / math.pi), g_yy * (1.0 / math.pi)
+    opposite = g_xy * (-1.0 / math.pi)
+    sine = tf.sqrt(tf.nn.relu(shares[0] * shares[1] - tf.square(opposite)))
+    angle = tf.atan2(sine, opposite)  # pi - t
 
     def gradient(upstream):
         radial = upstream * sine
         return (
-            tf.math.divide_no_nan(sum_to(radial, g_xx), 2.0 * math.pi * g_xx),
-            upstream * weight,
-            tf.math.divide_no_nan(sum_to(radial, g_yy), 2.0 * math.pi * g_yy),
+            tf.math.divide_no_nan(sum_to(radial, g_xx), 2.0 * g_xx),
+            upstream * angle * (1.0 / math.pi),
+            tf.math.divide_no_nan(sum_to(radial, g_yy), 2.0 * g_yy),
         )
 
-    return sine * (1.0 / math.pi) + weight * g_xy, gradient
+    return sine - angle * opposite, gradient
 
 
 @tf.custom_gradient

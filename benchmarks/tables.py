@@ -320,14 +320,15 @@ def _score_cells(rows):
     def mean(key, form, sign=1.0):
         return format(sign * statistics.mean(row[key] for row in rows), form)
 
+    digits = ".6f" if rows[0]["dataset"] == "naval" else ".3f"  # its targets span 0.05
     errors = [
-        f" ± {mean_and_error([row[key] for row in rows])[1]:.3f}" if len(rows) > 1 else ""
-        for key in ("rmse", "nll")
+        f" ± {mean_and_error([row[key] for row in rows])[1]:{form}}" if len(rows) > 1 else ""
+        for key, form in (("rmse", digits), ("nll", ".3f"))
     ]
     return [
-        mean("rmse", ".3f") + errors[0],
+        mean("rmse", digits) + errors[0],
         mean("nll", ".3f", -1.0) + errors[1],
-        mean("crps", ".3f"),
+        mean("crps", digits),
         mean("coverage_90", ".1%").replace("%", " %"),
         mean("seconds", ".0f"),
     ]

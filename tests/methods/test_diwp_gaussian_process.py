@@ -319,7 +319,7 @@ def test_inverse_wishart_after_the_kernel_is_a_student_t_process(noise):
     with function_draws(8000, (7, 8), noise):
         blocks = blocks_of(k, 3, joint=noise == "joint")
         process.build([part.shape for part in blocks])
-        process.posterior.v.assign(np.zeros((3, 3)))  # the prior
+        process.posterior.assign_v(np.zeros((3, 3)))  # the prior
         process.posterior.log_gamma.assign(-30.0)
         inverse_wishart = process(blocks)
         output.build([part.shape for part in inverse_wishart])

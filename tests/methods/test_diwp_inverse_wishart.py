@@ -41,7 +41,7 @@ def make_layer(num_inducing, delta=3.0, prior=True, dtype="float64", **options):
     layer = diwp.InverseWishartProcess(delta=delta, dtype=dtype, **options)
     layer.build([(1, num_inducing, num_inducing), (1, num_inducing, None), (1, None)])
     generator = np.random.default_rng(4)
-    layer.posterior.v.assign((not prior) * generator.normal(size=[num_inducing] * 2))
+    layer.posterior.assign_v((not prior) * generator.normal(size=[num_inducing] * 2))
     layer.posterior.log_gamma.assign(-30.0 if prior else np.log(2.5))
     return layer
 
@@ -107,9 +107,9 @@ def difficult_matrix(size):
 
 def test_gradients_of_the_divergence_are_those_of_finite_differences():
     layer = make_layer(10, delta=40.0, prior=False)
-    weights = [layer.posterior.log_delta, layer.posterior.log_gamma, layer.posterior.v]
+    weights = [layer.posterior.log_delta, layer.posterior.log_gamma, layer.posterior.v_in_units]
     layer.posterior.log_gamma.assign(0.3)
-    layer.posterior.v.assign(1e-3 * layer.posterior.v)
+    layer.posterior.assign_v(1e-3 * layer.posterior.v)
 
     def divergence(log_size):
         blocks = blocks_of(difficult_matrix(12), 10)
@@ -135,7 +135,7 @@ def test_gradients_of_the_divergence_are_those_of_finite_differences():
         assert_allclose(np.sum(gradient * direction), slope, rtol=2e-3)
 
 
-@pytest.mark.parametrize("delta", [1.0, 100.0, 1e4])
+@pytest.mark.parametrize("delta", [1.0, 100.0, 1e4, 1e8])
 def test_float32_divergence_of_a_difficult_matrix(delta):
     """The difference of two determinants is off by a third at delta = 1e4."""
     x = np.linspace(-3.0, 3.0, 42)[:, np.newaxis]
@@ -143,13 +143,13 @@ def test_float32_divergence_of_a_difficult_matrix(delta):
     values, slopes = {}, {}
     for dtype in ("float32", "float64"):
         layer = make_layer(40, delta=delta, prior=False, dtype=dtype)
-        layer.posterior.v.assign(0.02 * layer.posterior.v)
+        layer.posterior.assign_v(0.02 * layer.posterior.v)
         with tf.GradientTape() as tape, function_draws(1, (0, 0)) as draws:
             layer(blocks_of(k, 40, dtype=dtype))
             kl = draws.kl(dtype)
         values[dtype], slopes[dtype] = kl, tape.gradient(kl, layer.posterior.log_delta.value)
-    assert_allclose(values["float32"], values["float64"], rtol=0.03)
-    assert_allclose(slopes["float32"], slopes["float64"], rtol=0.03, atol=0.02 * values["float64"])
+    assert_allclose(values["float32"], values["float64"], rtol=0.03, atol=1e-4)
+    assert_allclose(slopes["float32"], slopes["float64"], rtol=0.03, atol=0.02 * values["float64"] + 1e-4)
 
 
 # The data given the inducing points --------------------------------------------------------------
@@ -264,7 +264,7 @@ def test_omega_is_inverse_wishart_on_the_inputs(assert_mean_close):
     layer = diwp.InverseWishartFeatures(3, learn_scale=False, delta=4.0, dtype="float64")
     x = np.random.default_rng(0).normal(size=(2, 2))
     layer.build((None, 2))
-    layer.posterior.v.assign(np.zeros((2, 2)))
+    layer.posterior.assign_v(np.zeros((2, 2)))
     layer.posterior.log_gamma.assign(-30.0)
     with function_draws(20_000, (3, 4)):
         blocks = layer(x)

@@ -12,6 +12,10 @@ from tfp_fnspace.methods.diwp.layers.base import GramLayer, positive
 #: Initial gamma, and the initial scale of V: little is known beyond the prior.
 _GAMMA, _V = 0.1, 0.01
 
+#: V in units of its weight. Adam's steps have one size, however small the gradient: in entries of V
+#: itself they would shake a smooth K by more than its jitter, and training ends lower.
+_V_UNIT = 0.1
+
 
 class InverseWishartPosterior:
     r"""`q(G) = W^-1(delta K + V V^T, delta + gamma + k + 1)` and its divergence from the prior.
@@ -29,15 +33,25 @@ class InverseWishartPosterior:
         self.size = size
         self.log_delta = layer.positive_weight("delta", delta, learn_delta)
         self.log_gamma = layer.positive_weight("gamma", _GAMMA, trainable=True)
-        self.v = layer.add_weight(
+        stddev = _V / _V_UNIT * size**-0.5
+        self.v_in_units = layer.add_weight(
             name="v",
             shape=(size, size),
-            initializer=keras.initializers.RandomNormal(stddev=_V * size**-0.5, seed=2),
+            initializer=keras.initializers.RandomNormal(stddev=stddev, seed=2),
         )
 
     @property
     def delta(self):
         return positive(self.log_delta)
+
+    @property
+    def v(self):
+        """V, `[k, k]`."""
+        return _V_UNIT * tf.convert_to_tensor(self.v_in_units)
+
+    def assign_v(self, v):
+        """Sets V."""
+        self.v_in_units.assign(tf.cast(v, self.v_in_units.dtype) / _V_UNIT)
 
     def sample(self, draws, k_factor):
         r"""M of a draw `G = (L M)(L M)^T`, K = L L^T; reports the divergence.
@@ -47,8 +61,10 @@ class InverseWishartPosterior:
             delta K + V V^T = delta L (I + W W^T) L^T:
 
         what is factored is I + W W^T, so that the divergence is never the difference of two large
-        determinants (in float32 those of delta = 1e4 leave nothing of it). M is lower triangular:
-        sqrt(delta) times the factor of I + W W^T times the inverse of Bartlett's.
+        determinants. It is factored in float64: the divergence has delta times small differences,
+        and what rounding leaves of them in float32 misleads the gradients from delta = 1e4 on.
+        M is lower triangular: sqrt(delta) times the factor of I + W W^T times the inverse of
+        Bartlett's.
 
         Args:
             draws: `FunctionDraws`.
@@ -58,14 +74,15 @@ class InverseWishartPosterior:
             Tensor `[S, k, k]`.
         """
         dtype = k_factor.dtype
-        v, delta = tf.cast(self.v.value, dtype), tf.cast(self.delta, dtype)
+        v, delta = tf.cast(self.v, dtype), tf.cast(self.delta, dtype)
         root = tf.sqrt(delta)
         w = tf.linalg.triangular_solve(k_factor, tf.broadcast_to(v, tf.shape(k_factor))) / root
-        identity = tf.eye(self.size, dtype=v.dtype)
-        inner = draws.cholesky(identity + linalg.outer_product(w))
-        draws.add_divergence(self.divergence(inner, w))
+        w = tf.cast(w, tf.float64)
+        inner = tf.linalg.cholesky(tf.eye(self.size, dtype=w.dtype) + linalg.outer_product(w))
+        draws.add_divergence(tf.cast(self.divergence(inner, w), dtype))
         df = delta + tf.cast(positive(self.log_gamma), dtype) + self.size + 1.0
         shape = [draws.num_samples, self.size, self.size]
+        inner = tf.cast(inner, dtype)
         transposed = tf.broadcast_to(tf.linalg.matrix_transpose(inner), shape)
         solved = bartlett.solve_upper_factor(draws.next_seed(), df, transposed)
         return root * tf.linalg.matrix_transpose(solved)
@@ -79,14 +96,13 @@ class InverseWishartPosterior:
             + log Gamma_k(nu_p/2) - log Gamma_k(nu_q/2) + gamma/2 psi_k(nu_q/2).
 
         Args:
-            inner: Cholesky factor of I + W W^T, `[S, k, k]`.
-            w: W, `[S, k, k]`; see `sample`.
+            inner: Cholesky factor of I + W W^T, `[S, k, k]`, float64.
+            w: W, `[S, k, k]`, float64; see `sample`.
 
         Returns:
             Tensor `[S]`.
         """
         k = self.size
-        # In float64, where it costs nothing: large terms cancel as delta grows.
         delta, gamma = (
             positive(tf.cast(weight.value, tf.float64))
             for weight in (self.log_delta, self.log_gamma)
@@ -94,10 +110,8 @@ class InverseWishartPosterior:
         df_p, df_q = delta + k + 1.0, delta + gamma + k + 1.0
         constant = bartlett.log_multigamma(df_p, k) - bartlett.log_multigamma(df_q, k)
         constant += 0.5 * gamma * bartlett.multidigamma(df_q, k)
-        trace = tf.cast(linalg.squared_norm_of_solution(inner, w), tf.float64)
-        log_ratio = linalg.log_determinant(tf.cast(inner, tf.float64))
-        value = 0.5 * df_p * log_ratio - 0.5 * df_q * trace + constant
-        return tf.cast(value, w.dtype)
+        trace = linalg.squared_norm_of_solution(inner, w)
+        return 0.5 * df_p * linalg.log_determinant(inner) - 0.5 * df_q * trace + constant
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")

@@ -227,3 +227,31 @@ def test_solution_of_an_upper_triangle_and_its_gradients(jit):
     np.testing.assert_allclose(actual, expected, rtol=1e-10)
     for gradient, its_expected in zip(gradients[1:], expected_gradients[1:], strict=True):
         np.testing.assert_allclose(gradient, its_expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("jit", JIT)
+def test_log_determinant_and_trace_at_all_sizes(jit, dtype):
+    """Against the eigenvalues in float64, where the terms need no difference."""
+    w = np.random.default_rng(0).normal(size=(12, 12)) / 12.0
+    tolerance = {"float32": 3e-3, "float64": 1e-7}[dtype]
+
+    def terms(w):
+        gram = tf.matmul(w, w, transpose_b=True)
+        factor = tf.linalg.cholesky(tf.eye(12, dtype=dtype) + gram)
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(w)
+            excess, trace = linalg.log_determinant_and_trace(w, gram, factor)
+        return excess, trace, tape.gradient(excess, w), tape.gradient(trace, w)
+
+    terms = compiled(terms, jit)
+    for size in (1e-5, 1e-3, 0.1, 0.2, 1.0, 30.0):  # of W; the norm of A is about 0.3 size^2
+        left, singular, right = np.linalg.svd(size * w)
+        squares = singular**2
+        series = squares**2 / 2.0 - squares**3 / 1.5 + 0.75 * squares**4
+        excess = np.where(squares < 1e-3, series, np.log1p(squares) - squares / (1.0 + squares))
+        expected = [np.sum(excess), np.sum(squares / (1.0 + squares))]
+        for slope in (squares / (1.0 + squares) ** 2, 1.0 / (1.0 + squares) ** 2):
+            expected.append(left * (2.0 * slope * singular) @ right)
+        for ours, theirs in zip(terms(tf.constant(size * w, dtype)), expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=tolerance * np.abs(theirs).max())

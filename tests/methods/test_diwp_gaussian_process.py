@@ -302,7 +302,7 @@ def test_bound_with_an_inverse_wishart_layer_reaches_the_evidence_and_not_above(
     for gamma in (1e-3, 3.0, 20.0):
         for v in (0.01, 5.0, 8.0):
             posterior.log_gamma.assign(np.log(gamma))
-            posterior.v.assign([[v]])
+            posterior.assign_v([[v]])
             bounds.append(elbo_of(model))
     # The best is 0.008 below, the worst 32; of 4,000 draws.
     assert max(bounds) < evidence + 0.03

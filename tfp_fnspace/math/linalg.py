@@ -5,6 +5,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+#: Frobenius norms of A below which `log_determinant_and_trace` takes a series.
+_SMALL = {"float32": 3e-2, "float64": 1e-3}
+
 _FIRST_JITTER = {tf.float32: 1e-6, tf.float64: 1e-12}
 _LAST_JITTER = 1e3
 _GROWTH = 10.0
@@ -195,3 +198,49 @@ def squared_norm_of_solution(a, b):
     batch = tf.broadcast_dynamic_shape(tf.shape(a)[:-2], tf.shape(b)[:-2])
     a, b = (tf.broadcast_to(v, tf.concat([batch, tf.shape(v)[-2:]], axis=0)) for v in (a, b))
     return tf.reduce_sum(tf.square(tf.linalg.triangular_solve(a, b)), axis=[-2, -1])
+
+
+def log_determinant_and_trace(w, gram, factor):
+    r"""`log|I + A| - tr((I + A)^-1 A)` and `tr((I + A)^-1 A)` with `A = W W^T`.
+
+    The first is the sum of `h(l) = log(1 + l) - l / (1 + l)` over the eigenvalues of A, about
+    `l^2 / 2` where they are small: the difference of two nearly equal numbers, which is multiplied
+    by the degrees of freedom in the divergence of inverse Wishart laws. Small A take its series,
+    and the gradients are products without a difference,
+
+        2 A (I + A)^-2 W    and    2 (I + A)^-2 W.
+
+    Args:
+        w: W, `[..., k, n]`.
+        gram: A, `[..., k, k]`.
+        factor: Cholesky factor of I + A. No gradient passes through it or through `gram`.
+
+    Returns:
+        Two tensors of the batch shape.
+    """
+    gram, factor = tf.stop_gradient(gram), tf.stop_gradient(factor)
+
+    @tf.custom_gradient
+    def terms(w):
+        solved = tf.linalg.triangular_solve(factor, w)
+        trace = tf.reduce_sum(tf.square(solved), axis=[-2, -1])
+        squared = tf.matmul(gram, gram)
+        second, third, fourth = (
+            tf.reduce_sum(product, axis=[-2, -1])
+            for product in (tf.square(gram), gram * squared, tf.square(squared))
+        )
+        series = second / 2.0 - 2.0 * third / 3.0 + 3.0 * fourth / 4.0
+        is_small = second < _SMALL[w.dtype.name] ** 2
+        excess = tf.where(is_small, series, log_determinant(factor) - trace)
+
+        def gradient(of_excess, of_trace):
+            once = tf.linalg.triangular_solve(factor, solved, adjoint=True)
+            twice = tf.linalg.triangular_solve(factor, once)
+            twice = tf.linalg.triangular_solve(factor, twice, adjoint=True)
+            through = tf.matmul(w, tf.matmul(w, twice, transpose_a=True))
+            of_excess, of_trace = (v[..., tf.newaxis, tf.newaxis] for v in (of_excess, of_trace))
+            return 2.0 * (of_excess * through + of_trace * twice)
+
+        return (excess, trace), gradient
+
+    return terms(w)

@@ -61,10 +61,8 @@ class InverseWishartPosterior:
             delta K + V V^T = delta L (I + W W^T) L^T:
 
         what is factored is I + W W^T, so that the divergence is never the difference of two large
-        determinants. It is factored in float64: the divergence has delta times small differences,
-        and what rounding leaves of them in float32 misleads the gradients from delta = 1e4 on.
-        M is lower triangular: sqrt(delta) times the factor of I + W W^T times the inverse of
-        Bartlett's.
+        determinants. M is lower triangular: sqrt(delta) times the factor of I + W W^T times the
+        inverse of Bartlett's.
 
         Args:
             draws: `FunctionDraws`.
@@ -77,41 +75,42 @@ class InverseWishartPosterior:
         v, delta = tf.cast(self.v, dtype), tf.cast(self.delta, dtype)
         root = tf.sqrt(delta)
         w = tf.linalg.triangular_solve(k_factor, tf.broadcast_to(v, tf.shape(k_factor))) / root
-        w = tf.cast(w, tf.float64)
-        inner = tf.linalg.cholesky(tf.eye(self.size, dtype=w.dtype) + linalg.outer_product(w))
-        draws.add_divergence(tf.cast(self.divergence(inner, w), dtype))
+        gram = linalg.outer_product(w)
+        inner = draws.cholesky(tf.eye(self.size, dtype=dtype) + gram)
+        draws.add_divergence(self.divergence(*linalg.log_determinant_and_trace(w, gram, inner)))
         df = delta + tf.cast(positive(self.log_gamma), dtype) + self.size + 1.0
         shape = [draws.num_samples, self.size, self.size]
-        inner = tf.cast(inner, dtype)
         transposed = tf.broadcast_to(tf.linalg.matrix_transpose(inner), shape)
         solved = bartlett.solve_upper_factor(draws.next_seed(), df, transposed)
         return root * tf.linalg.matrix_transpose(solved)
 
-    def divergence(self, inner, w):
+    def divergence(self, excess, trace):
         r"""`KL(q || p)`, closed form.
 
-        With nu_p = delta + k + 1 and nu_q = nu_p + gamma,
+        With A = W W^T, nu_p = delta + k + 1 and nu_q = nu_p + gamma,
 
-            nu_p/2 log|I + W W^T| - nu_q/2 tr(W^T (I + W W^T)^-1 W)
+            nu_p/2 (log|I + A| - tr((I + A)^-1 A)) - gamma/2 tr((I + A)^-1 A)
             + log Gamma_k(nu_p/2) - log Gamma_k(nu_q/2) + gamma/2 psi_k(nu_q/2).
 
         Args:
-            inner: Cholesky factor of I + W W^T, `[S, k, k]`, float64.
-            w: W, `[S, k, k]`, float64; see `sample`.
+            excess: The first bracket, `[S]`.
+            trace: `tr((I + A)^-1 A)`, `[S]`.
 
         Returns:
             Tensor `[S]`.
         """
-        k = self.size
+        # In float64, where it costs nothing: large terms cancel as delta grows.
         delta, gamma = (
             positive(tf.cast(weight.value, tf.float64))
             for weight in (self.log_delta, self.log_gamma)
         )
-        df_p, df_q = delta + k + 1.0, delta + gamma + k + 1.0
-        constant = bartlett.log_multigamma(df_p, k) - bartlett.log_multigamma(df_q, k)
-        constant += 0.5 * gamma * bartlett.multidigamma(df_q, k)
-        trace = linalg.squared_norm_of_solution(inner, w)
-        return 0.5 * df_p * linalg.log_determinant(inner) - 0.5 * df_q * trace + constant
+        df_p, df_q = delta + self.size + 1.0, delta + gamma + self.size + 1.0
+        constant = bartlett.log_multigamma(df_p, self.size) + 0.5 * gamma * bartlett.multidigamma(
+            df_q, self.size
+        )
+        constant -= bartlett.log_multigamma(df_q, self.size)
+        value = 0.5 * df_p * tf.cast(excess, tf.float64) - 0.5 * gamma * tf.cast(trace, tf.float64)
+        return tf.cast(value + constant, excess.dtype)
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")

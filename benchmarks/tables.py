@@ -279,7 +279,7 @@ def diwp_mnist_table():
         lines.append(
             f"| {DIWP_METHODS[record['method']]} | {100 * record['accuracy']:.2f} % "
             f"| {record['log_likelihood']:.3f} | {record['elbo']:.3f} "
-            f"| {paper[record['method']]} | {deltas} | {record['seconds']:.0f} |"
+            f"| {paper.get(record['method'], '')} | {deltas} | {record['seconds']:.0f} |"
         )
     return "\n".join(lines)
 

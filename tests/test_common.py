@@ -197,7 +197,7 @@ def test_joint_law_of_the_points_has_the_law_of_each(fitted):
     assert law.sample(3, seed=0).shape == (3, 23, 2)
     draws, stddev = np.asarray(law.components_distribution.mean()), np.asarray(each.stddev())
     # Draws of functions are those of the marginal law, or S others.
-    assert np.abs(law.mean() - each.mean()).max() < (6.0 * stddev / np.sqrt(len(draws))).max()
+    assert np.all(np.abs(law.mean() - each.mean()) < 6.0 * stddev / np.sqrt(len(draws)))
     noise = stddev**2 - model.predict(x)["epistemic_stddev"] ** 2
     weights = law.mixture_distribution.probs_parameter()
     ours = np.tensordot(weights, law.components_distribution.variance(), 1)

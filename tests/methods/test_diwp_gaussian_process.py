@@ -258,7 +258,7 @@ def test_joint_predictive_law_is_that_of_exact_regression():
     exact = stats.multivariate_normal(mean, covariance + 0.3**2 * np.eye(3))
     law = model.predict_distribution(x_new, joint=True)
     y = exact.rvs(20, random_state=0)
-    # 4000 functions: at these 20 the density has a standard error of 3 to 10 %.
+    # 4000 functions: at these 20 the density has a standard error of 1 to 8 %.
     ours = law.log_prob(tf.constant(y[..., np.newaxis], "float32"))
     assert np.median(np.abs(ours - exact.logpdf(y))) < 0.1
     functions = np.asarray(law.components_distribution.mean())[..., 0]

@@ -107,6 +107,10 @@ class MixturePrediction(FunctionSpaceModel):
         """
         if self.likelihood.is_classifier:
             return super().predict_distribution(x, batch_size=batch_size, joint=joint)
+        if joint and not self.likelihood.has_noise_outputs:
+            seed = fold_in(tf.convert_to_tensor(self.seed_state), _COMPONENTS)
+            functions = self.sample_functions(x, self.num_eval_samples, seed)
+            return self.likelihood.joint(tf.constant(functions), self.target_unit)
         self._check_ready()
         inputs = data.check_inputs(x, self.input_tensors)
         self._check_values(inputs)
@@ -120,13 +124,9 @@ class MixturePrediction(FunctionSpaceModel):
         variance = None if variances[0] is None else tf.concat(variances, axis=1)
         if not joint:
             return self._law(GaussianMoments(mean, variance))
-        if variance is None:  # draws of functions
+        if variance is None:  # draws of functions, the noise among their outputs
             return self.likelihood.joint(mean, self.target_unit)
-        if self.likelihood.has_noise_outputs:
-            return super().predict_distribution(x, joint=joint)
-        seed = fold_in(tf.convert_to_tensor(self.seed_state), _COMPONENTS)
-        functions = self.sample_functions(x, self.num_eval_samples, seed)
-        return self.likelihood.joint(tf.constant(functions), self.target_unit)
+        return super().predict_distribution(x, joint=joint)
 
     def _reset_functions(self):
         super()._reset_functions()

@@ -104,13 +104,14 @@ class InverseWishartPosterior:
             positive(tf.cast(weight.value, tf.float64))
             for weight in (self.log_delta, self.log_gamma)
         )
-        df_p, df_q = delta + self.size + 1.0, delta + gamma + self.size + 1.0
-        constant = bartlett.log_multigamma(df_p, self.size) + 0.5 * gamma * bartlett.multidigamma(
-            df_q, self.size
-        )
-        constant -= bartlett.log_multigamma(df_q, self.size)
-        value = 0.5 * df_p * tf.cast(excess, tf.float64) - 0.5 * gamma * tf.cast(trace, tf.float64)
-        return tf.cast(value + constant, excess.dtype)
+        excess64, trace64 = tf.cast(excess, tf.float64), tf.cast(trace, tf.float64)
+        k = self.size
+        df_p = delta + k + 1.0
+        df_q = df_p + gamma
+        value = 0.5 * (df_p * excess64 - gamma * trace64)
+        value += bartlett.log_multigamma(df_p, k) - bartlett.log_multigamma(df_q, k)
+        value += 0.5 * gamma * bartlett.multidigamma(df_q, k)
+        return tf.cast(value, excess.dtype)
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")

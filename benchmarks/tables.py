@@ -55,6 +55,8 @@ DIWP_METHODS = {
     "diwp": "DIWP",
     "nngp": "NNGP",
     "diwp_defective": "DIWP with the defect",
+    "diwp_from_delta_1": "DIWP from δ = 1",
+    "diwp_defective_from_delta_1": "DIWP with the defect, from δ = 1",
     "deep_gp": "deep GP",
     "exact_gp": "exact GP",
 }
@@ -275,7 +277,7 @@ def diwp_mnist_table():
         "|---" * 7 + "|",
     ]
     for record in records("diwp_mnist.json"):
-        deltas = ", ".join(f"{delta:,.0f}" for delta in record["delta"])
+        deltas = ", ".join(f"{delta:,.{0 if delta > 10 else 2}f}" for delta in record["delta"])
         lines.append(
             f"| {DIWP_METHODS[record['method']]} | {100 * record['accuracy']:.2f} % "
             f"| {record['log_likelihood']:.3f} | {record['elbo']:.3f} "

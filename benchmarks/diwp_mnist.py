@@ -12,9 +12,9 @@ starts. Size of a batch and number of steps are ours: the paper gives none for i
 
 import argparse
 import itertools
-import os
 import time
 
+import mnist
 import numpy as np
 
 from tfp_fnspace import likelihoods
@@ -34,19 +34,10 @@ METHODS = {
 _CHUNK = 500
 
 
-def load(data_dir):
-    """Images `[N, 784]`, standardised, and labels."""
-    with np.load(os.path.join(data_dir, "mnist", "mnist.npz"), allow_pickle=False) as arrays:
-        parts = {name: arrays[name] for name in arrays.files}
-    images = [parts[f"x_{part}"].reshape(-1, 784).astype(np.float32) for part in ("train", "test")]
-    mean, stddev = images[0].mean(), images[0].std()
-    x_train, x_test = ((x - mean) / stddev for x in images)
-    return x_train, parts["y_train"].astype(int), x_test, parts["y_test"].astype(int)
-
-
 def run(method, seed, options, arrays):
     """What came out of one model."""
-    x_train, y_train, x_test, y_test = arrays
+    x_train, x_test = (arrays[name].reshape(-1, 784) for name in ("x_train", "x_test"))
+    y_train, y_test = arrays["y_train"], arrays["y_test"]
     model = DIWPModel(
         100,
         likelihood=likelihoods.Categorical(),
@@ -92,7 +83,7 @@ def main():
     parser.add_argument("--samples", type=int, default=1)
     parser.add_argument("--out", default=RESULTS)
     options = parser.parse_args()
-    arrays = load(options.data_dir)
+    arrays = mnist.standardized(mnist.load(options.data_dir))
     cells = itertools.product(METHODS, range(options.seeds))
     cells = [{"method": method, "seed": seed} for method, seed in cells]
     for record in run_missing(

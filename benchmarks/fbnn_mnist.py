@@ -20,6 +20,7 @@ import os
 import time
 
 import keras
+import mnist
 import numpy as np
 import tensorflow_probability as tfp
 
@@ -32,18 +33,6 @@ ROWS = 16
 
 #: Rows for which predictions are made at a time.
 _CHUNK = 500
-
-
-def load(data_dir):
-    """Standardised images and labels of MNIST, and the test images of Fashion-MNIST."""
-    with np.load(os.path.join(data_dir, "mnist", "mnist.npz"), allow_pickle=False) as arrays:
-        parts = {name: arrays[name] for name in arrays.files}
-    with np.load(os.path.join(data_dir, "fashion", "fashion_test.npz")) as arrays:
-        parts["fashion"] = arrays["x_test"]
-    mean, stddev = parts["x_train"].mean(), parts["x_train"].std()
-    names = ("x_train", "x_test", "fashion")
-    images = [((parts[n] - mean) / stddev).astype(np.float32)[..., np.newaxis] for n in names]
-    return *images, parts["y_train"].astype(int), parts["y_test"].astype(int)
 
 
 def network():
@@ -81,17 +70,6 @@ def make(method, options, seed):
     return model
 
 
-def auroc(negative, positive):
-    """Probability that a positive is larger than a negative, ties count half."""
-    values = np.concatenate([negative, positive])
-    order, ranks = np.argsort(values, kind="stable"), np.empty(len(values))
-    ranks[order] = np.arange(1, len(values) + 1)
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.bincount(place, ranks) / count)[place]
-    n, m = len(negative), len(positive)
-    return float((ranks[n:].sum() - m * (m + 1) / 2.0) / (n * m))
-
-
 def predicted(model, images):
     """Arrays of all images, a chunk at a time."""
     chunks = [images[i : i + _CHUNK] for i in range(0, len(images), _CHUNK)]
@@ -101,7 +79,10 @@ def predicted(model, images):
 
 def run(method, seed, options, arrays):
     """What came out of one model."""
-    x_train, x_test, fashion, y_train, y_test = arrays
+    x_train, x_test, fashion = (
+        arrays[name][..., np.newaxis] for name in ("x_train", "x_test", "x_fashion")
+    )
+    y_train, y_test = arrays["y_train"], arrays["y_test"]
     model = make(method, options, seed)
     rows = np.random.default_rng(seed).permutation(len(x_train))
     rows = np.resize(rows, options.steps * ROWS)
@@ -116,9 +97,9 @@ def run(method, seed, options, arrays):
         "nll": round(float(-np.mean(np.log(chosen))), 4),
         "ece": round(float(metrics.expected_calibration_error(y_test, law)), 4),
         "auroc_mutual_information": round(
-            auroc(ours["mutual_information"], other["mutual_information"]), 4
+            mnist.auroc(ours["mutual_information"], other["mutual_information"]), 4
         ),
-        "auroc_entropy": round(auroc(ours["entropy"], other["entropy"]), 4),
+        "auroc_entropy": round(mnist.auroc(ours["entropy"], other["entropy"]), 4),
         "steps": options.steps,
         "kl_weight": options.kl_weight if method == "fbnn" else None,
         "seconds_of_training": seconds,
@@ -135,7 +116,7 @@ def main():
     parser.add_argument("--kl-weight", type=float, default=5e-4)
     parser.add_argument("--out", default=RESULTS)
     options = parser.parse_args()
-    arrays = load(options.data_dir)
+    arrays = mnist.standardized(mnist.load(options.data_dir))
     cells = [{"method": m, "seed": s} for s in range(options.seeds) for m in METHODS]
     for record in run_missing(
         options.out, cells, lambda method, seed: run(method, seed, options, arrays)

@@ -1,0 +1,169 @@
+"""MNIST with TAGI (table 2 of the paper), and a small convolutional network.
+
+The paper's protocol: images in (0, 1), two hidden layers of ReLU units, 11 outputs (the nodes of a
+binary tree of 10 classes), alpha = 1/3, weights with Xavier's prior and biases with variance 0.01;
+a twentieth of the training images, drawn by the seed, is for validation. The noise of a network is
+the one of 0.1, 0.2, 0.3 and 0.4 with the fewest validation errors in the best of the first epochs
+(`--selection-epochs`), with seed 0; the number of epochs is that with the fewest, stopped when
+`--patience` epochs were no better.
+
+`convolutional`: standardised images, 32 filters of 4 x 4 (padded) and 64 of 5 x 5, each with ReLU
+and average pooling of 3 x 3 with strides 2, 150 ReLU units; batches of 16.
+
+The entropy of the label tells Fashion-MNIST test images from MNIST's: its AUROC is reported.
+
+    python benchmarks/tagi_mnist.py [--only dense_100,dense_800,...] [--data-dir DIR]
+"""
+
+import argparse
+import os
+import time
+
+import keras
+import mnist
+import numpy as np
+
+from tfp_fnspace import likelihoods, tagi
+from tfp_fnspace.benchmark import read_records, run_missing
+
+RESULTS = "benchmarks/results/tagi_mnist.json"
+SCALES = (0.1, 0.2, 0.3, 0.4)
+
+#: Name -> rows in a batch.
+NETWORKS = {"dense_800": 10, "dense_100": 10, "convolutional": 16, "dense_100_batch_1": 1}
+
+#: The paper's prior of a layer.
+PRIOR = {"prior": "xavier", "bias_variance": 0.01}
+
+
+def outputs_of(name, inputs):
+    """The layers of a network."""
+    if name == "convolutional":
+        hidden = tagi.Conv2D(32, 4, padding="same", activation="relu")(inputs)
+        hidden = tagi.AveragePooling2D(3, strides=2)(hidden)
+        hidden = tagi.Conv2D(64, 5, activation="relu")(hidden)
+        hidden = tagi.Flatten()(tagi.AveragePooling2D(3, strides=2)(hidden))
+        return tagi.Dense(11)(tagi.Dense(150, activation="relu")(hidden))
+    width = int(name.split("_")[1])
+    hidden = inputs
+    for _ in range(2):
+        hidden = tagi.Dense(width, activation="relu", **PRIOR)(hidden)
+    return tagi.Dense(11, **PRIOR)(hidden)
+
+
+class Data:
+    """The images as a network takes them, and a split of the training set by a seed."""
+
+    def __init__(self, arrays, name, seed):
+        if name == "convolutional":
+            parts = mnist.standardized(arrays)
+            shape = (-1, 28, 28, 1)
+        else:
+            parts = {k: v / np.float32(255.0) if k[0] == "x" else v for k, v in arrays.items()}
+            shape = (-1, 784)
+        order = np.random.default_rng(seed).permutation(len(parts["x_train"]))
+        rows = {"validation": order[: len(order) // 20], "train": order[len(order) // 20 :]}
+        x, y = parts["x_train"].reshape(shape), parts["y_train"]
+        self.train, self.validation = ((x[rows[k]], y[rows[k]]) for k in ("train", "validation"))
+        self.test = parts["x_test"].reshape(shape), parts["y_test"]
+        self.fashion = parts["x_fashion"].reshape(shape)
+
+
+def make(name, scale, seed, shape):
+    """A model that has seen nothing."""
+    inputs = keras.Input(shape)
+    likelihood = likelihoods.HierarchicalCategorical(10, scale=scale)
+    return tagi.TAGIModel(
+        inputs, outputs_of(name, inputs), likelihood, standardize=False, seed=seed
+    )
+
+
+def error(model, x, y):
+    """Misclassified images, per cent."""
+    return round(100.0 * (1.0 - model.evaluate(x, y, return_dict=True, verbose=0)["accuracy"]), 3)
+
+
+def select(arrays, network, scale, epochs):
+    """Validation errors of a scale of the noise, after each of the first epochs."""
+    data = Data(arrays, network, 0)
+    model = make(network, scale, 0, data.train[0].shape[1:])
+    fit = {"batch_size": NETWORKS[network], "verbose": 0, "validation_data": data.validation}
+    history = model.fit(*data.train, epochs=epochs, **fit).history
+    errors = 100.0 * (1.0 - np.array(history["val_accuracy"]))
+    return {"validation_errors": np.round(errors, 3).tolist()}
+
+
+def run(arrays, network, scale, seed, options):
+    """What came out of one model."""
+    data = Data(arrays, network, seed)
+    model = make(network, scale, seed, data.train[0].shape[1:])
+    fit = {"batch_size": NETWORKS[network], "verbose": 0}
+    begin = time.monotonic()
+    model.fit(*data.train, epochs=1, **fit)
+    seconds = time.monotonic() - begin
+    first = error(model, *data.test)
+    stop = keras.callbacks.EarlyStopping(
+        "val_accuracy", mode="max", patience=options.patience, restore_best_weights=True
+    )
+    fit.update(validation_data=data.validation, callbacks=[stop])
+    begin = time.monotonic()
+    history = model.fit(*data.train, initial_epoch=1, epochs=options.epochs, **fit).history
+    accuracy = history["val_accuracy"]
+    ours, other = (
+        model.predict(x, verbose=0)["entropy"].ravel() for x in (data.test[0], data.fashion)
+    )
+    scores = model.evaluate(*data.test, return_dict=True, verbose=0)
+    return {
+        "scale": scale,
+        "batch_size": NETWORKS[network],
+        "error_after_one_epoch": first,
+        "error": error(model, *data.test),
+        "nll": round(scores["nll"], 4),
+        "epoch": 2 + int(np.argmax(accuracy)),
+        "epochs": 1 + len(accuracy),
+        "validation_error": round(100.0 * (1.0 - max(accuracy)), 3),
+        "auroc_entropy": round(mnist.auroc(ours, other), 4),
+        "seconds_of_first_epoch": round(seconds, 1),
+        "seconds_of_training": round(seconds + time.monotonic() - begin, 1),
+    }
+
+
+def best_scale(records, network):
+    """The scale with the fewest validation errors."""
+    rows = [r for r in records if r["stage"] == "selection" and r["network"] == network]
+    return min(rows, key=lambda row: min(row["validation_errors"]))["scale"]
+
+
+def main():
+    """Runs the models that are not in the file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data-dir", default=os.environ.get("TFP_FNSPACE_DATA", "../shared/data"))
+    parser.add_argument("--only", default=",".join(NETWORKS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--patience", type=int, default=6)
+    parser.add_argument("--selection-epochs", type=int, default=4)
+    parser.add_argument("--out", default=RESULTS)
+    options = parser.parse_args()
+    arrays = mnist.load(options.data_dir)
+    hidden = ("versions", "machine")
+    for network in options.only.split(","):
+        cells = [{"stage": "selection", "network": network, "scale": scale} for scale in SCALES]
+        for record in run_missing(
+            options.out,
+            cells,
+            lambda stage, network, scale: select(arrays, network, scale, options.selection_epochs),
+        ):
+            print({k: v for k, v in record.items() if k not in hidden}, flush=True)
+        scale = best_scale(read_records(options.out), network)
+        cells = [{"stage": "test", "network": network, "seed": s} for s in range(options.seeds)]
+        for record in run_missing(
+            options.out,
+            cells,
+            lambda stage, network, seed, scale=scale: run(arrays, network, scale, seed, options),
+        ):
+            print({k: v for k, v in record.items() if k not in hidden}, flush=True)
+
+
+if __name__ == "__main__":
+    main()

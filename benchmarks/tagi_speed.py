@@ -19,68 +19,115 @@ import statistics
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
-#: Network, batch size, rows and epochs for us, rows for pytagi, thread counts of pytagi that
-#: compete, and the ratio that we mean to reach.
+
+class Case(NamedTuple):
+    """A network: its sizes if it is dense, none for the convolutional one; and how it is run."""
+
+    sizes: list[int] | None
+    batch_size: int
+    rows: int  # ours
+    epochs: int  # ours, after one that compiles
+    their_rows: int
+    threads: list[int]  # of pytagi, that compete
+    target: float  # the ratio that we mean to reach
+
+
 CASES = {
-    "784-100-100-11 batch 10": ([784, 100, 100, 11], 10, 20000, 2, 5000, [2], 5.0),
-    "784-100-100-11 batch 128": ([784, 100, 100, 11], 128, 20000, 4, 10240, [2], 5.0),
-    "784-800-800-11 batch 10": ([784, 800, 800, 11], 10, 5000, 2, 500, [2], 8.0),
-    "784-800-800-11 batch 128": ([784, 800, 800, 11], 128, 10240, 2, 1024, [2], 8.0),
-    "13-50-1 batch 10": ([13, 50, 1], 10, 20000, 20, 100000, [1, 2], 1.0),
+    "784-100-100-11 batch 10": Case([784, 100, 100, 11], 10, 20000, 2, 5000, [2], 5.0),
+    "784-100-100-11 batch 128": Case([784, 100, 100, 11], 128, 20000, 4, 10240, [2], 5.0),
+    "784-800-800-11 batch 10": Case([784, 800, 800, 11], 10, 5000, 2, 500, [2], 8.0),
+    "784-800-800-11 batch 128": Case([784, 800, 800, 11], 128, 10240, 2, 1024, [2], 8.0),
+    "13-50-1 batch 10": Case([13, 50, 1], 10, 20000, 20, 100000, [1, 2], 1.0),
+    "convolutional batch 16": Case(None, 16, 3200, 2, 160, [1, 2], 5.0),
+    "convolutional batch 128": Case(None, 128, 3840, 2, 256, [1, 2], 5.0),
 }
 
 
-def data(sizes, num_rows):
-    """Random inputs and targets, float32."""
+def data(case):
+    """Random inputs, for the convolutional network images 28 x 28 x 1, and targets, float32."""
     import numpy as np
 
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(num_rows, sizes[0])).astype("float32")
-    return x, rng.normal(size=(num_rows, sizes[-1])).astype("float32")
+    num_rows = max(case.rows, case.their_rows)
+    shape = (case.sizes[0],) if case.sizes else (28, 28, 1)
+    x = rng.normal(size=(num_rows, *shape)).astype("float32")
+    return x, rng.normal(size=(num_rows, case.sizes[-1] if case.sizes else 11)).astype("float32")
 
 
-def run_ours(sizes, batch_size, num_rows, epochs):
+def our_layers(case, inputs):
+    """The layers of a network; the convolutional one has 32 filters of 4 x 4 and 64 of 5 x 5."""
+    from tfp_fnspace import tagi
+
+    units = inputs
+    if case.sizes:
+        for size in case.sizes[1:-1]:
+            units = tagi.Dense(size, activation="relu")(units)
+        return tagi.Dense(case.sizes[-1])(units)
+    units = tagi.Conv2D(32, 4, activation="relu")(tagi.ZeroPadding2D(1)(units))
+    units = tagi.AveragePooling2D(3, strides=2)(units)
+    units = tagi.Conv2D(64, 5, activation="relu")(units)
+    units = tagi.Flatten()(tagi.AveragePooling2D(3, strides=2)(units))
+    return tagi.Dense(11)(tagi.Dense(150, activation="relu")(units))
+
+
+def their_layers(case):
+    """The same network of pytagi."""
+    from pytagi.nn import AvgPool2d, Conv2d, Linear, ReLU
+
+    if case.sizes:
+        pairs = zip(case.sizes[:-1], case.sizes[1:], strict=True)
+        dense = [layer for pair in pairs for layer in (ReLU(), Linear(*pair))]
+        return dense[1:]
+    return [
+        Conv2d(1, 32, 4, padding=1, in_width=28, in_height=28),
+        ReLU(),
+        AvgPool2d(3, 2),
+        Conv2d(32, 64, 5),
+        ReLU(),
+        AvgPool2d(3, 2),
+        Linear(64 * 4 * 4, 150),
+        ReLU(),
+        Linear(150, 11),
+    ]
+
+
+def run_ours(case):
     """Samples a second of `fit`, and the seconds of the first epoch with compilation."""
     import keras
 
     import tfp_fnspace as fns
 
-    inputs = units = keras.Input((sizes[0],))
-    for size in sizes[1:-1]:
-        units = fns.tagi.Dense(size, activation="relu")(units)
-    outputs = fns.tagi.Dense(sizes[-1])(units)
+    x, y = (array[: case.rows] for array in data(case))
+    inputs = keras.Input(x.shape[1:])
     noise = fns.likelihoods.Gaussian(scale=0.1)
-    model = fns.tagi.TAGIModel(inputs, outputs, likelihood=noise, seed=0)
-    x, y = data(sizes, num_rows)
+    model = fns.tagi.TAGIModel(inputs, our_layers(case, inputs), likelihood=noise, seed=0)
     begin = time.perf_counter()
-    model.fit(x, y, batch_size=batch_size, epochs=1, verbose=0)
+    model.fit(x, y, batch_size=case.batch_size, epochs=1, verbose=0)
     first = time.perf_counter() - begin
     begin = time.perf_counter()
-    model.fit(x, y, batch_size=batch_size, epochs=epochs, verbose=0)
-    return num_rows * epochs / (time.perf_counter() - begin), first
+    model.fit(x, y, batch_size=case.batch_size, epochs=case.epochs, verbose=0)
+    return case.rows * case.epochs / (time.perf_counter() - begin), first
 
 
-def run_pytagi(sizes, batch_size, num_rows, threads):
-    """Samples a second of pytagi's training loop, after a few batches."""
+def run_pytagi(case, threads):
+    """Samples a second of pytagi's training loop, after one batch."""
     import numpy as np
-    from pytagi.nn import Linear, OutputUpdater, ReLU, Sequential
+    from pytagi.nn import OutputUpdater, Sequential
 
-    layers = []
-    for i, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
-        layers += [ReLU()] if i else []
-        layers.append(Linear(fan_in, fan_out))
-    network = Sequential(*layers)
+    network = Sequential(*their_layers(case))
     network.set_threads(threads)
     updater = OutputUpdater(network.device)
-    x, y = data(sizes, num_rows)
-    variance = np.full(batch_size * sizes[-1], 0.01, "float32")
+    x, y = data(case)
+    size = case.batch_size
+    variance = np.full(size * y.shape[1], 0.01, "float32")
 
     def learn(start):
-        network(x[start : start + batch_size].ravel())
+        network(x[start : start + size].ravel())
         updater.update(
             output_states=network.output_z_buffer,
-            mu_obs=y[start : start + batch_size].ravel(),
+            mu_obs=y[start : start + size].ravel(),
             var_obs=variance,
             delta_states=network.input_delta_z_buffer,
         )
@@ -88,21 +135,20 @@ def run_pytagi(sizes, batch_size, num_rows, threads):
         network.step()
 
     learn(0)
-    starts = range(0, num_rows - batch_size + 1, batch_size)
+    starts = range(0, case.their_rows - size + 1, size)
     begin = time.perf_counter()
     for start in starts:
         learn(start)
-    return len(starts) * batch_size / (time.perf_counter() - begin)
+    return len(starts) * size / (time.perf_counter() - begin)
 
 
 def child(program, case, threads):
     """One measurement, printed as JSON."""
-    sizes, batch_size, num_rows, epochs, their_rows, _, _ = CASES[case]
     if program == "ours":
-        rate, first = run_ours(sizes, batch_size, num_rows, epochs)
+        rate, first = run_ours(CASES[case])
         print(json.dumps({"rate": rate, "first_epoch_seconds": first}))
     else:
-        print(json.dumps({"rate": run_pytagi(sizes, batch_size, their_rows, threads)}))
+        print(json.dumps({"rate": run_pytagi(CASES[case], threads)}))
 
 
 def measure(program, case, threads=0):
@@ -122,7 +168,7 @@ def measure(program, case, threads=0):
 
 def compare(case, repeats):
     """A record of the medians and of the ratio to pytagi's best number of threads."""
-    thread_counts = CASES[case][5]
+    thread_counts = CASES[case].threads
     rates = {"ours": [], **{f"pytagi, {n} threads": [] for n in thread_counts}}
     first = []
     for _ in range(repeats):
@@ -141,7 +187,7 @@ def compare(case, repeats):
         "all_samples_per_second": rates,
         "first_epoch_seconds": statistics.median(first),
         "ratio": medians["ours"] / best if best else None,
-        "target_ratio": CASES[case][6],
+        "target_ratio": CASES[case].target,
     }
 
 
@@ -149,16 +195,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default="benchmarks/results/tagi_speed.json")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", help="cases whose name has this text; the others are kept")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         program, case, threads = options.child
         return child(program, case, int(threads))
-    from tfp_fnspace.benchmark import machine, versions, write_records
+    from tfp_fnspace.benchmark import machine, read_records, versions, write_records
 
-    records = []
-    for case in CASES:
+    records = read_records(options.out) if options.only else []
+    for case in (name for name in CASES if (options.only or "") in name):
         record = compare(case, options.repeats)
+        records = [other for other in records if other["case"] != case]
         records.append({**record, "versions": versions(), "machine": machine()})
         write_records(options.out, records)
         rates = ", ".join(f"{k} {v:,.0f}/s" for k, v in record["samples_per_second"].items())

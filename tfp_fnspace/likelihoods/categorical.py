@@ -229,9 +229,13 @@ class Remax(_Normalized):
 
     Args:
         scale: Standard deviation of the noise with which TAGI observes probabilities, a positive
-            number. Nothing else depends on it.
+            number. Nothing else depends on it. Much smaller ones overfit: rectified probabilities
+            reach 0 and 1, those of `Categorical` do not.
         **kwargs: `name`, `dtype`.
     """
+
+    def __init__(self, scale=0.3, **kwargs):
+        super().__init__(scale, **kwargs)
 
     def _log_probabilities(self, values):
         # The floor keeps the logarithms finite, and the classes equal where no f is positive.

@@ -12,7 +12,9 @@ import re
 import statistics
 import sys
 
-from tables_gradient import RESULTS, fbnn_speed_table, records, sip_speed_table
+from tables_gradient import fbnn_speed_table, sip_speed_table
+from tables_records import RESULTS, mean_and_error, records
+from tables_tagi import heteroscedastic_table, mnist_table, speed_table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -62,11 +64,6 @@ DIWP_METHODS = {
 }
 
 
-def mean_and_error(values):
-    """Mean and standard error of the mean."""
-    return statistics.mean(values), statistics.stdev(values) / math.sqrt(len(values))
-
-
 def as_good(ours, error, paper, folds, larger_is_better):
     """The rule of the design: as good within 2 standard errors plus half a printed digit."""
     mean, deviation, digit = paper
@@ -100,25 +97,6 @@ def uci_table(name):
             f"| {-ours['nll'][0]:.3f} ± {ours['nll'][1]:.3f} | {likelihood[0]:g} "
             f"| {'yes' if verdict else 'no'} | {ours['crps'][0]:.{digits}f} "
             f"| {100 * ours['coverage_90'][0]:.1f} % | {ours['seconds'][0]:.0f} |"
-        )
-    return "\n".join(lines)
-
-
-def speed_table():
-    """Rows for `tagi_speed.json`."""
-    records = json.loads((RESULTS / "tagi_speed.json").read_text())
-    lines = [
-        "| network | ours, samples/s | pytagi, samples/s | ratio | target | first epoch with "
-        "compilation, s |",
-        "|---|---|---|---|---|---|",
-    ]
-    for record in records:
-        rates = dict(record["samples_per_second"])
-        ours = rates.pop("ours")
-        theirs = ", ".join(f"{rate:,.0f} ({name[8:]})" for name, rate in rates.items())
-        lines.append(
-            f"| {record['case']} | {ours:,.0f} | {theirs} | {record['ratio']:.1f} "
-            f"| {record['target_ratio']:g} | {record['first_epoch_seconds']:.1f} |"
         )
     return "\n".join(lines)
 
@@ -339,6 +317,8 @@ def _score_cells(rows):
 TABLES = {
     "uci": lambda: uci_table("uci_tagi.json"),
     "uci-linearized": lambda: uci_table("uci_tagi_linearized.json"),
+    "uci-heteroscedastic": heteroscedastic_table,
+    "tagi-mnist": mnist_table,
     "speed": speed_table,
     "stable-functions": stable_functions_table,
     "stable-speed": stable_speed_table,

@@ -1,15 +1,6 @@
 """Tables of the functional and sparse implicit methods, for `tables.py`."""
 
-import json
-import pathlib
-
-RESULTS = pathlib.Path(__file__).resolve().parent / "results"
-
-
-def records(name):
-    """The records of a results file; none if nothing is there yet."""
-    path = RESULTS / name
-    return json.loads(path.read_text()) if path.exists() else []
+from tables_records import records
 
 
 def fbnn_speed_table():

@@ -12,6 +12,8 @@
   one row at a time.
 - sum (figure 7): posterior correlation of A standard normals given their sum.
 - inputs (figure 8): x^3 with known weights, inputs with a standard deviation of 0.2.
+
+The numbers in the pictures are written to `benchmarks/results/tagi_figures.json`.
 """
 
 import argparse
@@ -29,8 +31,14 @@ from figure_style import IMAGES, save
 from scipy import stats
 
 from tfp_fnspace import datasets, likelihoods, tagi
+from tfp_fnspace.benchmark import machine, read_records, versions, write_records
 
+RESULTS = "benchmarks/results/tagi_figures.json"
 BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#6E6E6E"
+
+
+def _rounded(value):
+    return round(float(value), 4)
 
 
 def products(seed=0):
@@ -45,7 +53,13 @@ def products(seed=0):
         grid = np.linspace(-width, width, 401)
         bins = np.linspace(-width, width, 121)
         panel.hist(sums, bins, density=True, color=BLUE, alpha=0.4, label="draws")
-        panel.plot(grid, stats.norm(0, np.sqrt(count)).pdf(grid), color=VERMILLION, label="TAGI")
+        layer = tagi.Dense(1, use_bias=False)
+        layer.build((None, count))
+        layer.kernel_mean.assign(np.zeros((count, 1)))
+        layer.kernel_variance.assign(np.ones((count, 1)))
+        mean, variance = layer((np.zeros((1, count)), np.ones((1, count))))
+        law = stats.norm(float(mean[0, 0]), float(variance[0, 0]) ** 0.5)
+        panel.plot(grid, law.pdf(grid), color=VERMILLION, label="TAGI")
         panel.set(title=f"A = {count}", xlabel="hidden unit", yticks=[])
         if count == 1:
             panel.set_ylim(0.0, 1.6)
@@ -120,8 +134,8 @@ def hmc_draws(x, y, noise, grid, units, seed=0):
     states, accepted = run()
     functions = np.stack([network(states[i], grid).numpy() for i in range(0, 2000, 10)])
     found = tfp.mcmc.potential_scale_reduction(functions).numpy()
-    print(f"HMC: accepted {accepted.numpy().mean():.2f}, R-hat of f up to {found.max():.2f}")
-    return functions.reshape(-1, functions.shape[-1])
+    record = {"accepted": _rounded(accepted.numpy().mean()), "rhat": _rounded(found.max())}
+    return functions.reshape(-1, functions.shape[-1]), record
 
 
 def hmc(seed=0):
@@ -131,9 +145,10 @@ def hmc(seed=0):
     grid = np.linspace(-6.0, 6.0, 241)[:, np.newaxis]
     noise = 3.0 / y_scale
     outputs = model.predict(grid / x_scale)
-    functions = hmc_draws(
+    functions, chains = hmc_draws(
         train.x / x_scale, train.y / y_scale, noise, grid / x_scale, tagi_cubic.UNITS, seed
     )
+    records = [{"what": "HMC", **chains}]
     bands = {
         f"TAGI, epoch {record['best_epoch']}": (outputs["mean"][:, 0], outputs["stddev"][:, 0]),
         "HMC": (functions.mean(axis=0), np.sqrt(functions.var(axis=0) + noise**2)),
@@ -156,9 +171,11 @@ def hmc(seed=0):
         panel.set(title=name, xlabel="x", ylim=(-220, 220))
         inside, outside = np.abs(grid[:, 0]) < 3.0, np.abs(grid[:, 0]) > 5.5
         widths = [stddev[where].mean() for where in (inside, outside)]
-        print(f"{name}: stddev {widths[0]:.1f} where |x| < 3, {widths[1]:.1f} where |x| > 5.5")
+        widths = {"stddev_inside_3": widths[0], "stddev_outside_5.5": widths[1]}
+        records.append({"what": name, **{k: _rounded(v) for k, v in widths.items()}})
     panels[0].legend(frameon=False, loc="upper left")
     save(figure, "tagi_hmc.png")
+    return records
 
 
 # Figure 6 ----------------------------------------------------------------------------------------
@@ -194,6 +211,7 @@ def posterior(epochs=20, seed=0):
     data = datasets.cubic(seed)
     x, y = data.x / np.abs(data.x).max(), data.y / np.abs(data.y).max()
     figure, panels = plt.subplots(2, 4, figsize=(11, 5), layout="constrained")
+    records = []
     cases = [(1, 5), (2, 5), (1, 50), (2, 50)]
     for column, (depth, units) in zip(panels.T, cases, strict=True):
         tensor = inputs = keras.Input((1,))
@@ -217,6 +235,7 @@ def posterior(epochs=20, seed=0):
             else:
                 model.fit(x, y, batch_size=len(x), shuffle=False, verbose=0)
                 maps.append(_correlations(model, x[-1:], y[-1:]))
+        record = {"depth": depth, "units": units}
         for panel, values, name in zip(
             column, zip(*maps, strict=True), ("parameters", "units"), strict=True
         ):
@@ -228,13 +247,14 @@ def posterior(epochs=20, seed=0):
             panel.set_xticklabels(["1", "20 | 1", str(epochs)])
             panel.set_ylabel(f"{name}, sorted" if depth == 1 and units == 5 else "")
             share = np.mean(np.abs(values[-1]) > 0.1)
-            print(f"L = {depth}, A = {units}: {share:.0%} of correlations of {name} above 0.1")
+            record[f"share_of_{name}_above_0.1"] = _rounded(share)
         column[0].set_title(f"L = {depth}, A = {units}")
         column[1].set_xlabel("row of epoch 1 | epoch")
         error = np.sqrt(np.mean((model.predict(x)["mean"] - y) ** 2))
-        print(f"L = {depth}, A = {units}: RMSE {error:.3f} of the normalised targets", flush=True)
+        records.append({**record, "rmse": _rounded(error)})
     figure.colorbar(image, ax=panels, label="correlation", shrink=0.8)
     save(figure, "tagi_posterior_correlations.png")
+    return records
 
 
 # Figures 7 and 8 ---------------------------------------------------------------------------------
@@ -274,7 +294,8 @@ def sum_of_units():
     panel.set(xscale="log", xlabel="units in the sum, A", ylabel="posterior correlation")
     panel.legend(frameon=False)
     save(figure, "tagi_sum.png")
-    print("largest error", np.abs(np.array(found) + 1.0 / (np.array(counts) - 1.0)).max())
+    error = np.abs(np.array(found) + 1.0 / (np.array(counts) - 1.0)).max()
+    return [{"largest_error": float(f"{error:.1g}")}]
 
 
 def _cubic_network(depth, units=50, seed=0):
@@ -297,6 +318,7 @@ def uncertain_inputs():
     grid = np.linspace(-1.0, 1.0, 201)[:, np.newaxis]
     reference = 0.6 * grid[:, 0] ** 2
     figure, panels = plt.subplots(2, 2, figsize=(9, 5.6), sharex=True, layout="constrained")
+    records = []
     for column, depth in zip(panels.T, (1, 2), strict=True):
         trained = _cubic_network(depth)
         for rule, colour in (("full", BLUE), ("diagonal", VERMILLION)):
@@ -320,7 +342,7 @@ def uncertain_inputs():
             column[0].fill_between(grid[:, 0], mean - stddev, mean + stddev, **style)
             column[1].plot(grid, stddev, color=colour, label=rule)
             error = np.sqrt(np.mean((stddev - reference) ** 2))
-            print(f"L = {depth}, {rule}: RMS difference from 6 x^2 / 10 {error:.4f}", flush=True)
+            records.append({"depth": depth, "rule": rule, "rms_difference": _rounded(error)})
         column[0].plot(grid, mean, color="black", lw=1, label="mean")
         column[1].plot(grid, reference, "--", color="black", lw=1, label="$6x^2/10$")
         column[0].set(title=f"{depth} hidden layer{'s' * (depth > 1)}", ylim=(-2, 2))
@@ -330,6 +352,7 @@ def uncertain_inputs():
     panels[0, 0].legend(frameon=False)
     panels[1, 0].legend(frameon=False)
     save(figure, "tagi_uncertain_inputs.png")
+    return records
 
 
 PICTURES = {
@@ -347,7 +370,12 @@ def main():
     parser.add_argument("--only", default=",".join(PICTURES), help="comma-separated")
     IMAGES.mkdir(parents=True, exist_ok=True)
     for name in parser.parse_args().only.split(","):
-        PICTURES[name]()
+        found = PICTURES[name]() or []
+        kept = [record for record in read_records(RESULTS) if record["picture"] != name]
+        common = {"versions": versions(), "machine": machine()}
+        write_records(RESULTS, kept + [{"picture": name, **row, **common} for row in found])
+        for row in found:
+            print(name, row, flush=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ and less a line in time, is predicted from the growths of the 24 months before b
 units, with a noise scale that is learnt. A tenth of the months before `TRAIN_END`, drawn by the
 seed, and the whole of `GAP` are missing: growths to and from them are NaN as targets; in the
 windows they are that of the month before, with a variance that grows by the mean squared difference
-of two months. Epochs with the best density of the last five years before `TRAIN_END`, at most
+of two months. What comes after a missing month starts from the month a year before it and a growth
+like that. Epochs with the best density of the last five years before `TRAIN_END`, at most
 `EPOCHS`.
 
 Scores on the months after: one step ahead with measured windows, and the forecast, in which each
@@ -59,6 +60,14 @@ class Series:
         self.variance[:12] = 1.0
         for t in 12 + np.flatnonzero(np.isnan(self.growth[12:])):
             self.mean[t], self.variance[t] = self.mean[t - 1], self.variance[t - 1] + spread
+        # Missing months: those of the year before and their growth.
+        seen = ~self.missing
+        self.level = np.where(seen, self.co2, np.interp(self.year, self.year[seen], self.co2[seen]))
+        self.level_variance = np.zeros(len(growth))
+        for t in 12 + np.flatnonzero(self.missing[12:]):
+            self.level[t] = self.level[t - 12] + self.line[t] + self.scale * self.mean[t]
+            growth_variance = self.scale**2 * self.variance[t]
+            self.level_variance[t] = self.level_variance[t - 12] + growth_variance
 
     def windows(self, times, mean=None, variance=None):
         """Moments of the growths before each of these, two arrays `[N, WINDOW, 1]`."""
@@ -68,7 +77,7 @@ class Series:
 
     def added_up(self, growth, variance):
         """Means and standard deviations of the months after training by their growths, ppm."""
-        level, spread = self.co2.copy(), np.zeros(len(self.co2))
+        level, spread = self.level.copy(), self.level_variance.copy()
         for t in range(self.num_train, len(level)):
             i = t - self.num_train
             level[t] = level[t - 12] + self.line[t] + self.scale * growth[i]
@@ -106,8 +115,9 @@ def forecast(model, series):
     """Means and standard deviations in ppm after the training months, one step and many."""
     times = np.arange(series.num_train, len(series.year))
     found = model.predict(series.windows(times), verbose=0)
-    mean = series.co2[times - 12] + series.line[times] + series.scale * found["mean"][:, 0]
-    one_step = mean, series.scale * found["stddev"][:, 0]
+    mean = series.level[times - 12] + series.line[times] + series.scale * found["mean"][:, 0]
+    variance = np.square(series.scale * found["stddev"][:, 0]) + series.level_variance[times - 12]
+    one_step = mean, np.sqrt(variance)
     mean, variance = series.mean.copy(), series.variance.copy()
     for t in times:
         found = model.predict(series.windows([t], mean, variance), verbose=0)

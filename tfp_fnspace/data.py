@@ -286,9 +286,11 @@ def _check_input(values, tensor, name):
         raise ValueError(
             f"`{name}` must have at least one row. Received: {name} of shape {array.shape}"
         )
-    with np.errstate(over="ignore"):  # A number too large for the dtype counts as infinite.
-        array = array.astype(tensor.dtype)
-    check_finite(name, array)
+    with np.errstate(over="ignore", invalid="ignore"):
+        given, array = array, array.astype(tensor.dtype)
+    if array.dtype.kind in "iu":
+        _check_none(name, array != given, "must be whole numbers", f"that are no {tensor.dtype}")
+    check_finite(name, array)  # A number too large for the dtype counts as infinite.
     return array
 
 
@@ -305,12 +307,12 @@ def check_finite(name, array):
     _check_none(name, ~np.isfinite(array), "must be finite")
 
 
-def _check_none(name, bad, rule):
+def _check_none(name, bad, rule, what="NaN or infinite values"):
     if np.any(bad):
         count, place = np.count_nonzero(bad), ", ".join(map(str, np.argwhere(bad)[0]))
         raise ValueError(
             f"`{name}` {rule}. "
-            f"Received: {name} with {count} NaN or infinite values, the first at [{place}]"
+            f"Received: {name} with {count} {what}, the first at [{place}]"
         )
 
 

@@ -141,6 +141,19 @@ def test_the_statistics_of_many_units_are_known(kind):
     assert_allclose(np.mean(total) - bias_variance, 1.0, rtol=2e-3)
 
 
+def test_batch_statistics_are_those_of_draws(assert_mean_close):
+    """What the moving averages take up: the mean of draws, and their spread about it."""
+    layer = tagi.BatchNormalization(momentum=0.0, dtype="float64")
+    mean, variance = random_moments((6, 4, 3))
+    layer.build(mean.shape)
+    with propagation.innovation_scope():
+        layer((tf.constant(mean), tf.constant(variance)))
+    samples = mean + np.sqrt(variance) * rng(1).normal(size=(20_000, *mean.shape))
+    centre = layer.moving_mean.numpy()
+    assert_mean_close(samples.mean(axis=(1, 2)), centre)
+    assert_mean_close(np.square(samples - centre).mean(axis=(1, 2)), layer.moving_variance)
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_innovations_are_those_of_a_known_scale_and_shift(name):
     layer, axes = build(name)

@@ -7,6 +7,7 @@ seeds are fixed.
 import keras
 import numpy as np
 import pytest
+import tagi_attention as reference_attention
 import tagi_recurrent as reference
 import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
@@ -196,6 +197,30 @@ def test_a_model_updates_the_weights_as_the_reference(float64):
         assert_allclose(after[1], prior_variance + prior_variance**2 * sums[name][1], rtol=1e-9)
 
 
+def test_a_missing_target_is_as_if_its_row_were_absent():
+    x, y = rng(1).normal(size=(6, STEPS, FEATURES)), rng(2).normal(size=(6, 1))
+    gone = np.array([1, 4])
+    masked = y.copy()
+    masked[gone] = np.nan
+    learnt = []
+    for rows, targets in ((x, masked), (np.delete(x, gone, axis=0), np.delete(y, gone, axis=0))):
+        inputs = keras.Input((STEPS, FEATURES))
+        model = tagi.TAGIModel(
+            inputs,
+            tagi.Dense(1)(tagi.LSTM(UNITS)(inputs)),
+            likelihood=likelihoods.Gaussian(0.3),
+            standardize=False,
+            seed=0,
+        )
+        model.compile(jit_compile=False)
+        before = [variable.numpy() for variable in model.parameter_variables]
+        model.fit(rows, targets, batch_size=6, shuffle=False, verbose=0)
+        learnt.append([variable.numpy() for variable in model.parameter_variables])
+    for start, first, second in zip(before, *learnt, strict=True):
+        assert np.any(first != start)
+        assert_allclose(first, second, rtol=1e-5, atol=1e-6)
+
+
 # Draws -------------------------------------------------------------------------------------------
 
 
@@ -239,6 +264,61 @@ def test_attention_to_one_position_has_the_moments_of_its_draws(
     samples = propagation.unfold(samples, num_draws)
     assert_mean_close(samples, outputs.mean)
     assert_variance_close(samples, outputs.variance)
+
+
+def test_attention_is_the_reference_forward_and_backward():
+    """Two heads, several positions, all weights uncertain."""
+    layer, dense = attention_layer(value_dim=2)
+    weights = {
+        name: [tuple(part.numpy() for part in pair) for pair in part_layer.parameters]
+        for name, part_layer in zip(("query", "key", "value", "output"), dense, strict=True)
+    }
+    query, value = rng(1).normal(size=(2, STEPS, 4)), rng(2).normal(size=(2, 5, FEATURES))
+    dm, ds = rng(3).normal(size=(2, STEPS, 4)), -rng(4).uniform(size=(2, STEPS, 4))
+    outputs = layer(query, value)
+    actual = innovations(lambda inputs: layer(*inputs), (query, value), dense, dm, ds)
+    totals = [0.0] * 16
+    for row in range(2):
+        want, changes = reference_attention.attention(
+            weights, query[row], value[row], 2, dm[row], ds[row]
+        )
+        for got, part in zip(outputs, want, strict=True):
+            assert_allclose(got[row], part, rtol=1e-9)
+        for got, (first, _) in zip(actual[:2], changes["inputs"], strict=True):
+            assert_allclose(got[row], first, rtol=1e-9, atol=1e-12)
+        found = [part for name in weights for pair in changes[name] for part in pair]
+        totals = [a + b for a, b in zip(totals, found, strict=True)]
+    for got, part in zip(actual[2:], totals, strict=True):
+        assert_allclose(got, part, rtol=1e-9, atol=1e-12)
+
+
+def merged(mode, first, second):
+    """Moments of two independent Gaussians merged, in NumPy."""
+    if mode == "concat":
+        return [np.concatenate(pair, axis=-1) for pair in zip(first, second, strict=True)]
+    if mode == "mul":
+        return reference.product(*first, *second)
+    scale = 0.5 if mode == "ave" else 1.0
+    return [scale * (first[0] + second[0]), scale**2 * (first[1] + second[1])]
+
+
+@pytest.mark.parametrize("mode", ["concat", "sum", "ave", "mul"])
+def test_both_directions_are_the_reference(mode):
+    layer = tagi.Bidirectional(
+        tagi.LSTM(UNITS, return_sequences=True, dtype="float64"), mode, dtype="float64"
+    )
+    mean, variance = random_moments((1, STEPS, FEATURES))
+    layer.build(mean.shape)
+    randomize([layer.forward_layer, layer.backward_layer])
+    outputs = layer((mean, variance))
+    units = []
+    for part, order in ((layer.forward_layer, 1), (layer.backward_layer, -1)):
+        steps = reference.forward(reference_weights(part), mean[0, ::order], variance[0, ::order])[
+            ::order
+        ]
+        units.append([np.array([step["h"][i] for step in steps]) for i in (0, 1)])
+    for got, want in zip(outputs, merged(mode, *units), strict=True):
+        assert_allclose(got[0], want, rtol=1e-9)
 
 
 def test_softmax_is_linearised_with_its_whole_jacobian():

@@ -494,7 +494,7 @@ def test_input_noise_refuses_an_ordinary_layer_at_the_inputs():
     inputs = keras.Input((3,))
     outputs = tagi.Dense(1)(keras.layers.Rescaling(10.0)(inputs))
     noise = likelihoods.Gaussian(scale=0.3)
-    with pytest.raises(ValueError, match=r"`input_stddev` needs TAGI layers from the inputs on"):
+    with pytest.raises(ValueError, match=r"need TAGI layers from the inputs on"):
         tagi.TAGIModel(inputs, outputs, likelihood=noise, input_stddev=1.0)
 
 

@@ -10,6 +10,7 @@ from tfp_fnspace.typing import GaussianMoments
 
 #: Rows in a batch of `predict` and `evaluate`; results do not depend on it.
 PREDICT_BATCH_SIZE = 1024
+FIT_BATCH_SIZE = 32
 
 #: A noise of more standard deviations of the targets than this is a mistake in the units.
 _LARGEST_NOISE = 2.0
@@ -28,6 +29,15 @@ class Checks:
     def predict_batch_size(self):
         """Rows in a batch of `predict` and `evaluate` if the user does not say."""
         return PREDICT_BATCH_SIZE
+
+    @property
+    def fit_batch_size(self):
+        """Rows in a batch of `fit` if the user does not say."""
+        return FIT_BATCH_SIZE
+
+    #: For each input, the rows of the table that it indexes if it holds indices: these are not
+    #: standardised. `None` if no input does.
+    index_inputs = None
 
     @property
     def served_dtypes(self):

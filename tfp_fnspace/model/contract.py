@@ -95,8 +95,10 @@ class FunctionSpaceModel(Training, Prediction):
         self.num_outputs = int(num_outputs)
         dtype = self.variable_dtype
         self.input_scalers = [
-            Standardizer(enabled=self.standardize, dtype=self.input_scaler_dtype or dtype)
-            for _ in self.input_tensors
+            Standardizer(
+                enabled=self.standardize and rows is None, dtype=self.input_scaler_dtype or dtype
+            )
+            for rows in self.index_inputs or [None] * len(self.input_tensors)
         ]
         standardize_targets = self.standardize and not self.likelihood.is_classifier
         self.target_scaler = Standardizer(enabled=standardize_targets, dtype=dtype)

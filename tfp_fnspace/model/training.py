@@ -147,7 +147,9 @@ class Training(Checks):
         }
         try:
             if not stream:
-                return self._fit_arrays(inputs, targets, batch_size or 32, shuffle, options)
+                return self._fit_arrays(
+                    inputs, targets, batch_size or self.fit_batch_size, shuffle, options
+                )
             with data.clear_stream_errors():
                 return self._fit_stream(x, steps_per_epoch, options)
         finally:

@@ -3,6 +3,7 @@
 import keras
 
 from tfp_fnspace.methods.tagi.layers.base import TAGILayer, is_pair
+from tfp_fnspace.methods.tagi.layers.embedding import Embedding
 from tfp_fnspace.typing import GaussianMoments
 
 
@@ -135,6 +136,33 @@ def input_roles(network):
     return roles
 
 
+def index_inputs(network):
+    """The rows of the table that each input of a network indexes, `None` if it is no index.
+
+    Args:
+        network: Functional `keras.Model`.
+
+    Returns:
+        List with an entry for each input.
+    """
+    rows = {}
+    for node in _nodes(network):
+        graph = _functional(node.operation) if isinstance(node.operation, keras.Model) else None
+        found = [None] * len(node.input_tensors) if graph is None else index_inputs(graph)
+        if isinstance(node.operation, Embedding):
+            found = [node.operation.input_dim]
+        for tensor, size in zip(node.input_tensors, found, strict=True):
+            if size is not None:
+                rows[id(tensor)] = min(size, rows.get(id(tensor), size))
+    return [rows.get(id(tensor)) for tensor in network.inputs]
+
+
+def batch_rows(network):
+    """The rows of every batch if a layer keeps a state for each of them, else `None`."""
+    stateful = any(getattr(layer, "stateful", False) for layer in network._flatten_layers())
+    return network.inputs[0].shape[0] if stateful else None
+
+
 def _pairs(node):
     """The (mean, variance) pairs of tensors that a node takes."""
     if isinstance(node.operation, TAGILayer):
@@ -171,7 +199,8 @@ def with_uncertain_inputs(network):
         taken = [known[id(tensor)] for tensor in node.input_tensors]
         if any(map(is_pair, taken)) and not isinstance(node.operation, TAGILayer):
             raise ValueError(
-                "`input_stddev` needs TAGI layers from the inputs on. "
+                "Uncertain inputs (`input_stddev`, `infer_inputs`) need TAGI layers from the "
+                "inputs on, not in a model inside the model. "
                 f"Received: layer={node.operation!r}"
             )
         arguments, options = node.arguments.fill_in(known)

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfp_fnspace.methods.tagi import graph, propagation, training
+from tfp_fnspace.methods.tagi import propagation, training
 from tfp_fnspace.typing import GaussianMoments
 
 
@@ -29,9 +29,9 @@ def posterior_inputs(model, mean, variance, targets):
 
 
 def _independent(model, prior, targets, observed):
-    network = graph.with_uncertain_inputs(model.network)
+    network = model.noisy_network()
     with (
-        propagation.innovation_scope(),
+        propagation.innovation_scope(learning=False),
         tf.GradientTape(watch_accessed_variables=False) as tape,
     ):
         tape.watch(prior)

@@ -13,6 +13,7 @@ from tfp_fnspace.likelihoods import HeteroscedasticGaussian
 from tfp_fnspace.math.random import as_seed, fold_in, permutation
 from tfp_fnspace.methods.tagi import graph, noise, options, training
 from tfp_fnspace.methods.tagi.covariance import CovarianceChain
+from tfp_fnspace.methods.tagi.inputs import TAGIInputs
 from tfp_fnspace.methods.tagi.learned_noise import LearnedNoise
 from tfp_fnspace.methods.tagi.prediction import TAGIPrediction
 from tfp_fnspace.model import FunctionSpaceModel
@@ -20,7 +21,7 @@ from tfp_fnspace.typing import GaussianMoments
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
-class TAGIModel(TAGIPrediction, FunctionSpaceModel, keras.Model):
+class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
     r"""Bayesian neural network with closed-form Gaussian inference (TAGI).
 
     Weights and units are independent Gaussians. A batch is learnt by one forward pass of
@@ -103,6 +104,8 @@ class TAGIModel(TAGIPrediction, FunctionSpaceModel, keras.Model):
         graph.check_network(network)
         self.network = network
         self.input_roles = graph.input_roles(network)
+        self.index_inputs = graph.index_inputs(network)
+        self.batch_rows = graph.batch_rows(network)
         self._setup(network.inputs, network.outputs[0].shape[-1], likelihood, standardize, seed)
         options.check_likelihood(likelihood, self.noise)
         self.missing_targets_allowed = not likelihood.is_classifier
@@ -115,8 +118,7 @@ class TAGIModel(TAGIPrediction, FunctionSpaceModel, keras.Model):
             input_stddev, self.input_tensors, self.input_roles
         )
         if self.input_stddev is not None:
-            # Past Keras's tracking: the layers are those of `network`, which saves them.
-            vars(self)["_noisy_network"] = graph.with_uncertain_inputs(network)
+            self.noisy_network()
         self.tagi_layers = graph.tagi_layers(network)
         self.covariance = options.checked_covariance(
             covariance, self.update, likelihood, self.input_roles
@@ -157,7 +159,14 @@ class TAGIModel(TAGIPrediction, FunctionSpaceModel, keras.Model):
         if variance is None:
             return self._cast(self.network(inputs))
         pairs = [[x, tf.broadcast_to(variance, tf.shape(x))] for x in inputs]
-        return self._cast(self._noisy_network([part for pair in pairs for part in pair]))
+        return self._cast(self.noisy_network()([part for pair in pairs for part in pair]))
+
+    def noisy_network(self):
+        """The layers of `network` as a graph that takes a mean and a variance for each input."""
+        if "_noisy_network" not in vars(self):
+            # Past Keras's tracking: the layers are those of `network`, which saves them.
+            vars(self)["_noisy_network"] = graph.with_uncertain_inputs(self.network)
+        return self._noisy_network
 
     def _cast(self, moments):
         return GaussianMoments(*(tf.cast(part, self.variable_dtype) for part in moments))
@@ -176,14 +185,6 @@ class TAGIModel(TAGIPrediction, FunctionSpaceModel, keras.Model):
             # Variances are scaled by the values they belong to.
             scaled.append(scaler(x) if role is None else self.input_scalers[role].scale_variance(x))
         return scaled
-
-    def _check_values(self, inputs):
-        for array, role in zip(inputs, self.input_roles, strict=True):
-            if role is not None and np.any(np.less(array, 0.0)):
-                raise ValueError(
-                    "An input of variances must not be negative. "
-                    f"Received: a smallest value of {np.min(array)}"
-                )
 
     def with_learned_noise(self, moments):
         """Moments of f, and behind them those of a learnt noise: what `observation_model` sees."""
@@ -274,6 +275,7 @@ class TAGIModel(TAGIPrediction, FunctionSpaceModel, keras.Model):
         return {**logs, "rmse": tf.sqrt(error)}
 
     def _fit_arrays(self, inputs, targets, batch_size, shuffle, fit_options):
+        self._check_batch_size(batch_size)
         first_fit = int(self.steps_seen.numpy()) == 0
         if self.noise == "cross_validate" and first_fit:
             epochs = fit_options["epochs"] - fit_options["initial_epoch"]

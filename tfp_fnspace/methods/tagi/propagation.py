@@ -35,18 +35,25 @@ def _mode(**values):
         vars(_STATE).update(previous)
 
 
-def innovation_scope(valid=None):
+def innovation_scope(valid=None, learning=True):
     """Context in which a gradient tape carries innovations instead of derivatives.
 
     Args:
         valid: Boolean tensor `[N]`, false for rows that only pad the batch; `None` for none.
+        learning: Whether the model learns from the rows. If not, layers keep their state, and use
+            what they use in predictions.
     """
-    return _mode(innovations=True, valid=valid)
+    return _mode(innovations=True, valid=valid, learning=learning)
 
 
 def innovations_active():
     """Whether the code runs inside `innovation_scope()`."""
     return getattr(_STATE, "innovations", False)
+
+
+def learning():
+    """Whether the code runs inside an `innovation_scope()` in which the model learns."""
+    return innovations_active() and _STATE.learning
 
 
 def valid_rows():

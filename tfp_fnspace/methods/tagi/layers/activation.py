@@ -71,6 +71,7 @@ class Activation(ElementwiseLayer):
 
     @classmethod
     def from_config(cls, config):
+        config = dict(config)
         activation = config.pop("activation")
         if isinstance(activation, dict):
             activation = keras.saving.deserialize_keras_object(activation)

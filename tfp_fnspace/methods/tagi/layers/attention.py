@@ -85,6 +85,11 @@ class MultiHeadAttention(TAGILayer):
     def build(self, query_shape, value_shape, key_shape=None):
         query, value = mean_shape(query_shape), mean_shape(value_shape)
         key = value if key_shape is None else mean_shape(key_shape)
+        if {len(query), len(value), len(key)} != {3} or len({value[1], key[1]} - {None}) > 1:
+            raise ValueError(
+                "MultiHeadAttention needs a query, a value and a key of rank 3, the last two of "
+                f"one length. Received: shapes={query}, {value}, {key}"
+            )
         concatenated = self.num_heads * self.value_dim
         plans = {
             "query": (self.num_heads * self.key_dim, query),

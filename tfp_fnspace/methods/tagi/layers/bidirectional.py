@@ -6,6 +6,7 @@ import tensorflow as tf
 from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.methods.tagi import propagation
 from tfp_fnspace.methods.tagi.layers.base import TAGILayer, mean_shape
+from tfp_fnspace.methods.tagi.layers.recurrent import LSTM
 from tfp_fnspace.typing import GaussianMoments
 
 
@@ -40,9 +41,18 @@ class Bidirectional(TAGILayer):
         super().__init__(**kwargs)
         self.merge_mode = checked_choice("merge_mode", merge_mode, ("concat", "sum", "ave", "mul"))
         self.forward_layer, self.backward_layer = map(_deserialized, (layer, backward_layer))
+        parts = [self.forward_layer, self.backward_layer or self.forward_layer]
+        if not all(isinstance(part, LSTM) for part in parts):
+            raise ValueError(
+                "`layer` and `backward_layer` must be layers fns.tagi.LSTM. "
+                f"Received: layer={layer!r}, backward_layer={backward_layer!r}"
+            )
         if self.backward_layer is None:
             config = self.forward_layer.get_config()
-            changes = {"name": f"backward_{config['name']}", "go_backwards": not layer.go_backwards}
+            changes = {
+                "name": f"backward_{config['name']}",
+                "go_backwards": not config["go_backwards"],
+            }
             self.backward_layer = type(self.forward_layer).from_config({**config, **changes})
         first, second = self.forward_layer, self.backward_layer
         same = first.return_sequences == second.return_sequences

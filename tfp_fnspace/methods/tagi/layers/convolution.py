@@ -138,10 +138,28 @@ class _Conv(ConvolutionLayer):
         )
 
     def linear_map(self, inputs, kernel):
-        return keras.ops.conv(inputs, kernel, **self._geometry())
+        return self._convolved(inputs, kernel, self._geometry())
+
+    def _convolved(self, inputs, kernel, geometry):
+        if self.groups > 1:  # XLA has no derivative of dilated convolutions in groups
+            kernel = _dilated(kernel, geometry.pop("dilation_rate"))
+        return keras.ops.conv(inputs, kernel, **geometry)
 
     def get_config(self):
         return {**super().get_config(), "filters": self.filters, "groups": self.groups}
+
+
+def _dilated(kernel, rates):
+    """The kernel with `rate - 1` zeros between its entries along each axis."""
+    for axis, rate in enumerate(rates):
+        size = kernel.shape[axis]
+        spread = tf.expand_dims(kernel, axis + 1)
+        after = [[0, 0]] * len(spread.shape)
+        after[axis + 1] = [0, rate - 1]
+        shape = [*kernel.shape[:axis], size * rate, *kernel.shape[axis + 1 :]]
+        kernel = tf.reshape(tf.pad(spread, after), shape)
+        kernel = kernel[(*[slice(None)] * axis, slice((size - 1) * rate + 1))]
+    return kernel
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
@@ -227,7 +245,7 @@ class Conv1D(_Conv):
             before = self.dilation_rate[0] * (self.kernel_size[0] - 1)
             inputs = tf.pad(inputs, [[0, 0], [before, 0], [0, 0]])
             geometry["padding"] = "valid"
-        return keras.ops.conv(inputs, kernel, **geometry)
+        return self._convolved(inputs, kernel, geometry)
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")

@@ -16,8 +16,8 @@ class Embedding(BilinearLayer):
     The linear map of a one-hot input, without the zeros: `z = W[i]` with mean `mw[i]` and
     variance `Sw[i]`; the row of an index gets the innovations of all its places.
 
-    The indices are inputs of the model, and no numbers to scale: give the model
-    `standardize=False`.
+    Inputs of a model that are indices are not standardised, and are checked against `input_dim`
+    before anything is learnt.
 
     Args:
         input_dim: Number of rows of the table; indices are 0 to `input_dim - 1`.

@@ -103,10 +103,15 @@ class UpSampling2D(ConstantMapLayer):
         return tf.einsum("ph,nhwc,qw->npqc", rows, tensor, columns)
 
     def _matrix(self, length, factor):
-        """`[factor * length, length]`: what interpolation makes of each unit vector."""
-        unit_vectors = tf.eye(length)[:, :, tf.newaxis, tf.newaxis]
-        resized = tf.image.resize(unit_vectors, (factor * length, 1), method=self.interpolation)
-        return tf.transpose(resized[:, :, 0, 0])
+        """`[factor * length, length]`: what interpolation makes of each unit vector.
+
+        A constant of the graph: not every device has the operations of every interpolation.
+        """
+        size, method = (factor * length, 1), self.interpolation
+        with tf.init_scope(), tf.device("CPU"):
+            unit_vectors = tf.eye(length)[:, :, tf.newaxis, tf.newaxis]
+            resized = tf.image.resize(unit_vectors, size, method=method).numpy()
+        return resized[:, :, 0, 0].T
 
     def get_config(self):
         return {**super().get_config(), "size": self.size, "interpolation": self.interpolation}

@@ -251,7 +251,7 @@ class BatchNormalization(_Normalization):
         return [self.moving_mean, self.moving_variance]
 
     def call(self, inputs, training=None):
-        learning = propagation.innovations_active() if training is None else training
+        learning = propagation.learning() if training is None else training
         return super(_Normalization, self).call(
             self._normalized(inputs, learning and self.trainable)
         )

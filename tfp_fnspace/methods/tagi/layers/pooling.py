@@ -37,6 +37,11 @@ class _Windows:
             sides += [[0, 0]] * (len(tensor.shape) - len(sides))
             tensor, length = tf.pad(tensor, sides, constant_values=fill), length + total
         count = (length - size) // stride + 1
+        if isinstance(count, int) and count < 1:
+            raise ValueError(
+                "`pool_size` must not be larger than the inputs. "
+                f"Received: pool_size={self.size}, inputs of shape {tuple(tensor.shape)}"
+            )
         before = (slice(None),) * axis
         if size == stride and isinstance(count, int):
             # Windows side by side: rows of a matrix, whose derivative is cheaper than of slices.

@@ -39,7 +39,9 @@ class LSTM(BilinearLayer):
     Args:
         units: Number of units, a positive integer.
         activation: Activation of the cell: name, function, or `Activation` layer.
-        recurrent_activation: Activation s of the gates.
+        recurrent_activation: Activation s of the gates. Linearised moments have no bound: with a
+            slope near 1 (tanh) and very uncertain inputs, variances can grow without limit over the
+            steps; `Activation("tanh", moments="exact")` keeps them.
         use_bias: Whether to add a bias to the gates.
         unit_forget_bias: Whether the prior mean of the bias of the forget gate is 1.
         return_sequences: Whether to return h of all steps, or of the last.
@@ -168,7 +170,8 @@ class LSTM(BilinearLayer):
             reverse=self.go_backwards,
         )
         last = 0 if self.go_backwards else -1
-        if self.stateful and not propagation.sampling_active():
+        inferring = propagation.innovations_active() and not propagation.learning()
+        if self.stateful and not propagation.sampling_active() and not inferring:
             for variable, part in zip(self._state, states, strict=True):
                 variable.assign(part[last])
         if not self.return_sequences:

@@ -104,7 +104,7 @@ class Reshape(_ReshapingLayer):
     def _target(self, shape):
         size = _known_size(self, shape)
         known = math.prod(d for d in self.target_shape if d != -1)
-        target = tuple(size // known if d == -1 else d for d in self.target_shape)
+        target = tuple(size // max(known, 1) if d == -1 else d for d in self.target_shape)
         if math.prod(target) != size:
             raise ValueError(
                 f"`target_shape` must have as many elements as the inputs, {size}. "
@@ -209,6 +209,8 @@ class Concatenate(_MergingLayer):
 
     def compute_output_shape(self, input_shape):
         shapes = [list(mean_shape(shape)) for shape in input_shape]
+        if self.axis == -len(shapes[0]):
+            raise ValueError(f"`axis` must not be the batch axis. Received: axis={self.axis}")
         sizes = [shape.pop(self.axis) for shape in shapes]
         if any(shape[1:] != shapes[0][1:] for shape in shapes):
             raise ValueError(

@@ -3,7 +3,8 @@
     python benchmarks/tagi_memory.py
 
 One layer (dense, or a convolution of 3 x 3 on images of 3 x 3) of growing width learns four rows,
-each size in a process of its own, by `fit` or by `train_on_batch`, with XLA or without. The peak of
+each size in a process of its own, by `fit` or by `train_on_batch`, with XLA or without, or as
+`jit_compile="auto"` has it (for a dense layer, with XLA). The peak of
 the resident memory is a straight line in the number of weights; its slope, in numbers of four
 bytes, is what a weight costs, the two of its mean and variance included.
 """
@@ -54,7 +55,15 @@ def run(layer, call, jit_compile):
     """The slope of the peaks, and how far they are from a straight line."""
     points = []
     for width in WIDTHS[layer]:
-        command = [sys.executable, __file__, "--one", layer, str(width), call, str(jit_compile)]
+        command = [
+            sys.executable,
+            __file__,
+            "--one",
+            layer,
+            str(width),
+            call,
+            json.dumps(jit_compile),
+        ]
         out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         points.append(json.loads(out.splitlines()[-1]))
     weights, peaks = np.transpose(points).astype(float)
@@ -76,7 +85,7 @@ def main():
     options = parser.parse_args()
     if options.one:
         layer, width, call, jit_compile = options.one
-        print(json.dumps(peak(layer, int(width), call, jit_compile == "True")))
+        print(json.dumps(peak(layer, int(width), call, json.loads(jit_compile))))
         return
     cells = [
         {"layer": layer, "call": call, "jit_compile": jit_compile}
@@ -84,6 +93,7 @@ def main():
         for call in ("fit", "train_on_batch")
         for jit_compile in (True, False)
     ]
+    cells.append({"layer": "convolution", "call": "fit", "jit_compile": "auto"})
     for record in run_missing(options.out, cells, run):
         names = ("layer", "call", "jit_compile", "numbers_a_weight", "off_the_line")
         print({name: record[name] for name in names}, flush=True)

@@ -41,7 +41,6 @@ CASES = {
     "784-800-800-11 batch 128": Case([784, 800, 800, 11], 128, 10240, 2, 1024, [2], 8.0),
     "13-50-1 batch 10": Case([13, 50, 1], 10, 20000, 20, 100000, [1, 2], 1.0),
     "convolutional batch 16": Case(None, 16, 3200, 2, 160, [1, 2], 5.0),
-    "convolutional batch 128": Case(None, 128, 3840, 2, 256, [1, 2], 5.0),
 }
 
 
@@ -93,7 +92,7 @@ def their_layers(case):
     ]
 
 
-def run_ours(case):
+def run_ours(case, jit_compile="auto"):
     """Samples a second of `fit`, and the seconds of the first epoch with compilation."""
     import keras
 
@@ -103,6 +102,7 @@ def run_ours(case):
     inputs = keras.Input(x.shape[1:])
     noise = fns.likelihoods.Gaussian(scale=0.1)
     model = fns.tagi.TAGIModel(inputs, our_layers(case, inputs), likelihood=noise, seed=0)
+    model.compile(jit_compile=jit_compile)
     begin = time.perf_counter()
     model.fit(x, y, batch_size=case.batch_size, epochs=1, verbose=0)
     first = time.perf_counter() - begin
@@ -144,8 +144,8 @@ def run_pytagi(case, threads):
 
 def child(program, case, threads):
     """One measurement, printed as JSON."""
-    if program == "ours":
-        rate, first = run_ours(CASES[case])
+    if program != "pytagi":
+        rate, first = run_ours(CASES[case], True if program == "ours, XLA" else "auto")
         print(json.dumps({"rate": rate, "first_epoch_seconds": first}))
     else:
         print(json.dumps({"rate": run_pytagi(CASES[case], threads)}))
@@ -175,12 +175,15 @@ def compare(case, repeats):
         ours = measure("ours", case)
         rates["ours"].append(ours["rate"])
         first.append(ours["first_epoch_seconds"])
+        if CASES[case].sizes is None:  # what "auto" does not do on a CPU
+            compiled = measure("ours, XLA", case)["rate"]
+            rates.setdefault("ours, XLA", []).append(compiled)
         for threads in thread_counts:
             theirs = measure("pytagi", case, threads)
             if theirs:
                 rates[f"pytagi, {threads} threads"].append(theirs["rate"])
     medians = {name: statistics.median(values) for name, values in rates.items() if values}
-    best = max((rate for name, rate in medians.items() if name != "ours"), default=None)
+    best = max((rate for name, rate in medians.items() if "pytagi" in name), default=None)
     return {
         "case": case,
         "samples_per_second": medians,

@@ -311,8 +311,7 @@ def _check_none(name, bad, rule, what="NaN or infinite values"):
     if np.any(bad):
         count, place = np.count_nonzero(bad), ", ".join(map(str, np.argwhere(bad)[0]))
         raise ValueError(
-            f"`{name}` {rule}. "
-            f"Received: {name} with {count} {what}, the first at [{place}]"
+            f"`{name}` {rule}. Received: {name} with {count} {what}, the first at [{place}]"
         )
 
 

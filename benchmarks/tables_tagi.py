@@ -42,7 +42,7 @@ def mnist_table():
     """Test errors of MNIST beside table 2 of the paper, and Fashion-MNIST told apart."""
     lines = [
         "| network | batch | noise | seeds | error after one epoch, % | paper | error, % | paper "
-        "| epochs | NLL | AUROC of Fashion-MNIST | seconds of an epoch | seconds |",
+        "| epochs | NLL | AUROC of Fashion-MNIST | seconds of the first epoch | seconds |",
         "|---" * 13 + "|",
     ]
     tests = [record for record in records("tagi_mnist.json") if record["stage"] == "test"]

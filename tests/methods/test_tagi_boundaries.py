@@ -107,6 +107,35 @@ def test_indices_are_not_standardised():
     assert model.index_inputs == [None, 5]
 
 
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+@pytest.mark.parametrize("move", ["tagi", "keras", "slice", "join"])
+def test_indices_that_are_moved_first_are_indices(move, dtype):
+    inputs = keras.Input((3,), dtype=dtype)
+    moved = {
+        "tagi": lambda: tagi.Reshape((3, 1))(inputs),
+        "keras": lambda: keras.layers.Reshape((1, 3))(inputs),
+        "slice": lambda: inputs[:, :2],
+        "join": lambda: keras.layers.Concatenate()([inputs, inputs]),
+    }[move]()
+    model = tagi_model(inputs, tagi.Dense(1)(tagi.Flatten()(tagi.Embedding(5, 2)(moved))))
+    assert model.index_inputs == [5] and not model.input_scalers[0].enabled
+    x, y = rng().integers(5, size=(20, 3)), rng(1).normal(size=(20, 1))
+    model.fit(x, y, verbose=0)
+    with pytest.raises(ValueError, match="whole numbers from 0 to 4"):
+        model.predict(x + 1)
+
+
+def test_inputs_of_whole_numbers_are_not_standardised():
+    """Keras casts what the network is given to the dtype of its inputs: standardised, to zeros."""
+    inputs = keras.Input((3,), dtype="int32")
+    model = tagi_model(inputs, tagi.Dense(1)(inputs), update="exact")
+    x = rng().integers(-1, 2, size=(300, 3))
+    y = x.sum(axis=1, keepdims=True)
+    model.fit(x, y, epochs=20, batch_size=10, verbose=0)
+    assert not model.input_scalers[0].enabled and model.target_scaler.enabled
+    assert model.evaluate(x, y, return_dict=True, verbose=0)["rmse"] < 0.01
+
+
 @pytest.mark.parametrize("bad", [[0, 1, 5], [0, -1, 2], [0.5, 1, 2]])
 def test_indices_outside_the_table_are_refused_before_anything_is_learnt(bad):
     model = embedding_model(jit_compile=True)
@@ -150,6 +179,18 @@ def test_a_stateful_model_takes_whole_batches_of_its_own_size():
     ):
         with pytest.raises(ValueError, match=r"`batch_size` must be that .* 5\. Received"):
             call()
+
+
+def test_a_single_row_is_no_batch_of_a_stateful_layer():
+    """It would fit any number of states: the remainder of a dataset, say."""
+    model, x, y = stateful_model(), rng().normal(size=(6, 2, 1)), rng(1).normal(size=(6, 1))
+    batches = tf.data.Dataset.from_tensor_slices((x.astype("float32"), y.astype("float32")))
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        model.fit(batches.batch(5), verbose=0)
+    inputs = keras.Input((2, 1), batch_size=5)
+    outputs = tagi.Dense(1)(tagi.LSTM(2, stateful=True)(inputs))
+    with pytest.raises(ValueError, match="update='exact' takes rows one by one"):
+        tagi_model(inputs, outputs, update="exact")
 
 
 # Sizes -------------------------------------------------------------------------------------------

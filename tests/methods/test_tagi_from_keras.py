@@ -166,3 +166,15 @@ def test_prior_variances_are_checked(prior_variance, message):
     network = sequential(L.Dense(1, name="first"), shape=(3,))
     with pytest.raises(ValueError, match=message):
         tagi.from_keras(network, prior_variance)
+
+
+def test_a_model_with_flatten_and_add_is_saved(tmp_path):
+    inputs = keras.Input((3, 2))
+    hidden = L.Flatten()(inputs)
+    network = keras.Model(inputs, L.Dense(1)(L.Add()([hidden, hidden])))
+    noise = likelihoods.Gaussian(0.2)
+    model = tagi.from_keras(network, prior_variance=0.01, likelihood=noise)
+    x = np.random.default_rng(0).normal(size=(5, 3, 2))
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    assert_array_equal(loaded.predict(x)["stddev"], model.predict(x)["stddev"])

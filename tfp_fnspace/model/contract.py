@@ -96,9 +96,14 @@ class FunctionSpaceModel(Training, Prediction):
         dtype = self.variable_dtype
         self.input_scalers = [
             Standardizer(
-                enabled=self.standardize and rows is None, dtype=self.input_scaler_dtype or dtype
+                enabled=self.standardize and rows is None and _is_real(tensor),
+                dtype=self.input_scaler_dtype or dtype,
             )
-            for rows in self.index_inputs or [None] * len(self.input_tensors)
+            for tensor, rows in zip(
+                self.input_tensors,
+                self.index_inputs or [None] * len(self.input_tensors),
+                strict=True,
+            )
         ]
         standardize_targets = self.standardize and not self.likelihood.is_classifier
         self.target_scaler = Standardizer(enabled=standardize_targets, dtype=dtype)
@@ -163,3 +168,8 @@ class FunctionSpaceModel(Training, Prediction):
                     config[name], custom_objects=custom_objects
                 )
         return cls(**config)
+
+
+def _is_real(tensor):
+    """Whether it can hold standardised values; Keras casts what a model is given to its dtype."""
+    return "float" in keras.backend.standardize_dtype(tensor.dtype)

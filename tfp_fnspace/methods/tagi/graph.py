@@ -6,6 +6,9 @@ from tfp_fnspace.methods.tagi.layers.base import TAGILayer, is_pair
 from tfp_fnspace.methods.tagi.layers.embedding import Embedding
 from tfp_fnspace.typing import GaussianMoments
 
+#: Layers and operations, of TAGI and of Keras, that move entries and leave them as they are.
+_MOVES = {"Concatenate", "Flatten", "GetItem", "Identity", "RepeatVector", "Reshape"}
+
 
 def ends(inputs, outputs):
     """Inputs and outputs, those of a Keras model that is given in place of both.
@@ -146,11 +149,13 @@ def index_inputs(network):
         List with an entry for each input.
     """
     rows = {}
-    for node in _nodes(network):
+    for node in reversed(_nodes(network)):
         graph = _functional(node.operation) if isinstance(node.operation, keras.Model) else None
         found = [None] * len(node.input_tensors) if graph is None else index_inputs(graph)
         if isinstance(node.operation, Embedding):
             found = [node.operation.input_dim]
+        elif type(node.operation).__name__ in _MOVES:
+            found = [rows.get(id(node.outputs[0]))] * len(node.input_tensors)
         for tensor, size in zip(node.input_tensors, found, strict=True):
             if size is not None:
                 rows[id(tensor)] = min(size, rows.get(id(tensor), size))
@@ -160,7 +165,8 @@ def index_inputs(network):
 def batch_rows(network):
     """The rows of every batch if a layer keeps a state for each of them, else `None`."""
     stateful = any(getattr(layer, "stateful", False) for layer in network._flatten_layers())
-    return network.inputs[0].shape[0] if stateful else None
+    known = [tensor.shape[0] for tensor in network.inputs if tensor.shape[0] is not None]
+    return known[0] if stateful and known else None
 
 
 def _pairs(node):

@@ -106,6 +106,11 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         self.input_roles = graph.input_roles(network)
         self.index_inputs = graph.index_inputs(network)
         self.batch_rows = graph.batch_rows(network)
+        if self.update == "exact" and self.batch_rows not in (None, 1):
+            raise ValueError(
+                "update='exact' takes rows one by one: a stateful layer needs inputs with "
+                f"batch_size=1. Received: batch_size={self.batch_rows}"
+            )
         self._setup(network.inputs, network.outputs[0].shape[-1], likelihood, standardize, seed)
         options.check_likelihood(likelihood, self.noise)
         self.missing_targets_allowed = not likelihood.is_classifier

@@ -161,6 +161,8 @@ class LSTM(BilinearLayer):
     def call(self, inputs):
         # The share of the inputs, for all steps at once.
         means, variances = super().call(inputs)
+        if self.stateful and not propagation.sampling_active():  # one row would fit any state
+            means = tf.ensure_shape(means, [self._state[0].shape[0], None, None])
         steps = [tf.transpose(part, [1, 0, 2]) for part in (means, variances)]
         recur = self._recurrence()
         states = tf.scan(

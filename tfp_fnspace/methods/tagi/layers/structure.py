@@ -78,6 +78,9 @@ class Flatten(_ReshapingLayer):
     def _target(self, shape):
         return (_known_size(self, shape),)
 
+    def get_config(self):
+        return super().get_config()  # Keras cannot tell one without arguments
+
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
 class Reshape(_ReshapingLayer):
@@ -180,6 +183,9 @@ class Add(_MergingLayer):
         if any(shape[1:] != shapes[0][1:] for shape in shapes):
             raise ValueError(f"Add needs inputs of one shape. Received: shapes={shapes}")
         return shapes[0]
+
+    def get_config(self):
+        return super().get_config()
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")

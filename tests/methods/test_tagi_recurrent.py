@@ -292,6 +292,23 @@ def test_attention_is_the_reference_forward_and_backward():
         assert_allclose(got, part, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("mode", ["concat", "sum", "ave", "mul"])
+def test_both_directions_have_the_moments_of_draws(assert_mean_close, assert_variance_close, mode):
+    """Known inputs, linear gates, uncertain recurrent kernels: the two are independent."""
+    linear = {"activation": "linear", "recurrent_activation": "linear", "dtype": "float64"}
+    layer = tagi.Bidirectional(tagi.LSTM(UNITS, **linear), mode, dtype="float64")
+    x = rng(1).normal(size=(2, 2, FEATURES))
+    layer.build(x.shape)
+    randomize([layer.forward_layer, layer.backward_layer])
+    for part in (layer.forward_layer, layer.backward_layer):
+        for pair in part.parameters[:2]:
+            pair.variance.assign(tf.zeros_like(pair.variance))
+    outputs = layer(x)
+    samples = layer.sample(np.repeat(x[np.newaxis], 20_000, axis=0), seed=2)
+    assert_mean_close(samples, outputs.mean)
+    assert_variance_close(samples, outputs.variance)
+
+
 def merged(mode, first, second):
     """Moments of two independent Gaussians merged, in NumPy."""
     if mode == "concat":

@@ -112,21 +112,3 @@ def _as_float(value):
         return float(value) if is_number(value) else math.nan
     except OverflowError:
         return math.inf
-
-
-def check_indices(indices, num_rows):
-    """Refuses what does not number the rows of a table.
-
-    Args:
-        indices: NumPy array.
-        num_rows: Rows of the table.
-
-    Raises:
-        ValueError: If an entry is not one of 0 to `num_rows - 1`.
-    """
-    bad = indices[(indices != np.floor(indices)) | (indices < 0) | (indices >= num_rows)]
-    if bad.size:
-        raise ValueError(
-            f"Indices must be whole numbers from 0 to {num_rows - 1}, the rows of the table. "
-            f"Received: {bad[0]} among {bad.size} of {indices.size} that are not"
-        )

@@ -22,6 +22,7 @@ _STREAM_RULES = {
     "inputs": "The inputs of a dataset must be finite",
     "targets": "The targets of a dataset must not be infinite",
     "labels": "The targets of a dataset must be the integer labels of the classes",
+    "indices": "Indices in the inputs of a dataset must be whole numbers in the table",
 }
 
 
@@ -74,16 +75,16 @@ def checked_stream(stream, check, check_shapes, num_labels=None):
     Args:
         stream: `tf.data.Dataset`, `keras.utils.PyDataset` or generator of batches.
         check: Function of a batch of arrays that returns it or raises.
-        check_shapes: The same for a `tf.data.Dataset`, of a batch of symbolic tensors; values are
-            checked in the graph of the dataset, see `clear_stream_errors`.
+        check_shapes: For a `tf.data.Dataset`, of a batch of symbolic tensors: raises or returns
+            pairs of a tensor of indices and their number. Values are checked in the graph of the
+            dataset, see `clear_stream_errors`.
         num_labels: Number of classes if the targets are labels, else `None`.
     """
     if isinstance(stream, tf.data.Dataset):
 
         @tf.autograph.experimental.do_not_convert
         def checked(*batch):
-            check_shapes(batch)
-            return _check_in_graph(batch, num_labels)
+            return _check_in_graph(batch, num_labels, check_shapes(batch))
 
         return stream.map(checked)
     if isinstance(stream, keras.utils.PyDataset):
@@ -93,7 +94,7 @@ def checked_stream(stream, check, check_shapes, num_labels=None):
     return stream
 
 
-def _check_in_graph(batch, num_labels):
+def _check_in_graph(batch, num_labels, indices):
     """Asserts what `_STREAM_RULES` says; `clear_stream_errors` reads it."""
     parts = {"inputs": tf.nest.flatten(batch[:1]), "targets": tf.nest.flatten(batch[1:2])}
     bad = {
@@ -106,11 +107,13 @@ def _check_in_graph(batch, num_labels):
         for t in tensors
         if t.dtype.is_floating
     ]
+    whole = [("indices", *pair) for pair in indices]
     if num_labels is not None:
-        labels = [is_label(t, num_labels) for t in parts["targets"]]
-        assertions += [
-            tf.debugging.Assert(tf.reduce_all(t), [_STREAM_RULES["labels"]]) for t in labels
-        ]
+        whole += [("labels", t, num_labels) for t in parts["targets"]]
+    assertions += [
+        tf.debugging.Assert(tf.reduce_all(is_label(t, count)), [_STREAM_RULES[name]])
+        for name, t, count in whole
+    ]
     with tf.control_dependencies(assertions):
         batch = tf.nest.map_structure(tf.identity, batch)
     return batch if len(batch) > 1 else batch[0]
@@ -355,21 +358,22 @@ def is_label(targets, num_labels):
     return (values >= 0.0) & (values < num_labels) & (tf.floor(values) == values)
 
 
-def check_labels(targets, num_labels, name="y"):
-    """Refuses targets that are not class labels.
+def check_labels(values, num_labels, name="y", what="labels"):
+    """Refuses what is none of the first integers: class labels, indices of a table.
 
     Args:
-        targets: Array of numbers.
-        num_labels: Number of classes.
+        values: Array of numbers.
+        num_labels: How many integers there are.
         name: Name of the argument, for messages.
+        what: What they are, for messages.
 
     Raises:
-        ValueError: With the first such target.
+        ValueError: With the first such value.
     """
-    bad = np.asarray(targets)[~is_label(targets, num_labels).numpy()]
+    bad = np.asarray(values)[~is_label(values, num_labels).numpy()]
     if bad.size:
         raise ValueError(
-            f"`{name}` must hold integer labels from 0 to {num_labels - 1}. "
+            f"`{name}` must hold integer {what} from 0 to {num_labels - 1}. "
             f"Received: {name} with {bad.size} other values, the first {bad.flat[0]:g}"
         )
 

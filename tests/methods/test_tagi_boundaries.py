@@ -51,6 +51,7 @@ def test_inferring_inputs_leaves_recurrent_states_alone():
     model.fit(x, y, shuffle=False, verbose=0)
     before = state_of(model)
     first, second = (model.infer_inputs(x[:2], np.full((2, 4), 0.1), y[:2]) for _ in range(2))
+    model.input_gradient(x[:2])
     for old, new in zip(before, state_of(model), strict=True):
         assert_array_equal(new, old)
     assert_array_equal(first.mean, second.mean)
@@ -76,8 +77,15 @@ def test_full_covariances_refuse_a_layer_that_is_used_twice(covariance):
     inputs, shared = keras.Input((2,)), tagi.Dense(2)
     outputs = tagi.Dense(1)(shared(shared(inputs)))
     update = "exact" if covariance == "full_parameters" else "capped"
-    with pytest.raises(ValueError, match="every layer is used once"):
+    with pytest.raises(ValueError, match="every dense layer is used once"):
         tagi_model(inputs, outputs, covariance=covariance, update=update)
+
+
+def test_full_covariances_take_an_activation_that_is_used_twice():
+    inputs, relu = keras.Input((2,)), tagi.Activation("relu")
+    outputs = tagi.Dense(1)(relu(tagi.Dense(2)(relu(tagi.Dense(3)(inputs)))))
+    model = tagi_model(inputs, outputs, covariance="full")
+    assert [type(step).__name__ for step in model.chain.steps].count("Activation") == 2
 
 
 # Indices -----------------------------------------------------------------------------------------
@@ -121,7 +129,7 @@ def test_indices_that_are_moved_first_are_indices(move, dtype):
     assert model.index_inputs == [5] and not model.input_scalers[0].enabled
     x, y = rng().integers(5, size=(20, 3)), rng(1).normal(size=(20, 1))
     model.fit(x, y, verbose=0)
-    with pytest.raises(ValueError, match="whole numbers from 0 to 4"):
+    with pytest.raises(ValueError, match="integer indices from 0 to 4"):
         model.predict(x + 1)
 
 
@@ -142,15 +150,31 @@ def test_indices_outside_the_table_are_refused_before_anything_is_learnt(bad):
     x, y = np.array([[0, 1, 2], bad]), np.zeros((2, 1))
     before = state_of(model)
     for call in (lambda: model.fit(x, y, verbose=0), lambda: model.train_on_batch(x, y)):
-        with pytest.raises(
-            ValueError, match="must be whole numbers( from 0 to 4, the rows of the table)?"
-        ):
+        with pytest.raises(ValueError, match="integer indices from 0 to 4|must be whole numbers"):
             call()
     for old, new in zip(before, state_of(model), strict=True):
         assert_array_equal(new, old)
     model.fit(x[:1], y[:1], verbose=0)
-    with pytest.raises(ValueError, match="must be whole numbers"):
+    with pytest.raises(ValueError, match="integer indices from 0 to 4|must be whole numbers"):
         model.predict(x)
+
+
+@pytest.mark.parametrize("jit_compile", [True, False])
+def test_indices_of_a_dataset_are_checked_as_those_of_arrays(jit_compile):
+    model = embedding_model(jit_compile=jit_compile)
+    x, y = np.array([[0, 1, 2], [0, 1, 3], [0, 5, 1]], np.int32), np.zeros((3, 1), np.float32)
+    model.fit(x[:2], y[:2], verbose=0)
+    before = state_of(model)
+    batches = tf.data.Dataset.from_tensor_slices((x[::-1], y)).batch(1)
+    for call in (
+        lambda: model.fit(batches, verbose=0),
+        lambda: model.evaluate(batches, verbose=0),
+        lambda: model.predict(batches.map(lambda inputs, _: inputs)),
+    ):
+        with pytest.raises(ValueError, match="Indices in the inputs of a dataset must be whole"):
+            call()
+    for old, new in zip(before, state_of(model), strict=True):
+        assert_array_equal(new, old)
 
 
 # States ------------------------------------------------------------------------------------------
@@ -210,7 +234,8 @@ def test_windows_larger_than_the_image_are_refused(make):
         (lambda: tagi.Bidirectional("lstm"), "must be layers fns.tagi.LSTM"),
         (lambda: tagi.Bidirectional(tagi.LSTM(2), backward_layer=3), "must be layers"),
         (lambda: tagi.Reshape((-1, 0))(keras.Input((4,))), "as many elements as the inputs, 4"),
-        (lambda: tagi.Concatenate(-3)([keras.Input((2, 3))] * 2), "must not be the batch axis"),
+        (lambda: tagi.Concatenate(-3)([keras.Input((2, 3))] * 2), "not the batch axis"),
+        (lambda: tagi.Concatenate(5)([keras.Input((2, 3))] * 2), "must be an axis of the inputs"),
         (
             lambda: tagi.MultiHeadAttention(1, 2)(*[keras.Input((2, 3, 4))] * 2),
             "a value and a key of rank 3",

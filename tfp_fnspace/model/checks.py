@@ -10,6 +10,8 @@ from tfp_fnspace.typing import GaussianMoments
 
 #: Rows in a batch of `predict` and `evaluate`; results do not depend on it.
 PREDICT_BATCH_SIZE = 1024
+
+#: Rows in a batch of `fit`, as Keras has it.
 FIT_BATCH_SIZE = 32
 
 #: A noise of more standard deviations of the targets than this is a mistake in the units.
@@ -108,10 +110,12 @@ class Checks:
         return tf.cast(data.check_columns(y, self.num_target_columns), self.variable_dtype)
 
     def _check_shapes(self, batch):
-        """Static shapes of a batch of a dataset, `(x,)` or `(x, y, ...)`."""
-        data.check_structure(batch[0], self.input_tensors)
+        """Static shapes of a batch of a dataset, `(x,)` or `(x, y, ...)`; the indices in it."""
+        tensors = data.check_structure(batch[0], self.input_tensors)
         if len(batch) > 1:
             data.check_columns(batch[1], self.num_target_columns)
+        rows = self.index_inputs or [None] * len(tensors)
+        return [pair for pair in zip(tensors, rows, strict=True) if pair[1] is not None]
 
     def _checked_stream(self, x):
         """The same batches, checked as arrays are."""

@@ -83,7 +83,13 @@ class Recipe:
             config.update(units=[100], batch_size=500, epochs=200)
         if not self.functional:
             return config
-        return {**config, "measurement": 5, "injected_noise": 0.01, "max_prior_rows": 1000}
+        return {
+            **config,
+            "kl_weight": "data",
+            "measurement": 5,
+            "injected_noise": 0.01,
+            "max_prior_rows": 1000,
+        }
 
     def uci_fit(self, config, x, y):
         """Builds and fits the model."""
@@ -96,6 +102,7 @@ class Recipe:
             options = {
                 "prior": prior,
                 "measurement": Box(config["measurement"]),
+                "kl_weight": config["kl_weight"],
                 "injected_noise": config["injected_noise"],
             }
         likelihood = likelihoods.Gaussian(2.0 * least, trainable=True, min_scale=least)

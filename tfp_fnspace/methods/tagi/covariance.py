@@ -50,9 +50,9 @@ def dense_chain(network):
         if node.is_input:
             continue
         operation = node.operation
-        if operation in steps:
+        if isinstance(operation, Dense) and operation in steps:
             raise ValueError(
-                "Full covariances need a network in which every layer is used once. "
+                "Full covariances need a network in which every dense layer is used once. "
                 f"Received: layer={operation!r}"
             )
         follows = [id(t) for t in node.input_tensors] == [id(t) for t in previous]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfp_fnspace.arguments import check_indices
+from tfp_fnspace import data
 
 
 class TAGIInputs:
@@ -17,7 +17,7 @@ class TAGIInputs:
                 )
         for array, rows in zip(inputs, self.index_inputs, strict=True):
             if rows is not None:
-                check_indices(array, rows)
+                data.check_labels(array, rows, name="x", what="indices")
         if self.batch_rows is not None and len(inputs[0]) % self.batch_rows:
             raise ValueError(
                 "With a stateful layer the rows must be whole batches of the model's inputs. "

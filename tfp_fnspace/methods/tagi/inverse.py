@@ -31,7 +31,8 @@ def posterior_inputs(model, mean, variance, targets):
 def _independent(model, prior, targets, observed):
     network = model.noisy_network()
     with (
-        propagation.innovation_scope(learning=False),
+        propagation.frozen_scope(),
+        propagation.innovation_scope(),
         tf.GradientTape(watch_accessed_variables=False) as tape,
     ):
         tape.watch(prior)

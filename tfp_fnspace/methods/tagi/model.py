@@ -56,7 +56,8 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
             `update="exact"`. The last two are for one dense layer after the other
             (`tfp_fnspace.methods.tagi.covariance`).
         standardize: Whether to standardise inputs and targets by the data of the first `fit`;
-            by default for inputs of rank 2.
+            by default for inputs of rank 2. Inputs of a whole-number dtype, and indices of an
+            `Embedding`, never are.
         seed: Non-negative integer: draws the initial means (of layers as `build` left them, not of
             those that were assigned, loaded or trained) and fixes the order of rows, so that the
             same seed gives the same run. `None` keeps all layers as they are.

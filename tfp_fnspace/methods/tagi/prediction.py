@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import data
-from tfp_fnspace.methods.tagi import inverse, sampling
+from tfp_fnspace.methods.tagi import inverse, propagation, sampling
 from tfp_fnspace.typing import GaussianMoments
 
 
@@ -57,7 +57,10 @@ class TAGIPrediction:
         return np.concatenate([self._jacobian(tf.constant(part)).numpy() for part in parts])
 
     def _jacobian(self, x):
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
+        with (
+            propagation.frozen_scope(),
+            tf.GradientTape(watch_accessed_variables=False) as tape,
+        ):
             tape.watch(x)
             mean = self.function_moments(x).mean
         return tape.batch_jacobian(mean, x)

@@ -35,15 +35,13 @@ def _mode(**values):
         vars(_STATE).update(previous)
 
 
-def innovation_scope(valid=None, learning=True):
+def innovation_scope(valid=None):
     """Context in which a gradient tape carries innovations instead of derivatives.
 
     Args:
         valid: Boolean tensor `[N]`, false for rows that only pad the batch; `None` for none.
-        learning: Whether the model learns from the rows. If not, layers keep their state, and use
-            what they use in predictions.
     """
-    return _mode(innovations=True, valid=valid, learning=learning)
+    return _mode(innovations=True, valid=valid)
 
 
 def innovations_active():
@@ -51,9 +49,14 @@ def innovations_active():
     return getattr(_STATE, "innovations", False)
 
 
-def learning():
-    """Whether the code runs inside an `innovation_scope()` in which the model learns."""
-    return innovations_active() and _STATE.learning
+def frozen_scope():
+    """Context in which layers keep their state, and use what they use in predictions."""
+    return _mode(frozen=True)
+
+
+def state_frozen():
+    """Whether the code runs inside `frozen_scope()`, or draws functions."""
+    return sampling_active() or getattr(_STATE, "frozen", False)
 
 
 def valid_rows():

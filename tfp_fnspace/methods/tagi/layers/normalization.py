@@ -251,9 +251,10 @@ class BatchNormalization(_Normalization):
         return [self.moving_mean, self.moving_variance]
 
     def call(self, inputs, training=None):
-        learning = propagation.learning() if training is None else training
+        if training is None:
+            training = propagation.innovations_active() and not propagation.state_frozen()
         return super(_Normalization, self).call(
-            self._normalized(inputs, learning and self.trainable)
+            self._normalized(inputs, training and self.trainable)
         )
 
     def _statistics(self, mean, variance, learning):

@@ -41,7 +41,7 @@ class LSTM(BilinearLayer):
         activation: Activation of the cell: name, function, or `Activation` layer.
         recurrent_activation: Activation s of the gates. Linearised moments have no bound: with a
             slope near 1 (tanh) and very uncertain inputs, variances can grow without limit over the
-            steps; `Activation("tanh", moments="exact")` keeps them.
+            steps.
         use_bias: Whether to add a bias to the gates.
         unit_forget_bias: Whether the prior mean of the bias of the forget gate is 1.
         return_sequences: Whether to return h of all steps, or of the last.
@@ -172,8 +172,7 @@ class LSTM(BilinearLayer):
             reverse=self.go_backwards,
         )
         last = 0 if self.go_backwards else -1
-        inferring = propagation.innovations_active() and not propagation.learning()
-        if self.stateful and not propagation.sampling_active() and not inferring:
+        if self.stateful and not propagation.state_frozen():
             for variable, part in zip(self._state, states, strict=True):
                 variable.assign(part[last])
         if not self.return_sequences:

@@ -215,8 +215,12 @@ class Concatenate(_MergingLayer):
 
     def compute_output_shape(self, input_shape):
         shapes = [list(mean_shape(shape)) for shape in input_shape]
-        if self.axis == -len(shapes[0]):
-            raise ValueError(f"`axis` must not be the batch axis. Received: axis={self.axis}")
+        rank = len(shapes[0])
+        if self.axis % rank == 0 or not -rank <= self.axis < rank:
+            raise ValueError(
+                "`axis` must be an axis of the inputs, not the batch axis. Received: "
+                f"axis={self.axis}, shapes={[mean_shape(shape) for shape in input_shape]}"
+            )
         sizes = [shape.pop(self.axis) for shape in shapes]
         if any(shape[1:] != shapes[0][1:] for shape in shapes):
             raise ValueError(

@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose
 
 from tfp_fnspace import fbnn
 from tfp_fnspace.methods.fbnn import benchmark
+from tfp_fnspace.processes.fitted import fitted_prior
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(3.0, 2.0, size=(40, 2))
@@ -13,23 +14,24 @@ Y = 10.0 + np.sin(X[:, :1]) + 0.3 * GENERATOR.normal(size=(40, 1))
 
 
 def test_prior_is_fitted_in_standardised_units():
-    prior = benchmark.fitted_prior(X, Y, 1000, seed=0)
+    prior = fitted_prior(X, Y, 1000, seed=0)
     assert_allclose(prior.noise_scale, 0.3 / Y.std(), rtol=0.3)
     # The second input says nothing: its length is the larger one.
     lengths = [w for w in prior.trainable_weights if w.shape == (2,)]
     assert len(lengths) == 1 and float(lengths[0][1]) > float(lengths[0][0])
-    few = benchmark.fitted_prior(X, Y, 10, seed=0)
+    few = fitted_prior(X, Y, 10, seed=0)
     assert abs(float(few.noise_scale) - float(prior.noise_scale)) > 1e-4
 
 
 @pytest.mark.parametrize("name", ["fbnn", "bayes_by_backprop"])
 def test_recipe(name):
     recipe = getattr(benchmark, name)
-    config = {**recipe.uci_config("yacht", 1), "epochs": 2, "num_samples": 8}
-    model, chosen = recipe.uci_fit(config, X, Y)
     functional = name == "fbnn"
+    budget = {"steps": 4, "batch_size": 20} if functional else {"epochs": 2}
+    config = {**recipe.uci_config("yacht", 1), **budget, "num_samples": 8}
+    model, chosen = recipe.uci_fit(config, X, Y)
     assert isinstance(model, fbnn.FBNNModel) == functional
-    least = max(0.05, chosen["prior_noise_scale"]) if functional else 0.05
+    least = chosen["prior_noise_scale"] if functional else 0.05
     assert_allclose(model.likelihood.min_scale, least, rtol=1e-6)
     assert least < chosen["noise_scale"] < 2.1 * least
     assert len(model.history.epoch) == 2
@@ -41,8 +43,10 @@ def test_recipe(name):
         np.testing.assert_array_equal(again.predict(X)["mean"], model.predict(X)["mean"])
 
 
-def test_large_sets_have_their_own_budget():
-    small, large = (benchmark.fbnn.uci_config(name, 0) for name in ("yacht", "protein"))
-    assert (small["batch_size"], small["epochs"]) == (20, 2000)
+def test_large_sets_have_wider_networks():
+    for recipe in (benchmark.fbnn, benchmark.bayes_by_backprop):
+        small, large = (recipe.uci_config(name, 0) for name in ("yacht", "protein"))
+        assert small["units"] == [50] and large["units"] == [100]
+        assert small["output_posterior"] == ("full" if recipe is benchmark.fbnn else "factorized")
     assert large["batch_size"] > small["batch_size"] and large["epochs"] < small["epochs"]
-    assert "measurement" not in benchmark.bayes_by_backprop.uci_config("yacht", 0)
+    assert "measurement" not in large

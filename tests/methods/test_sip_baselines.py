@@ -311,7 +311,11 @@ def test_recipe(name):
     config = {**recipe.uci_config("yacht", 1), "steps": 3, "batch_size": 10, **few}
     model, chosen = recipe.uci_fit(config, X, Y)
     assert len(model.history.epoch) == 2  # of two batches each: no fewer steps than asked for
-    assert model.alpha == 0.5 and 0.01 < chosen["noise_scale"] < 0.31
+    assert model.alpha == 0.5
+    least = chosen["least_noise_scale"]
+    assert 0.0 < least < chosen["noise_scale"] < 1.1 * max(0.3, 2.0 * least)
+    kept = [v for v in model.optimizer._trainable_variables if model.optimizer._use_weight_decay(v)]
+    assert kept and all(len(v.shape) == 2 for v in kept)
     assert int(model.steps_seen.numpy()) == 4
 
 
@@ -323,7 +327,8 @@ def test_recipes_differ_as_they_should():
     assert all(config["seed"] == 2 and config["batch_size"] == 100 for config in configs.values())
     assert registry.method("vip").uci_config("yacht", 0)["batch_size"] == 50
     assert {name for name, config in configs.items() if config["alpha"] == 0.0} == {"avb"}
-    assert configs["sip_ns"]["prior"] == "neural_sampler" and configs["sip_ns"]["dropout"] == 0.05
+    assert configs["sip_ns"]["prior"] == "neural_sampler" and configs["sip_ns"]["dropout"] == 0.0
+    assert [name for name, config in configs.items() if config["weight_decay"]] == ["sip_ns"]
     assert configs["sip_bnn"]["prior"] == configs["vip"]["prior"] == "bnn"
 
 

@@ -19,6 +19,8 @@ def test_prior_is_fitted_in_standardised_units():
     # The second input says nothing: its length is the larger one.
     lengths = [w for w in prior.trainable_weights if w.shape == (2,)]
     assert len(lengths) == 1 and float(lengths[0][1]) > float(lengths[0][0])
+    twice = fitted_prior(np.tile(X, (2, 1)), np.tile(Y, (2, 1)), 1000, seed=0)
+    assert_allclose(twice.noise_scale, prior.noise_scale, rtol=1e-3)
     few = fitted_prior(X, Y, 10, seed=0)
     assert abs(float(few.noise_scale) - float(prior.noise_scale)) > 1e-4
 

@@ -6,9 +6,15 @@ from tfp_fnspace.layers.scaler import RunningMoments, Standardizer
 from tfp_fnspace.processes.gaussian import GaussianProcess
 from tfp_fnspace.processes.kernel_weights import ard_squared_exponential
 
+#: Standard deviation of the noise, in those of the targets, that is little.
+LITTLE_NOISE = 0.1
+
 
 def fitted_prior(x, y, max_rows, seed):
     """A Gaussian process of a squared exponential kernel, a length each input, fitted to data.
+
+    Of rows with equal inputs only the first counts: where data were entered twice, the likelihood
+    of a process without noise has no bound.
 
     Args:
         x: Training inputs `[N, X]`.
@@ -20,9 +26,10 @@ def fitted_prior(x, y, max_rows, seed):
         `processes.GaussianProcess` in standardised units.
     """
     x, y = (_standardised(np.asarray(values, np.float32)) for values in (x, y))
-    if len(x) > max_rows:
-        rows = np.random.default_rng(seed).choice(len(x), max_rows, replace=False)
-        x, y = x[rows], y[rows]
+    rows = np.sort(np.unique(x, axis=0, return_index=True)[1])
+    if len(rows) > max_rows:
+        rows = np.random.default_rng(seed).choice(rows, max_rows, replace=False)
+    x, y = x[rows], y[rows]
     prior = GaussianProcess(ard_squared_exponential(x.shape[1]))
     prior.fit(x, y)
     return prior

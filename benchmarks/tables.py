@@ -15,6 +15,7 @@ import sys
 from tables_gradient import fbnn_speed_table, sip_speed_table
 from tables_records import RESULTS, mean_and_error, records
 from tables_tagi import heteroscedastic_table, mnist_table, speed_table
+from tables_uci_gradient import fbnn_uci_table, sip_uci_table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -334,7 +335,9 @@ TABLES = {
     ),
     "diwp-speed": diwp_speed_table,
     "diwp-mnist": diwp_mnist_table,
+    "fbnn-uci": fbnn_uci_table,
     "fbnn-speed": fbnn_speed_table,
+    "sip-uci": sip_uci_table,
     "sip-speed": sip_speed_table,
 }
 

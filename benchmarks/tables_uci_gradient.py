@@ -89,9 +89,7 @@ def _table(methods, paper):
             )
         if any((method, dataset) in found for method in methods):
             error = "–" if rmse is None else f"{rmse:.3f}"
-            lines.append(
-                f"| {dataset} | the paper's | | {log_likelihood:.3f} | | | {error} | | |"
-            )
+            lines.append(f"| {dataset} | the paper's | | {log_likelihood:.3f} | | | {error} | | |")
     return "\n".join(lines)
 
 

@@ -177,6 +177,7 @@ class Gaussian(_AdditiveNoise):
             than `min_scale`.
     """
 
+    has_expected_power = True
     _unit_variance = 1.0
 
     def _noisy(self, values, scale):

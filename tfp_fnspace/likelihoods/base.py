@@ -16,6 +16,9 @@ class Likelihood(keras.layers.Layer):
     #: Whether f are logits and targets are labels of classes.
     is_classifier = False
 
+    #: Whether `log_expected_power` is in closed form.
+    has_expected_power = False
+
     #: Whether the outputs after the first D describe the noise.
     has_noise_outputs = False
 

@@ -253,7 +253,7 @@ class GradientTraining:
         self.training_rows.assign(num_rows)
         with self.distribute_strategy.scope():
             if self.optimizer is None:
-                self.optimizer = self.default_optimizer(total_steps)
+                self.optimizer = self._loss_scaled(self.default_optimizer(total_steps))
             if not self.optimizer.built:
                 self.optimizer.build(self.optimized_variables)
             if self.distribute_strategy.num_replicas_in_sync > 1 and not self._trackers:
@@ -265,6 +265,11 @@ class GradientTraining:
                 self.train_epoch, autograph=False, input_signature=self._epoch_signature()
             )
             vars(self).update(_epoch_function=function, _trained=trained)
+
+    def _loss_scaled(self, optimizer):
+        """An optimizer as Keras takes it in mixed precision."""
+        is_half = self.dtype_policy.name == "mixed_float16"
+        return keras.optimizers.LossScaleOptimizer(optimizer) if is_half else optimizer
 
     def _forget_functions(self):
         """What was traced with another optimizer or other trainable weights."""

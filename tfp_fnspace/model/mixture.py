@@ -29,9 +29,12 @@ class MixturePrediction(FunctionSpaceModel):
 
     Attributes:
         num_eval_samples: S of everything that predicts, a positive integer.
+        num_joint_functions: Functions of the joint law of all points; `num_eval_samples` by
+            default.
     """
 
     num_eval_samples = 100
+    num_joint_functions = None
 
     def mixture_moments(self, x, num_samples, seed):
         """Moments of f given each of S draws of what f depends on, in the graph.
@@ -109,7 +112,8 @@ class MixturePrediction(FunctionSpaceModel):
             return super().predict_distribution(x, batch_size=batch_size, joint=joint)
         if joint and not self.likelihood.has_noise_outputs:
             seed = fold_in(tf.convert_to_tensor(self.seed_state), _COMPONENTS)
-            functions = self.sample_functions(x, self.num_eval_samples, seed)
+            count = self.num_joint_functions or self.num_eval_samples
+            functions = self.sample_functions(x, count, seed)
             return self.likelihood.joint(tf.constant(functions), self.target_unit)
         self._check_ready()
         inputs = data.check_inputs(x, self.input_tensors)

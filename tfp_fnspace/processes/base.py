@@ -171,3 +171,24 @@ class Process(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "num_outputs": self.num_outputs}
+
+
+def check_width(network, width):
+    """Refuses the network of a process that was made for points of another width.
+
+    Args:
+        network: Built Keras model or layer; one that does not say what it takes is let through.
+        width: Columns that it is given: those of x, and of noise.
+
+    Raises:
+        ValueError: If it takes others.
+    """
+    try:
+        takes = network.input_shape[-1]
+    except (AttributeError, IndexError, TypeError):
+        return
+    if takes not in (None, width):
+        raise ValueError(
+            f"The network of the process must take {width} columns, those of x and of its noise. "
+            f"Received: a network that takes {takes}"
+        )

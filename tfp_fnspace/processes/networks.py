@@ -6,7 +6,7 @@ import tensorflow as tf
 from tfp_fnspace.arguments import checked_count, checked_number
 from tfp_fnspace.math import random
 from tfp_fnspace.processes import given_weights
-from tfp_fnspace.processes.base import Process
+from tfp_fnspace.processes.base import Process, check_width
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -140,8 +140,10 @@ class NeuralSamplerProcess(Process):
             raise ValueError(
                 f"A neural sampler has points of the shape [N, I]. Received: x.shape={input_shape}"
             )
+        width = input_shape[-1] + self.num_noise
         if not self.network.built:
-            self.network.build((None, input_shape[-1] + self.num_noise))
+            self.network.build((None, width))
+        check_width(self.network, width)
         self.built = True
 
     def _sample(self, x, n, seed):

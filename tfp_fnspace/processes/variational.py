@@ -3,7 +3,7 @@
 import keras
 
 from tfp_fnspace.layers.draws import function_draws
-from tfp_fnspace.processes.base import Process
+from tfp_fnspace.processes.base import Process, check_width
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -48,6 +48,7 @@ class VariationalProcess(Process):
     def build(self, input_shape):
         if not self.network.built:
             self.network.build((None, *input_shape[1:]))
+        check_width(self.network, input_shape[-1])
         self.built = True
 
     def _sample(self, x, n, seed):

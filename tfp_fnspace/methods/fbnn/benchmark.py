@@ -31,6 +31,7 @@ _FBNN = {
     "min_scale": 0.005,
     "measurement": 20,
     "injected_noise": 0.01,
+    "kl_weight": "batch",
     "max_prior_rows": 1000,
 }
 
@@ -85,6 +86,7 @@ class Recipe:
                 "prior": prior,
                 "measurement": Box(config["measurement"]),
                 "injected_noise": config["injected_noise"],
+                "kl_weight": config["kl_weight"],
             }
         likelihood = likelihoods.Gaussian(2.0 * least, trainable=True, min_scale=least)
         cls = FBNNModel if self.functional else VariationalModel

@@ -99,7 +99,8 @@ class AdversarialTraining(GradientTraining):
     def _prepare_steps(self, num_rows, total_steps):
         with self.distribute_strategy.scope():
             if self.discriminator_optimizer is None:
-                self.discriminator_optimizer = self.default_discriminator_optimizer()
+                optimizer = self.default_discriminator_optimizer()
+                self.discriminator_optimizer = self._loss_scaled(optimizer)
             if not self.discriminator_optimizer.built:
                 self.discriminator_optimizer.build(self.discriminator_variables)
         super()._prepare_steps(num_rows, total_steps)

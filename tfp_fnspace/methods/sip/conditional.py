@@ -73,7 +73,7 @@ def exact_moments(process, x, z):
         `ProcessMoments`.
     """
     count = tf.shape(z)[0]
-    mean, covariance = process.moments(tf.concat([z, x], axis=0))
+    mean, covariance = (tf.cast(v, x.dtype) for v in process.moments(tf.concat([z, x], axis=0)))
     return ProcessMoments(
         mean[count:],
         mean[:count],

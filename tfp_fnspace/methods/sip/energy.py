@@ -28,5 +28,8 @@ def data_term(likelihood, moments, targets, alpha, seed):
     if alpha == 0.0:
         return tf.reduce_mean(likelihood.expected_log_prob(moments, targets, seed), axis=0)
     powers = likelihood.log_expected_power(moments, targets, alpha, seed)
-    count = tf.cast(tf.shape(powers)[0], powers.dtype)
-    return (tf.reduce_logsumexp(powers, axis=0) - tf.math.log(count)) / alpha
+    most = tf.stop_gradient(tf.reduce_max(powers, axis=0))
+    most = tf.where(tf.math.is_finite(most), most, tf.zeros_like(most))
+    # Not the logarithm of a number near 1, which a small alpha would magnify the rounding of.
+    excess = tf.math.log1p(tf.reduce_mean(tf.math.expm1(powers - most), axis=0))
+    return (most + excess) / alpha

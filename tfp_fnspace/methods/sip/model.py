@@ -55,6 +55,10 @@ class SIPModel(
     bound of the sparse process; the default is neither bound nor posterior, but fits the predictive
     law to data that the model class does not contain, such as bimodal ones.
 
+    Function draws are the same at any points for the same seed, where the prior's are functions of
+    x. Where the prior has `moments` only (a Gaussian process), the draws of one call are coherent,
+    those of two calls belong to different functions.
+
     `History` has, per row and in the user's units, `log_likelihood`, the first term; `kl_estimate`,
     what the discriminator says of the divergence, in nats; `discriminator_loss` (2 log 2 where it
     knows nothing) and `discriminator_accuracy`, of the draws of a step before it learns from them;
@@ -162,12 +166,13 @@ class SIPModel(
             inducing_points = len(self._start)
         self.inducing_points = arguments.checked_count("inducing_points", inducing_points)
         self.kl = arguments.checked_choice("kl", kl, DIVERGENCES)
-        for name, value in {"alpha": alpha, "warm_up": warm_up, "dropout": dropout}.items():
+        for name, value in {"alpha": alpha, "warm_up": warm_up}.items():
             setattr(self, name, parts.checked_fraction(name, value))
+        self.dropout = parts.checked_rate("dropout", dropout)
         if jitter is None:
             jitter = _EXACT_JITTER if getattr(prior, "has_moments", False) else _JITTER
         self.jitter = arguments.checked_positive("jitter", jitter)
-        self.adaptive_contrast = bool(adaptive_contrast)
+        self.adaptive_contrast = parts.checked_contrast(adaptive_contrast, self.num_samples)
         self.train_posterior = bool(train_posterior)
         parts.check_networks(posterior, discriminator)
         self._setup_prior(prior, likelihood, num_outputs, train_prior, standardize, seed)
@@ -216,14 +221,23 @@ class SIPModel(
         """Adam, 1e-3."""
         return keras.optimizers.Adam(1e-3)
 
+    def adapt(self, x, y=None):
+        """Sets the standardisation from data, and of arrays the inducing points at their start."""
+        super().adapt(x, y)
+        if self._start is not None or not data.is_stream(x):
+            self._place([] if data.is_stream(x) else data.check_inputs(x, self.input_tensors))
+
     @property
     def first_rows(self):
         return self.inducing_points
 
     def prepare_training(self, inputs, targets):
-        """Puts the inducing points where they start."""
+        self._place(inputs)
+
+    def _place(self, inputs):
+        """Puts the inducing points where they start: given, or rows of the inputs."""
         if self._start is None:
-            rows = self._starting_rows(len(targets), self.inducing_inputs.shape[0])
+            rows = self._starting_rows(len(inputs[0]), self.inducing_inputs.shape[0])
             start = inputs[0][rows]
         else:
             (start,) = data.check_inputs(self._start, self.input_tensors, "inducing_points")
@@ -252,7 +266,7 @@ class SIPModel(
         seeds = split(seed, 2)
         u = self._posterior_draws(self.num_samples, seeds[0])
         z = tf.convert_to_tensor(self.inducing_inputs.value)
-        return _flat(u), _flat(self.prior.sample(z, self.num_prior_samples, seeds[1]))
+        return _flat(u), _flat(self._prior_functions(z, self.num_prior_samples, seeds[1]))
 
     # Parts ------------------------------------------------------------------------------------
 
@@ -266,7 +280,7 @@ class SIPModel(
     def _prior_draws(self, x, count, seed):
         """Prior draws at the inducing points `[n, M, D]` and at points `[n, N, D]`."""
         z = tf.convert_to_tensor(self.inducing_inputs.value)
-        draws = self.prior.sample(tf.concat([z, tf.cast(x, z.dtype)], axis=0), count, seed)
+        draws = self._prior_functions(tf.concat([z, tf.cast(x, z.dtype)], axis=0), count, seed)
         return tf.split(draws, [z.shape[0], -1], axis=1)
 
     def _conditional(self, x, seed):
@@ -276,7 +290,9 @@ class SIPModel(
             return conditional(empirical_moments(at_x, at_z), self.jitter), at_z
         z = tf.convert_to_tensor(self.inducing_inputs.value)
         moments = exact_moments(self.prior, tf.cast(x, z.dtype), z)
-        return conditional(moments, self.jitter), self.prior.sample(z, self.num_prior_samples, seed)
+        return conditional(moments, self.jitter), self._prior_functions(
+            z, self.num_prior_samples, seed
+        )
 
     # Prediction -------------------------------------------------------------------------------
 

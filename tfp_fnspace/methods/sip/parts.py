@@ -47,12 +47,17 @@ def check_networks(posterior, discriminator):
     """
     if isinstance(posterior, str):
         arguments.checked_choice("posterior", posterior, ("neural_sampler",))
-    elif not isinstance(posterior, keras.Model):
-        raise TypeError(f"`posterior` must be a Keras model. Received: posterior={posterior!r}")
-    if not isinstance(discriminator, keras.Model | None):
-        raise TypeError(
-            f"`discriminator` must be a Keras model. Received: discriminator={discriminator!r}"
-        )
+    networks_of = {"posterior": (posterior, str), "discriminator": (discriminator, type(None))}
+    for name, (network, default) in networks_of.items():
+        if isinstance(network, default):
+            continue
+        if not isinstance(network, keras.Model):
+            raise TypeError(f"`{name}` must be a Keras model. Received: {name}={network!r}")
+        if _shapes_of(network) is None:
+            raise ValueError(
+                f"`{name}` must be a Keras model that knows the shapes of its inputs and outputs: "
+                f"start it with a `keras.Input`. Received: {name}={network!r}"
+            )
 
 
 def checked_fraction(name, value):
@@ -65,6 +70,32 @@ def checked_fraction(name, value):
     if number > 1.0:
         raise ValueError(f"`{name}` must be at most 1. Received: {name}={value!r}")
     return number
+
+
+def checked_rate(name, value):
+    """A number from 0 to less than 1.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    number = checked_fraction(name, value)
+    if number == 1.0:
+        raise ValueError(f"`{name}` must be less than 1. Received: {name}={value!r}")
+    return number
+
+
+def checked_contrast(adaptive_contrast, num_samples):
+    """Whether there is adaptive contrast, which needs the moments of the draws of a step.
+
+    Raises:
+        ValueError: If one draw is all there is.
+    """
+    if adaptive_contrast and num_samples < 2:
+        raise ValueError(
+            "`num_samples` must be at least 2 with `adaptive_contrast`: one draw has no variance. "
+            f"Received: num_samples={num_samples}"
+        )
+    return bool(adaptive_contrast)
 
 
 def deserialized(config, names, custom_objects=None):
@@ -116,13 +147,24 @@ def build_discriminator(discriminator, size, dropout, dtype, seed=None):
 def build_log_ratio(discriminator, size, adaptive_contrast, dropout, dtype, seed=None):
     """The estimator of the divergence, for M D values."""
     discriminator = build_discriminator(discriminator, size, dropout, dtype, seed)
-    contrast = keras.models.clone_model(discriminator) if adaptive_contrast else None
+    contrast = None
+    if adaptive_contrast:
+        contrast = keras.models.clone_model(discriminator)
+        contrast.set_weights(discriminator.get_weights())  # those of a user are of no seed of ours
     return LogRatio(discriminator, contrast, dtype=dtype)
+
+
+def _shapes_of(network):
+    """Input and output shape; None of a model that does not know them."""
+    try:
+        return network.input_shape, network.output_shape
+    except AttributeError:  # not built, or a class of its own
+        return None
 
 
 def _check_widths(name, network, num_inputs, num_outputs):
     """Refuses a network that does not take and give rows of the widths that it must."""
-    shapes = network.input_shape, network.output_shape
+    shapes = _shapes_of(network)
     fits = all(isinstance(shape, tuple) and len(shape) == 2 for shape in shapes)
     if not fits or num_inputs not in (None, shapes[0][-1]) or shapes[1][-1] != num_outputs:
         width = "K" if num_inputs is None else num_inputs

@@ -33,8 +33,8 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
         1/alpha sum_n log E_q p(y_n | f(x_n))^alpha - KL(q(a) || N(0, I))
 
     in mu, L, the likelihood and the parameters of the prior, both terms in closed form where noise
-    is Gaussian. At `alpha=0`, its limit, that is the evidence lower bound of the linear model. The
-    predictive law is Gaussian where noise is.
+    is Gaussian, else the first from draws of f. At `alpha=0`, its limit, that is the evidence lower
+    bound of the linear model. The predictive law is Gaussian where noise is.
 
     The noise of the S draws is the same in every step and in prediction, so that a_s belongs to
     one function. The regularisation that the authors of the method add on the small sets is not
@@ -50,6 +50,8 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
             default.
         num_outputs: D; by default that of a given prior, else what the first targets and the
             likelihood need. `Categorical` needs it, the number of classes.
+        num_samples: Draws of f at a point in a training step, where E p(y | f)^alpha is not in
+            closed form: for all but Gaussian noise. Few of them favour a smaller alpha.
         train_prior: Whether the prior's parameters are learned.
         standardize: Whether to standardise inputs and targets by the data of the first `fit`;
             by default for rows of rank 1.
@@ -77,6 +79,7 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
 
     #: The posterior of f is one Gaussian.
     num_eval_samples = 1
+    num_joint_functions = 200
 
     def __init__(
         self,
@@ -85,6 +88,7 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
         alpha=0.5,
         likelihood=None,
         num_outputs=None,
+        num_samples=20,
         train_prior=True,
         standardize=None,
         seed=None,
@@ -92,6 +96,7 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
     ):
         super().__init__(autocast=False, **kwargs)
         self.num_prior_samples = arguments.checked_count("num_prior_samples", num_prior_samples, 2)
+        self.num_samples = arguments.checked_count("num_samples", num_samples)
         self.alpha = parts.checked_fraction("alpha", alpha)
         self._setup_prior(
             prior, likelihood, num_outputs, train_prior, standardize, seed, needs_functions=True
@@ -139,6 +144,8 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
     def objective(self, inputs, targets, num_rows, seed):
         """See `GradientTraining`."""
         moments = self._moments(inputs[0])
+        if self.alpha > 0.0 and not self.likelihood.has_expected_power:
+            moments = GaussianMoments(*(tf.repeat(v, self.num_samples, axis=0) for v in moments))
         term = data_term(self.likelihood, moments, targets, self.alpha, seed)
         log_likelihood = tf.reduce_mean(term) - self.log_target_unit
         kl = self._divergence() / num_rows
@@ -159,7 +166,7 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
     def _prior_draws(self, x):
         """The f_s, `[S, N, D]`, the same functions in every call."""
         seed = fold_in(tf.convert_to_tensor(self.seed_state), -3)
-        return self.prior.sample(x, self.num_prior_samples, seed)
+        return self._prior_functions(x, self.num_prior_samples, seed)
 
     def _moments(self, x):
         """`GaussianMoments` of f in model units, tensors `[1, N, D]`."""
@@ -199,6 +206,7 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
             "dtype": self.variable_dtype,
             "prior": prior if isinstance(prior, str) else serialize(prior),
             "num_prior_samples": self.num_prior_samples,
+            "num_samples": self.num_samples,
             "alpha": self.alpha,
             "likelihood": serialize(self.likelihood),
             "num_outputs": self._given_outputs,

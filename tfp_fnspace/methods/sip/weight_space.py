@@ -111,11 +111,12 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
         counts = (discriminator_steps, num_noise, num_samples, num_eval_samples)
         for name, value in zip(_COUNTS, counts, strict=True):
             setattr(self, name, arguments.checked_count(name, value))
-        for name, value in {"alpha": alpha, "warm_up": warm_up, "dropout": dropout}.items():
+        for name, value in {"alpha": alpha, "warm_up": warm_up}.items():
             setattr(self, name, parts.checked_fraction(name, value))
+        self.dropout = parts.checked_rate("dropout", dropout)
         self.kernel_gain = arguments.checked_positive("kernel_gain", kernel_gain)
         self.bias_stddev = arguments.checked_positive("bias_stddev", bias_stddev)
-        self.adaptive_contrast = bool(adaptive_contrast)
+        self.adaptive_contrast = parts.checked_contrast(adaptive_contrast, self.num_samples)
         parts.check_networks(posterior, discriminator)
         self._posterior_argument, self._discriminator_argument = posterior, discriminator
         self.network = _copied(network)

@@ -61,6 +61,10 @@ class WithPrior(LearnsSizes):
         if self._standardize_argument is None:
             self.standardize = len(input_shape) == 1
 
+    def _prior_functions(self, x, num_samples, seed):
+        """Draws of the prior at points in model units, `[S, N, D]` in the dtype of the model."""
+        return tf.cast(self.prior.sample(x, num_samples, seed), self.variable_dtype)
+
     @property
     def scalers_ready(self):
         """Whether the sizes are known, and inputs and targets have a standardisation."""
@@ -80,5 +84,5 @@ class WithPrior(LearnsSizes):
         arguments.check_count("num_samples", num_samples)
         self._check_ready()
         (x,) = self.scaled([tf.constant(v) for v in data.check_inputs(x, self.input_tensors)])
-        draws = self.prior.sample(x, int(num_samples), as_seed(seed))
+        draws = self._prior_functions(x, int(num_samples), as_seed(seed))
         return self.functions_in_user_units(draws).numpy()

@@ -15,15 +15,37 @@ from numpy.testing import assert_allclose
 from serving import serve_elsewhere
 from test_gpu_ready import devices_of, ops_of
 
+import tfp_fnspace as fns
+
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(24, 4)).astype("float32")
 Y = np.stack([np.sin(X[:, 0]), X[:, 1] * X[:, 2]], axis=1).astype("float32")
 OPTIONS = {"batch_size": 12, "verbose": 0}
 
+
+def vip_model():
+    """A small variational implicit process."""
+    model = fns.sip.VIPModel("neural_sampler", num_prior_samples=5, seed=0)
+    model.compile(keras.optimizers.Adam(0.01))
+    return model
+
+
+def aadm_model():
+    """A small network with an implicit posterior of its weights."""
+    inputs = keras.Input((4,))
+    outputs = keras.layers.Dense(2)(keras.layers.Dense(3, activation="tanh")(inputs))
+    small = {"num_samples": 5, "num_eval_samples": 10, "num_noise": 3, "seed": 0}
+    model = fns.sip.AADMModel((inputs, outputs), **small)
+    model.compile(keras.optimizers.Adam(0.01))
+    return model
+
+
 #: Name -> constructor; of SIP with all that it trains.
 MODELS = {
     **batteries.MODELS_BY_GRADIENTS,
     "SIP": lambda: batteries.sip_model(adaptive_contrast=True, discriminator_steps=2, warm_up=0.5),
+    "VIP": vip_model,
+    "AADM": aadm_model,
 }
 EACH = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 
@@ -95,8 +117,8 @@ import numpy as np
 import tensorflow as tf
 import test_gradient_models as tests
 
-for name in ("DIWP", "SIP", "fBNN"):  # the variational model is a part of fBNN
-    make = batteries.MODELS_BY_GRADIENTS[name]
+for name in ("DIWP", "SIP", "VIP", "AADM", "fBNN"):  # the variational model is a part of fBNN
+    make = {**tests.MODELS, **batteries.MODELS_BY_GRADIENTS}[name]
     model, x, y = tests.prepared(make), tf.constant(tests.X), tf.constant(tests.Y)
     step = tf.function(lambda a, b: model.train_step((a, b)), autograph=False, jit_compile=True)
     before = [w.numpy() for w in model.trainable_weights]

@@ -6,7 +6,7 @@ from tfp_fnspace import layers, likelihoods
 from tfp_fnspace.methods.fbnn.measurement import Box
 from tfp_fnspace.methods.fbnn.model import FBNNModel
 from tfp_fnspace.methods.fbnn.variational_model import VariationalModel
-from tfp_fnspace.processes.fitted import LITTLE_NOISE, fitted_prior
+from tfp_fnspace.processes.fitted import LITTLE_NOISE, MUCH_NOISE, fitted_prior
 
 #: Data sets that get a wider network.
 _LARGE = ("naval", "power", "protein")
@@ -55,7 +55,8 @@ class Recipe:
     fBNN: one hidden layer of 50 tanh units, the posterior of the output weights with a full
     covariance, batches of 100 rows and 20 uniform measurement points, 100 functions a step, the
     prior fitted first, the learnt noise no smaller than its; Adam with 3e-3, which falls to a
-    hundredth by a cosine in 10,000 steps, or three times as many where the prior's noise is little.
+    hundredth by a cosine in 10,000 steps, or three times as many where the prior's noise is little;
+    the divergence has the weight of the batch, or of the data where the prior's noise is much.
     The paper has ReLU, factorised posteriors, 20 rows, 5 points, 1e-3 and 2000 epochs.
 
     Args:
@@ -86,7 +87,7 @@ class Recipe:
                 "prior": prior,
                 "measurement": Box(config["measurement"]),
                 "injected_noise": config["injected_noise"],
-                "kl_weight": config["kl_weight"],
+                "kl_weight": "data" if noise > MUCH_NOISE else config["kl_weight"],
             }
         likelihood = likelihoods.Gaussian(2.0 * least, trainable=True, min_scale=least)
         cls = FBNNModel if self.functional else VariationalModel

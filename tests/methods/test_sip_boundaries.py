@@ -45,22 +45,25 @@ def test_power_of_a_likelihood_without_a_closed_form_is_that_of_the_alpha_asked_
     model.adapt(X, Y)
     moments = [np.array(v[0, :, 0], np.float64) for v in model._moments(tf.constant(X, tf.float32))]
 
-    def power(f, mean, variance, y):
-        return stats.norm.pdf(f, mean, variance**0.5) * stats.t.pdf(y, 4.0, f, 0.3) ** alpha
+    def power(f, mean, variance, y, order):
+        return stats.norm.pdf(f, mean, variance**0.5) * stats.t.pdf(y, 4.0, f, 0.3) ** order
 
-    exact = []
+    exact, errors = [], []
     for mean, variance, y in zip(*moments, Y[:, 0], strict=True):
         ends = mean - 9.0 * variance**0.5, mean + 9.0 * variance**0.5
         peak = [min(max(y, ends[0]), ends[1])]
-        area, _ = integrate.quad(power, *ends, args=(mean, variance, y), points=peak, limit=200)
-        exact.append(np.log(area) / alpha)
+        first, second = (
+            integrate.quad(power, *ends, args=(mean, variance, y, o), points=peak, limit=200)[0]
+            for o in (alpha, 2.0 * alpha)
+        )
+        exact.append(np.log(first) / alpha)
+        errors.append(np.sqrt((second / first**2 - 1.0) / model.num_samples) / alpha)
     inputs, targets = (tf.constant(v, tf.float32) for v in (X, Y))
     _, history = model.objective([inputs], targets, 20.0, tf.constant([0, 7]))
-    # 20,000 draws at each of 20 points; the relative standard deviation of a power is below 10
-    # there, so that 6 standard errors of the mean are below 0.1 / alpha (alarms below 1e-8).
-    assert_allclose(history["log_likelihood"], np.mean(exact), atol=0.02 / min(1.0, 2.0 * alpha))
+    error = np.sqrt(np.sum(np.square(errors))) / len(X)  # of the mean over points; alarms 2e-9
+    assert_allclose(history["log_likelihood"], np.mean(exact), atol=6.0 * error + 1e-5)
     expected = likelihood.expected_log_prob(model._moments(inputs), targets)
-    assert np.mean(exact) - np.mean(expected) > 0.02  # which is the limit at alpha = 0
+    assert np.mean(exact) - np.mean(expected) > 20.0 * error  # far from the limit at alpha = 0
 
 
 @pytest.mark.parametrize("alpha", [1e-7, 1e-5, 1e-3])

@@ -89,7 +89,8 @@ class Recipe:
         epochs = -(-config["steps"] * longer // -(-len(x) // config["batch_size"]))
         steps = epochs * -(-len(x) // config["batch_size"])
         rate = keras.optimizers.schedules.CosineDecay(config["learning_rate"], steps, alpha=0.01)
-        decay = config["weight_decay"] and min(1.0, max(0.3, config["weight_decay"] * noise))
+        share = config["weight_decay"]
+        decay = min(1.0, max(0.3, share * noise)) if share else 0.0
         optimizer = keras.optimizers.AdamW(rate, weight_decay=decay)
         optimizer.exclude_from_weight_decay(var_names=_NO_DECAY)
         model.compile(optimizer)

@@ -35,6 +35,7 @@ DEV = [
     "ruff",
     "pre-commit>=3.5",
     "scipy>=1.12",
+    "diptest>=0.8",  # benchmarks/sip_figures.py tests for two modes
     "setuptools>=77",  # tests/test_packaging.py builds the wheel without a network
     "ipykernel>=6",  # tests/test_colabs.py runs the notebooks
     "nbclient>=0.10",

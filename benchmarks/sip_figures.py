@@ -3,21 +3,27 @@
     python benchmarks/sip_figures.py [--data-dir ../shared/data] [--only bimodal,heteroscedastic]
 
 A cell (data set, method) at a time; `benchmarks/results/sip_figures.json` keeps those that are
-done, with the draws that the pictures show. Protocol: 1000 points of the generators of
-`tfp_fnspace.datasets` (seed 0), another 2000 (seed 1) to test on; a Bayesian network of two layers
-of 50 tanh units as the prior of all methods, 50 inducing points, alpha = 1, batches of 50, 400
-epochs of Adam with 1e-3, seed 0. HMC has the prior and the noise that SIP learned: 4 chains of 500
-iterations after 500 to adapt. Figure 3: the data of Snelson and Ghahramani, 15 inducing points that
-start at one place, and a posterior that stays as it was drawn. Figure 9: 50 inducing points.
+done, with the numbers of `sip_laws.py` and the draws that the pictures show. Protocol:
+
+- Rows: `sip/bimodal.npz`, permutation 0, 1800 to train on, 200 kept out; for the others 1000
+  points of the generators of `tfp_fnspace.datasets` (seed 0). `log_likelihood` and the numbers are
+  of 2000 others of the generator (seed 1); `kept_out` is the log-likelihood of the 200.
+- A Bayesian network of two layers of 50 tanh units as the prior of all methods, 50 inducing points,
+  alpha = 1, batches of 50, 400 epochs of Adam with 1e-3, seed 0.
+- HMC has the prior and the noise that SIP learned: 4 chains of 500 iterations after 500 to adapt.
+- Figure 3: the data of Snelson and Ghahramani, 15 inducing points that start at one place, and a
+  posterior that stays as it was drawn. Figure 9: 50 inducing points.
 """
 
 import argparse
+import functools
 import os
 import pathlib
 
 import keras
 import matplotlib.pyplot as plt
 import numpy as np
+import sip_laws
 import tensorflow as tf
 import tensorflow_probability as tfp
 from figure_style import save
@@ -73,32 +79,50 @@ def make_model(method, **options):
     return model
 
 
-def prior_functions(model, count=30):
-    """Draws of the prior in the user's units."""
+def prior_functions(model, x, count):
+    """Draws of the prior at x in the user's units."""
     if isinstance(model, sip.SIPModel | sip.VIPModel):
-        return model.sample_prior_functions(GRID, count, seed=1)[..., 0]
-    (x,) = model.scaled([tf.constant(GRID)])
+        return model.sample_prior_functions(x, count, seed=1)[..., 0]
+    (x,) = model.scaled([tf.constant(x)])
     draws = model.prior.sample(x, count, 1)
     return model.functions_in_user_units(draws).numpy()[..., 0]
 
 
-def run(dataset, method):
-    """Fits a method and draws what the picture shows."""
+def training_rows(dataset, data_dir):
+    """Rows to train on, and rows of the same file that are kept out (None without a file)."""
+    if dataset != "bimodal":
+        return arrays(SETS[dataset](0, 1000)), None
+    with np.load(os.path.join(data_dir, "sip", "bimodal.npz")) as file:
+        order = file["permutations"][0]
+        x, y = (file[name].astype(np.float32)[order] for name in ("x", "y"))
+    return (x[:1800], y[:1800]), (x[1800:], y[1800:])
+
+
+def run(dataset, method, data_dir):
+    """Fits a method, measures its predictive law, and draws what the picture shows."""
     keras.utils.set_random_seed(0)
-    make = SETS[dataset]
-    (x, y), (x_test, y_test) = arrays(make(0, 1000)), arrays(make(1, 2000))
+    (x, y), kept_out = training_rows(dataset, data_dir)
+    test = SETS[dataset](1, 2000)
+    x_test, y_test = arrays(test)
     model = make_model(method)
     history = model.fit(x, y, epochs=EPOCHS, batch_size=BATCH, verbose=0).history
     scores = model.evaluate(x_test, y_test, verbose=0, return_dict=True)
     law = model.predict_distribution(GRID)
+    numbers = sip_laws.bimodal if dataset == "bimodal" else sip_laws.heteroscedastic
     record = {
         "log_likelihood": round(-scores["nll"], 4),
         "rmse": round(scores["rmse"], 4),
         "crps": round(scores["crps"], 4),
+        "law": numbers(model, test.x, test.y),
+        "prior_law": sip_laws.prior_beside_rows(prior_functions(model, x_test, 100), y_test),
         "history": {k: rounded(v[:: EPOCHS // 20], 3) for k, v in history.items()},
-        "prior": rounded(prior_functions(model)),
+        "prior": rounded(prior_functions(model, GRID, 30)),
         "predictive": rounded(law.sample(20, seed=2).numpy()[..., 0]),
     }
+    if kept_out is not None:
+        record["kept_out"] = round(
+            -model.evaluate(*kept_out, verbose=0, return_dict=True)["nll"], 4
+        )
     if method == "sip":
         record["hmc"] = rounded(hamiltonian(model, x, y))
     return record
@@ -147,9 +171,9 @@ def hamiltonian(model, x, y, chains=4, steps=500):
     return model.target_scaler.inverse(values).numpy()[..., 0]
 
 
-def compare(dataset):
+def compare(dataset, data_dir):
     """Figures 2 (with 6) and 8: data, HMC, priors and predictive laws."""
-    x, y = arrays(SETS[dataset](0, 1000))
+    (x, y), _ = training_rows(dataset, data_dir)
     records = {r["method"]: r for r in read_records(RESULTS) if r["dataset"] == dataset}
     shown = [method for method in METHODS if method in records]
     figure, panels = plt.subplots(
@@ -196,11 +220,24 @@ def places(dataset, method, data_dir):
     law = model.predict_distribution(grid)
     return {
         "epochs": epochs,
+        "start": spread(way.places[0], x),
+        "end": spread(way.places[-1], x),
         "way": rounded(way.places, 3),
         "grid": rounded(grid[:, 0], 3),
         "mean": rounded(law.mean().numpy()[:, 0], 3),
         "predictive": rounded(law.sample(20, seed=2).numpy()[..., 0]),
         "data": rounded(np.stack([x[:, 0], y[:, 0]]), 3),
+    }
+
+
+def spread(places, x):
+    """First and last inducing point and the widest gap, in parts of the range of the data."""
+    low, width = float(x.min()), float(np.ptp(x))
+    places = np.sort((np.asarray(places) - low) / width)
+    return {
+        "first": round(float(places[0]), 3),
+        "last": round(float(places[-1]), 3),
+        "widest_gap": round(float(np.max(np.diff(places))), 3),
     }
 
 
@@ -233,10 +270,11 @@ def main():
     for name in options.only.split(","):
         if name in SETS:
             cells = [{"dataset": name, "method": m} for m in options.methods.split(",")]
-            task, plot = run, compare
+            task, plot = run, functools.partial(compare, data_dir=options.data_dir)
         else:
             cells = [{"dataset": name, "method": "sip"}]
-            task, plot = lambda **cell: places(**cell, data_dir=options.data_dir), plot_places
+            task, plot = places, plot_places
+        task = functools.partial(task, data_dir=options.data_dir)
         for record in run_missing(RESULTS, cells, task):
             print(record["dataset"], record["method"], f"{record['seconds']} s", flush=True)
         plot(name)

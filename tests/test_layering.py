@@ -28,6 +28,7 @@ LEVELS = {
     "datasets": 3,
     "model": 3,
     "data": 3,
+    "streams": 3,
     "callbacks": 3,
     "methods": 4,
     "plotting": 5,

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, data
+from tfp_fnspace import arguments, data, streams
 from tfp_fnspace.typing import GaussianMoments
 
 #: Rows in a batch of `predict` and `evaluate`; results do not depend on it.
@@ -120,7 +120,7 @@ class Checks:
     def _checked_stream(self, x):
         """The same batches, checked as arrays are."""
         num_labels = self.likelihood.num_labels(self.num_outputs)
-        return data.checked_stream(x, self._check_batch, self._check_shapes, num_labels)
+        return streams.checked_stream(x, self._check_batch, self._check_shapes, num_labels)
 
     def _check_batch(self, batch):
         """A batch of a stream, checked as arrays are; weights are refused by `train_step`."""

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, data
+from tfp_fnspace import arguments, streams
 from tfp_fnspace.callbacks import wants_batches
 from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.model.sizes import first_batches
@@ -314,8 +314,8 @@ class GradientTraining:
         return self._fit_epochs(train_epoch, inputs, targets, options)
 
     def _fit_stream(self, x, steps_per_epoch, options):
-        num_rows = data.count_rows(x) if self._given_rows is None else None
-        num_batches = steps_per_epoch or data.count_batches(x)
+        num_rows = streams.count_rows(x) if self._given_rows is None else None
+        num_batches = steps_per_epoch or streams.count_batches(x)
         epochs = options["epochs"] - options["initial_epoch"]
         if not self.steps_seen.numpy():
             batches, x = first_batches(x, self.first_rows)

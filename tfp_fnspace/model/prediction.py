@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, data
+from tfp_fnspace import arguments, data, streams
 from tfp_fnspace.distributions.quantile import quantile
 from tfp_fnspace.export import QUANTILE_LEVELS, export_saved_model
 from tfp_fnspace.math.random import as_seed
@@ -41,12 +41,12 @@ class Prediction(Checks):
         self._refuse_weights(sample_weight=sample_weight)
         self._ensure_compiled()
         self._check_ready()
-        if not kwargs.get("_use_cached_eval_dataset") and not data.is_stream(x):
+        if not kwargs.get("_use_cached_eval_dataset") and not streams.is_stream(x):
             inputs, targets = self._check_data(x, y)
             x, y, batch_size = self._feed(inputs, targets, batch_size or self.predict_batch_size)
-        elif data.is_stream(x):
+        elif streams.is_stream(x):
             x = self._checked_stream(x)
-        with data.clear_stream_errors():
+        with streams.clear_stream_errors():
             scores = super().evaluate(x, y, batch_size=batch_size, verbose=verbose, **kwargs)
         return tf.nest.map_structure(float, scores)  # tensors in older versions of Keras
 
@@ -89,13 +89,13 @@ class Prediction(Checks):
             would remove.
         """
         self._check_ready()
-        if not data.is_stream(x):
+        if not streams.is_stream(x):
             inputs = data.check_inputs(x, self.input_tensors)
             self._check_values(inputs)
             x, _, batch_size = self._feed(inputs, None, batch_size or self.predict_batch_size)
         else:
             x = self._checked_stream(x)
-        with data.clear_stream_errors():
+        with streams.clear_stream_errors():
             outputs = super().predict(
                 x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks
             )

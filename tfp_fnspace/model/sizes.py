@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data
+from tfp_fnspace import data, streams
 from tfp_fnspace.math.random import permutation
 
 
@@ -26,7 +26,7 @@ def first_batches(stream, num_rows):
     """
     batches = iter(stream)
     if isinstance(stream, keras.utils.PyDataset):
-        count = data.count_batches(stream)
+        count = streams.count_batches(stream)
         numbers = itertools.count() if count is None else range(count)
         batches = (stream[i] for i in numbers)
     taken, rows = [], 0
@@ -95,7 +95,7 @@ class LearnsSizes:
         if self.input_tensors is not None:
             return x
         parts = [(x, y)]
-        is_stream = data.is_stream(x)
+        is_stream = streams.is_stream(x)
         if is_stream:
             batches, x = first_batches(x, num_rows)
             parts = [batch[:2] for batch in batches]

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, data
+from tfp_fnspace import arguments, data, streams
 from tfp_fnspace.callbacks import EpochCounter, ResumeAtCounter, resolve_modes
 from tfp_fnspace.layers.scaler import RunningMoments
 from tfp_fnspace.math.random import permutation
@@ -35,20 +35,20 @@ class Training(Checks):
                 "`adapt` would change the units of what the model has learnt: call it before "
                 f"the first `fit`. Received: a model after {self.steps_seen.numpy()} batches"
             )
-        if data.is_stream(x):
+        if streams.is_stream(x):
             self._adapt_to_stream(x)
         else:
             inputs, targets = self._check_data(x, y)
             self._adapt_scalers([(inputs, targets)])
 
     def _adapt_to_stream(self, dataset):
-        if data.count_batches(dataset) is None:
+        if streams.count_batches(dataset) is None:
             raise ValueError(
                 "Standardisation needs data of known finite length: call `model.adapt(x, y)` "
                 "with arrays first, or build the model with `standardize=False`. "
                 f"Received: x={dataset!r}"
             )
-        batches = data.finite_batches(dataset)
+        batches = streams.finite_batches(dataset)
         self._adapt_scalers(self._check_data(*batch[:2]) for batch in batches)
 
     def _adapt_scalers(self, batches):
@@ -118,7 +118,7 @@ class Training(Checks):
         self._refuse_weights(class_weight=class_weight, sample_weight=sample_weight)
         arguments.check_count("initial_epoch", initial_epoch, 0)
         self._ensure_compiled()
-        stream = data.is_stream(x)
+        stream = streams.is_stream(x)
         if stream:
             self._check_stream_arguments(x, y, validation_split)
             if not self.scalers_ready:
@@ -132,7 +132,7 @@ class Training(Checks):
                 validation_data = (self._pack(held_out), held_out_targets)
             if not self.scalers_ready:
                 self._adapt_scalers([(inputs, targets)])
-        if validation_data is not None and not data.is_stream(validation_data):
+        if validation_data is not None and not streams.is_stream(validation_data):
             validation_data = self._check_validation_data(validation_data)
             validation_batch_size = validation_batch_size or self.predict_batch_size
         options = {
@@ -150,7 +150,7 @@ class Training(Checks):
                 return self._fit_arrays(
                     inputs, targets, batch_size or self.fit_batch_size, shuffle, options
                 )
-            with data.clear_stream_errors():
+            with streams.clear_stream_errors():
                 return self._fit_stream(x, steps_per_epoch, options)
         finally:
             # Keras keeps the epoch of a restored run for ever; a later `fit` starts at its own.

@@ -5,8 +5,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.arguments import checked_count, checked_number
-from tfp_fnspace.data import finite_batches, is_stream
 from tfp_fnspace.math import random
+from tfp_fnspace.streams import finite_batches, is_stream
 
 
 class MeasurementSet(keras.layers.Layer):

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, data
+from tfp_fnspace import arguments, data, streams
 from tfp_fnspace.math.random import fold_in, normal, split
 from tfp_fnspace.methods.sip import parts
 from tfp_fnspace.methods.sip.adversarial import AdversarialTraining
@@ -224,8 +224,8 @@ class SIPModel(
     def adapt(self, x, y=None):
         """Sets the standardisation from data, and of arrays the inducing points at their start."""
         super().adapt(x, y)
-        if self._start is not None or not data.is_stream(x):
-            self._place([] if data.is_stream(x) else data.check_inputs(x, self.input_tensors))
+        if self._start is not None or not streams.is_stream(x):
+            self._place([] if streams.is_stream(x) else data.check_inputs(x, self.input_tensors))
 
     @property
     def first_rows(self):

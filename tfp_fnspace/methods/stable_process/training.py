@@ -5,7 +5,7 @@ import json
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data
+from tfp_fnspace import data, streams
 from tfp_fnspace.callbacks import refuse_learning_rates
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.stable_process import chains, diagnostics, options
@@ -47,7 +47,7 @@ class StableTraining(LearnsSizes):
         super().adapt(x, y)
 
     def _refuse_stream(self, x):
-        if data.is_stream(x):
+        if streams.is_stream(x):
             raise ValueError(
                 f"{_ALL_ROWS_AT_ONCE}`x` must be an array, not a dataset. "
                 f"Received: x of type {type(x).__name__}"

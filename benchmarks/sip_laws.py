@@ -1,0 +1,86 @@
+"""What a predictive law of `sip_figures.py` must show, in numbers."""
+
+import diptest
+import numpy as np
+from scipy import optimize, stats
+
+#: Inputs where the two curves of the bimodal set are far apart.
+PLACES = (-3.0, -1.0, 3.0)
+
+
+def curves(x):
+    """The two curves of `datasets.bimodal`."""
+    return 10.0 * np.sin(x - 0.5), 10.0 * np.cos(x - 0.5)
+
+
+def bimodal(model, x, y):
+    """Gain over the best Gaussian with a mean and a variance for each x, and the modes at `PLACES`.
+
+    That Gaussian has the moments of the generator, (a + b) / 2 and 1 + (a - b)^2 / 4 for curves a
+    and b, so no heteroscedastic Gaussian has more expected log-density. Dip test: Hartigan and
+    Hartigan (1985), on 2,000 draws.
+    """
+    first, second = curves(x)
+    best = stats.norm.logpdf(y, (first + second) / 2.0, np.sqrt(1.0 + (first - second) ** 2 / 4.0))
+    true = np.logaddexp(stats.norm.logpdf(y, first, 1.0), stats.norm.logpdf(y, second, 1.0))
+    found = model.predict_distribution(x.astype(np.float32)).log_prob(y.astype(np.float32)).numpy()
+    found = found.reshape(best.shape)
+    record = {
+        "more_than_gaussian": _mean_and_error(found - best),
+        "most_possible": _mean_and_error(true - np.log(2.0) - best),
+    }
+    levels = np.linspace(-14.0, 14.0, 561, dtype=np.float32)
+    for place in PLACES:
+        law = model.predict_distribution(np.full((1, 1), place, np.float32))
+        draws = law.sample(2000, seed=3).numpy().ravel()
+        dip, p_value = diptest.diptest(draws)
+        density = np.exp(law.log_prob(levels.reshape(-1, 1, 1)).numpy().ravel())
+        inner = (density[1:-1] > density[:-2]) & (density[1:-1] > density[2:])
+        tops = np.flatnonzero(inner & (density[1:-1] > 0.1 * density.max())) + 1
+        record[f"x = {place:g}"] = {
+            "dip": round(float(dip), 4),
+            "p_value": float(f"{p_value:.3g}"),
+            "modes": [round(float(value), 2) for value in levels[tops]],
+            "curves": [round(float(value), 2) for value in sorted(curves(place))],
+        }
+    return record
+
+
+def heteroscedastic(model, x, y):
+    """How far the predictive standard deviation is from 2 |sin(x)|, on 141 points of [-3.5, 3.5].
+
+    `best_constant` is the same error of the constant that suits best.
+    """
+    grid = np.linspace(-3.5, 3.5, 141, dtype=np.float32)[:, np.newaxis]
+    true = 2.0 * np.abs(np.sin(grid[:, 0]))
+    found = model.predict_distribution(grid).stddev().numpy()[:, 0]
+    rate = np.sqrt(np.mean((found - true) ** 2))
+    return {
+        "rms_of_stddev": round(float(rate), 3),
+        "best_constant": round(float(np.std(true)), 3),
+        "correlation": round(float(np.corrcoef(found, true)[0, 1]), 3),
+    }
+
+
+def prior_beside_rows(functions, y):
+    """Mean log-density of rows under draws of the prior plus the normal noise that suits best.
+
+    `marginal` is that of the normal with the mean and the variance of y, which does not know x: a
+    prior that follows the data is above it.
+
+    Args:
+        functions: Draws of the prior at the rows' inputs, in the user's units, `[S, N]`.
+        y: Targets `[N, 1]`.
+    """
+
+    def cost(log_noise):
+        terms = stats.norm.logpdf(y[:, 0], functions, np.exp(log_noise))
+        return np.log(len(functions)) - np.mean(np.logaddexp.reduce(terms, axis=0))
+
+    best = optimize.minimize_scalar(cost, bounds=(-4.0, 4.0), method="bounded").fun
+    marginal = np.mean(stats.norm.logpdf(y, y.mean(), y.std()))
+    return {"log_density": round(float(-best), 3), "marginal": round(float(marginal), 3)}
+
+
+def _mean_and_error(values):
+    return [round(float(np.mean(values)), 3), round(float(stats.sem(values, axis=None)), 3)]

@@ -53,7 +53,13 @@ def error(at_z, at_x, num_draws, jitter):
 
 def train(split, num_inducing, jitter, draws):
     """Scores of a fit, on both parts of the split."""
-    model = sip.SIPModel(inducing_points=num_inducing, jitter=jitter, num_samples=draws, seed=0)
+    model = sip.SIPModel(
+        inducing_points=num_inducing,
+        jitter=jitter,
+        num_samples=draws,
+        num_prior_samples=draws,
+        seed=0,
+    )
     epochs = STEPS // -(-len(split.x_train) // BATCH)
     rate = keras.optimizers.schedules.CosineDecay(3e-3, STEPS, alpha=0.01)
     model.compile(keras.optimizers.Adam(rate))

@@ -9,7 +9,7 @@ done, with the numbers of `sip_laws.py` and the draws that the pictures show. Pr
   points of the generators of `tfp_fnspace.datasets` (seed 0). `log_likelihood` and the numbers are
   of 2000 others of the generator (seed 1); `kept_out` is the log-likelihood of the 200.
 - A Bayesian network of two layers of 50 tanh units as the prior of all methods, 50 inducing points,
-  alpha = 1, batches of 50, 400 epochs of Adam with 1e-3, seed 0.
+  alpha = 1, batches of 50, 400 epochs of Adam with 1e-3, seed 0; SIP with adaptive contrast 800.
 - HMC has the prior and the noise that SIP learned: 4 chains of 500 iterations after 500 to adapt.
 - Figure 3: the data of Snelson and Ghahramani, 15 inducing points that start at one place, and a
   posterior that stays as it was drawn. Figure 9: 50 inducing points.
@@ -36,8 +36,14 @@ RESULTS = pathlib.Path("benchmarks/results/sip_figures.json")
 EPOCHS, BATCH, INDUCING = 400, 50, 50
 GRID = np.linspace(-5.0, 5.0, 121, dtype=np.float32)[:, np.newaxis]
 SETS = {"bimodal": datasets.bimodal, "heteroscedastic": datasets.heteroscedastic}
-METHODS = ("vip", "fbnn", "sip", "sip_forward")
-NAMES = {"vip": "VIP", "fbnn": "fBNN", "sip": "SIP", "sip_forward": "SIP, forward KL"}
+METHODS = ("vip", "fbnn", "sip", "sip_contrast", "sip_forward")
+NAMES = {
+    "vip": "VIP",
+    "fbnn": "fBNN",
+    "sip": "SIP",
+    "sip_contrast": "SIP, contrast",
+    "sip_forward": "SIP, forward KL",
+}
 
 
 class InducingPlaces(keras.callbacks.Callback):
@@ -74,6 +80,7 @@ def make_model(method, **options):
     else:
         kl = "forward" if method == "sip_forward" else "symmetric"
         options = {"inducing_points": INDUCING, "alpha": 1.0, "seed": 0, **options}
+        options["adaptive_contrast"] = method == "sip_contrast"
         model = sip.SIPModel("bnn", kl=kl, **options)
     model.compile(optimizer=keras.optimizers.Adam(1e-3))
     return model
@@ -105,7 +112,8 @@ def run(dataset, method, data_dir):
     test = SETS[dataset](1, 2000)
     x_test, y_test = arrays(test)
     model = make_model(method)
-    history = model.fit(x, y, epochs=EPOCHS, batch_size=BATCH, verbose=0).history
+    epochs = EPOCHS * (2 if method == "sip_contrast" else 1)
+    history = model.fit(x, y, epochs=epochs, batch_size=BATCH, verbose=0).history
     scores = model.evaluate(x_test, y_test, verbose=0, return_dict=True)
     law = model.predict_distribution(GRID)
     numbers = sip_laws.bimodal if dataset == "bimodal" else sip_laws.heteroscedastic
@@ -113,9 +121,12 @@ def run(dataset, method, data_dir):
         "log_likelihood": round(-scores["nll"], 4),
         "rmse": round(scores["rmse"], 4),
         "crps": round(scores["crps"], 4),
+        "epochs": epochs,
         "law": numbers(model, test.x, test.y),
-        "prior_law": sip_laws.prior_beside_rows(prior_functions(model, x_test, 100), y_test),
-        "history": {k: rounded(v[:: EPOCHS // 20], 3) for k, v in history.items()},
+        "prior_law": sip_laws.prior_beside_rows(
+            prior_functions(model, x_test, 1000), y_test, sip_laws.mean(dataset, test.x)
+        ),
+        "history": {k: rounded(v[:: epochs // 20], 3) for k, v in history.items()},
         "prior": rounded(prior_functions(model, GRID, 30)),
         "predictive": rounded(law.sample(20, seed=2).numpy()[..., 0]),
     }
@@ -188,7 +199,7 @@ def compare(dataset, data_dir):
     for column, method in zip(panels.T[1:], shown, strict=True):
         record = records[method]
         column[0].plot(grid, np.transpose(record["prior"]), color="#009E73", linewidth=0.6)
-        column[0].set_title(f"{NAMES[method]}: prior")
+        column[0].set_title(NAMES[method] + ":\nprior", fontsize=10)
         column[1].plot(grid, np.transpose(record["predictive"]), **points)
         column[1].set_title(f"log-likelihood {record['log_likelihood']:.2f}", fontsize=10)
     low, high = y.min(), y.max()

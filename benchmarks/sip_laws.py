@@ -13,6 +13,13 @@ def curves(x):
     return 10.0 * np.sin(x - 0.5), 10.0 * np.cos(x - 0.5)
 
 
+def mean(dataset, x):
+    """Mean of y given x of a generator of `datasets`."""
+    if dataset == "bimodal":
+        return sum(curves(x)) / 2.0
+    return 7.0 * np.sin(x) + 10.0
+
+
 def bimodal(model, x, y):
     """Gain over the best Gaussian with a mean and a variance for each x, and the modes at `PLACES`.
 
@@ -62,15 +69,19 @@ def heteroscedastic(model, x, y):
     }
 
 
-def prior_beside_rows(functions, y):
-    """Mean log-density of rows under draws of the prior plus the normal noise that suits best.
+def prior_beside_rows(functions, y, mean):
+    """Whether draws of the prior follow the rows.
 
-    `marginal` is that of the normal with the mean and the variance of y, which does not know x: a
-    prior that follows the data is above it.
+    - `log_density`: mean log-density of the rows under the draws plus the normal noise that suits
+      best; `marginal` is that of the normal with the mean and the variance of y, which does not
+      know x;
+    - `explained`: the share of the variance of the generator's mean over the rows that the mean of
+      the draws explains, 1 less the mean square of their difference over that variance.
 
     Args:
         functions: Draws of the prior at the rows' inputs, in the user's units, `[S, N]`.
         y: Targets `[N, 1]`.
+        mean: Of the targets given the inputs, `[N, 1]`.
     """
 
     def cost(log_noise):
@@ -79,7 +90,12 @@ def prior_beside_rows(functions, y):
 
     best = optimize.minimize_scalar(cost, bounds=(-4.0, 4.0), method="bounded").fun
     marginal = np.mean(stats.norm.logpdf(y, y.mean(), y.std()))
-    return {"log_density": round(float(-best), 3), "marginal": round(float(marginal), 3)}
+    error = np.mean((np.mean(functions, axis=0) - mean[:, 0]) ** 2)
+    return {
+        "log_density": round(float(-best), 3),
+        "marginal": round(float(marginal), 3),
+        "explained": round(float(1.0 - error / np.var(mean)), 3),
+    }
 
 
 def _mean_and_error(values):

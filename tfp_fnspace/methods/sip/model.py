@@ -98,8 +98,9 @@ class SIPModel(
         num_samples: S_q, draws of u in a training step.
         num_eval_samples: S_q of everything that predicts.
         num_prior_samples: S, prior draws that moments are taken of and that the discriminator
-            sees; `num_samples` by default. The same in prediction, since the law that is learned
-            depends on it: of no more draws than inducing points u leaves next to nothing open.
+            sees; `num_samples` by default, or 2 M where that is more: of no more draws than
+            inducing points u leaves next to nothing open. The same in prediction, since the law
+            that is learned depends on it.
         standardize: Whether to standardise inputs and targets by the data of the first `fit`;
             by default for rows of rank 1.
         seed: Non-negative integer: the same seed gives the same run.
@@ -156,15 +157,15 @@ class SIPModel(
         }
         for name, value in counts.items():
             setattr(self, name, arguments.checked_count(name, value))
-        if num_prior_samples is None:
-            num_prior_samples = max(2, self.num_samples)
-        self.num_prior_samples = arguments.checked_count("num_prior_samples", num_prior_samples, 2)
         self._start = None
         if not isinstance(inducing_points, int | np.integer):
             self._start = data.as_array(inducing_points, "inducing_points")
             data.check_finite("inducing_points", self._start)
             inducing_points = len(self._start)
         self.inducing_points = arguments.checked_count("inducing_points", inducing_points)
+        if num_prior_samples is None:
+            num_prior_samples = max(self.num_samples, 2 * self.inducing_points)
+        self.num_prior_samples = arguments.checked_count("num_prior_samples", num_prior_samples, 2)
         self.kl = arguments.checked_choice("kl", kl, DIVERGENCES)
         for name, value in {"alpha": alpha, "warm_up": warm_up}.items():
             setattr(self, name, parts.checked_fraction(name, value))

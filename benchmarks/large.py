@@ -1,0 +1,204 @@
+"""Quality against seconds on sets that are streamed: SIP, fBNN and Bayes by Backprop.
+
+    python benchmarks/large.py [--data-dir ../shared/data] [--only nyc_flights,generated]
+
+- `nyc_flights`: 246,468 rows to train on; 5,000 of the 27,385 test rows.
+- `generated`: 2,000,000 rows of the function of Friedman (1991) of ten inputs with noise N(0, 1),
+  made as they are read, and 5,000 others. The log-likelihood of the truth is -1.419.
+
+Each cell (data set, method) is a process of its own with both cores. All read batches of 500 rows
+from a `tf.data.Dataset` and take steps of Adam with 1e-3 for 240 seconds; the seconds are of all
+that comes before the test: the pass for the standardisation, the fit of fBNN's prior, tracing.
+`memory_mib` is the resident memory at those seconds, `steps` the steps so far.
+
+- `bayes_by_backprop`, `fbnn`: one hidden layer of 100 units, otherwise as in the recipes of the
+  UCI tables (fBNN's prior is fitted to 1,000 rows of the first 20,000).
+- `sip_bnn`: a Bayesian network of two layers of 50 tanh units as prior, 50 inducing points, alpha
+  0.5, 100 samples, as in the paper.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+
+import keras
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+from figure_style import COLOURS, save
+
+from tfp_fnspace import fbnn, likelihoods, sip
+from tfp_fnspace.benchmark import read_records, run_missing
+from tfp_fnspace.methods.fbnn.benchmark import network
+from tfp_fnspace.processes.fitted import MUCH_NOISE, fitted_prior
+
+RESULTS = "benchmarks/results/large.json"
+METHODS = {"bayes_by_backprop": "Bayes by Backprop", "fbnn": "fBNN", "sip_bnn": "SIP, BNN"}
+SECONDS = (20, 30, 60, 120, 240)
+BATCH, TEST, PRIOR_ROWS, FIRST_ROWS = 500, 5000, 1000, 20_000
+GENERATED = 2_000_000
+
+
+def friedman(number, seed):
+    """A batch of the generated set."""
+    x = tf.random.stateless_uniform([BATCH, 10], [seed, 2 * number])
+    y = 10.0 * tf.sin(np.pi * x[:, 0] * x[:, 1]) + 20.0 * (x[:, 2] - 0.5) ** 2
+    y += 10.0 * x[:, 3] + 5.0 * x[:, 4]
+    y += tf.random.stateless_normal([BATCH], [seed, 2 * number + 1])
+    return x, y[:, tf.newaxis]
+
+
+def stream_of(name, data_dir):
+    """The training stream, its number of rows, its first rows, and the test rows."""
+    if name == "generated":
+        numbers = tf.data.Dataset.range(GENERATED // BATCH, output_type=tf.int32)
+        stream = numbers.map(lambda number: friedman(number, 0))
+        others = numbers.take(TEST // BATCH).map(lambda number: friedman(number, 1))
+        test = [np.concatenate(parts) for parts in zip(*others, strict=True)]
+        rows = GENERATED
+    else:
+        with np.load(os.path.join(data_dir, "large", f"{name}.npz")) as file:
+            x, y, held_out = file["x"], file["y"], file["test_index"]
+        chosen = np.random.default_rng(0).choice(held_out, TEST, replace=False)
+        test = [x[chosen], y[chosen]]
+        kept = np.ones(len(x), bool)
+        kept[held_out] = False
+        x, y = x[kept], y[kept]
+        rows = len(x)
+        stream = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50_000, seed=0).batch(BATCH)
+    first = [np.concatenate(parts) for parts in zip(*stream.take(FIRST_ROWS // BATCH), strict=True)]
+    return stream.prefetch(2), rows, first, test
+
+
+def make_model(method, first):
+    """An unfitted model of the protocol."""
+    keras.utils.set_random_seed(0)
+    size = first[0].shape[1]
+    likelihood = likelihoods.Gaussian(0.5, trainable=True, min_scale=0.005)
+    if method == "sip_bnn":
+        return sip.SIPModel("bnn", inducing_points=50, likelihood=likelihood, seed=0)
+    if method == "bayes_by_backprop":
+        return fbnn.VariationalModel(network(size, [100]), likelihood, num_samples=10, seed=0)
+    prior = fitted_prior(*first, PRIOR_ROWS, 0)
+    weight = "data" if float(prior.noise_scale) > MUCH_NOISE else "batch"
+    return fbnn.FBNNModel(
+        network(size, [100], "tanh", output_posterior="full"),
+        prior,
+        likelihood,
+        fbnn.Box(20),
+        kl_weight=weight,
+        injected_noise=0.01,
+        num_samples=100,
+        seed=0,
+    )
+
+
+class Curve(keras.callbacks.Callback):
+    """Scores of the test rows after some seconds, which do not count themselves."""
+
+    def __init__(self, test, start):
+        super().__init__()
+        self.test, self.start, self.away = test, start, 0.0
+        self.steps, self.due, self.points = 0, 0, []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps += 1
+        seconds = time.monotonic() - self.start - self.away
+        due = sum(seconds >= bound for bound in SECONDS)
+        if due == self.due:
+            return
+        self.due = due
+        memory = memory_mib()
+        before = time.monotonic()
+        scores = self.model.evaluate(*self.test, batch_size=1000, verbose=0, return_dict=True)
+        self.away += time.monotonic() - before
+        self.points.append(
+            {
+                "seconds": round(seconds, 1),
+                "steps": self.steps,
+                "log_likelihood": round(-scores["nll"], 4),
+                "rmse": round(scores["rmse"], 4),
+                "crps": round(scores["crps"], 4),
+                "memory_mib": memory,
+            }
+        )
+        self.model.stop_training = due == len(SECONDS)
+
+
+def memory_mib():
+    """Resident memory of this process."""
+    with open("/proc/self/statm") as file:
+        return round(int(file.read().split()[1]) * resource.getpagesize() / 2**20)
+
+
+def measure(data, method, data_dir):
+    """The curve of a cell."""
+    stream, rows, first, test = stream_of(data, data_dir)
+    start = time.monotonic()
+    model = make_model(method, first)
+    model.compile(optimizer=keras.optimizers.Adam(1e-3), num_rows=rows)
+    curve = Curve(test, start)
+    model.fit(stream, epochs=10**6, verbose=0, callbacks=[curve])
+    return {
+        "rows": rows,
+        "points": curve.points,
+        "noise": round(float(model.likelihood.scale), 4),
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def run(data, method, data_dir):
+    """A cell in a process of its own."""
+    command = [sys.executable, __file__, "--one", data, method, "--data-dir", data_dir]
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(out.splitlines()[-1])
+
+
+def picture(out):
+    """Log-likelihood against seconds."""
+    records = read_records(out)
+    sets = [name for name in ("nyc_flights", "generated") if name in {r["data"] for r in records}]
+    figure, panels = plt.subplots(1, len(sets), figsize=(4.0 * len(sets), 3.2), squeeze=False)
+    for name, panel in zip(sets, panels[0], strict=True):
+        for (method, label), colour in zip(METHODS.items(), COLOURS.values(), strict=False):
+            for record in (r for r in records if (r["data"], r["method"]) == (name, method)):
+                points = record["points"]
+                panel.plot(
+                    [p["seconds"] for p in points],
+                    [p["log_likelihood"] for p in points],
+                    "o-",
+                    color=colour,
+                    label=label,
+                )
+        panel.set(xlabel="seconds", title=name.replace("_", " "), xscale="log")
+    panels[0, 0].set_ylabel("test log-likelihood")
+    panels[0, 0].legend()
+    figure.tight_layout()
+    save(figure, "large.png")
+
+
+def main():
+    """Runs the cells that are not in the file, and draws the picture."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data-dir", default=os.environ.get("TFP_FNSPACE_DATA", "../shared/data"))
+    parser.add_argument("--only", default="nyc_flights,generated")
+    parser.add_argument("--out", default=RESULTS)
+    parser.add_argument("--one", nargs=2, metavar=("DATA", "METHOD"))
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(*options.one, options.data_dir)))
+        return
+    cells = [{"data": d, "method": m} for d in options.only.split(",") for m in METHODS]
+    for record in run_missing(
+        options.out, cells, lambda **cell: run(**cell, data_dir=options.data_dir)
+    ):
+        print(record["data"], record["method"], record["points"][-1], flush=True)
+    picture(options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -156,15 +156,15 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
-import batteries
 import keras
 import numpy as np
+import test_gradient_models as tests
 
 rng = np.random.default_rng(0)
 x, y = rng.normal(size=(24, 4)).astype("float32"), rng.normal(size=(24, 2)).astype("float32")
 
 def make(name):
-    model = batteries.MODELS_BY_GRADIENTS[name]()
+    model = tests.MODELS[name]()
     model.compile(optimizer=keras.optimizers.SGD(0.01))
     model.adapt(x, y)  # the weights of some need sizes
     model.prepare_training([x], y)
@@ -197,7 +197,7 @@ for a, b in zip(one.network.weights, two.network.weights, strict=True):
     np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-4, atol=1e-5)
 for key in history:
     np.testing.assert_allclose(history[key], other[key], rtol=1e-4)
-for name in batteries.MODELS_BY_GRADIENTS:
+for name in tests.MODELS:
     if name != "variational":
         on_two(name)
 print("done")

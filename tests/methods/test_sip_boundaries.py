@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_probability as tfp
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import integrate, stats
 
@@ -193,3 +194,24 @@ def test_one_draw_without_contrast_is_enough():
     model = made(num_samples=1, num_prior_samples=4)
     model.fit(X, Y, epochs=1, verbose=0)
     assert np.isfinite(model.history.history["loss"]).all()
+
+
+def test_student_t_process_as_the_prior_differs_from_a_gaussian_one_in_its_draws_only():
+    kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(1.0, 1.0)
+    priors = [
+        processes.StudentTProcess(kernel, 3.0, dtype="float64"),
+        processes.GaussianProcess(kernel, dtype="float64"),
+    ]
+    laws, draws = [], []
+    for prior in priors:
+        model = made(prior=prior, standardize=False, dtype="float64")
+        model.compile(run_eagerly=True)
+        model.adapt(X, Y)
+        model.prepare_training([X], Y)
+        laws.append(model.predict_distribution(X))
+        draws.append(model.sample_prior_functions(X, 2000, seed=3).ravel())
+        assert np.isfinite(model.fit(X, Y, batch_size=20, verbose=0).history["loss"][0])
+    assert_allclose(laws[0].mean(), laws[1].mean(), rtol=1e-8)
+    assert_allclose(laws[0].stddev(), laws[1].stddev(), rtol=1e-8)
+    heavy, normal = (np.mean(np.abs(d) > 4.0) for d in draws)  # expected: 0.62 % and 0.006 %
+    assert heavy > 20.0 * normal and heavy > 0.002

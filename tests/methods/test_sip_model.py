@@ -237,6 +237,21 @@ def test_streams_start_the_inducing_points_at_rows_of_as_many_batches_as_it_take
     assert endless.steps_seen.numpy() == 3 and endless.training_rows.numpy() == 40
 
 
+def test_batches_before_the_first_fit_leave_it_its_warm_up():
+    model = make(warm_up=0.5)
+    model.compile(run_eagerly=True, num_rows=40)
+    model.adapt(X, Y)
+    model.train_on_batch(X, Y)
+    fit(model, epochs=3)
+    fit(model, epochs=5)
+    assert model.warm_up_steps.numpy() == 3 and model.steps_seen.numpy() == 17
+
+
+def test_prior_draws_are_twice_the_inducing_points_at_least():
+    found = {m: make(inducing_points=m).num_prior_samples for m in (3, 5, 9)}
+    assert found == {3: 8, 5: 10, 9: 18} and make(num_prior_samples=3).num_prior_samples == 3
+
+
 def test_inducing_points_that_are_given_or_too_many():
     places = np.array([[0.0, 1.0], [0.5, 7.0], [1.0, -3.0]])
     model = make(inducing_points=places)

@@ -13,7 +13,10 @@ _COLLAPSED = 0.99
 
 
 class AdversarialReport(keras.callbacks.Callback):
-    """Warns, once a run, of a discriminator that tells all draws right and of added jitter."""
+    """Warns, once a run, of a discriminator that tells all draws right and of added jitter.
+
+    Jitter is looked for in every step, and at the end of a run in what predictions will use.
+    """
 
     def on_train_begin(self, logs=None):
         self.said = set()
@@ -34,6 +37,14 @@ class AdversarialReport(keras.callbacks.Callback):
                 "jitter",
                 f"The covariance of the prior at the inducing points was not positive definite and "
                 f"got more on its diagonal, {jittered:.3g} times a step in epoch {epoch + 1}.",
+            )
+
+    def on_train_end(self, logs=None):
+        if self.model.jittered_when_predicting():
+            self._say(
+                "prediction",
+                "The covariance of the prior at the inducing points, of the draws that predictions "
+                "use, was not positive definite and gets more on its diagonal.",
             )
 
     def _say(self, what, message):
@@ -107,6 +118,10 @@ class AdversarialTraining(GradientTraining):
 
     def _epoch_callbacks(self, callbacks, initial_epoch):
         return [*super()._epoch_callbacks(callbacks, initial_epoch), AdversarialReport()]
+
+    def jittered_when_predicting(self):
+        """How many covariances that predictions use need more on their diagonal than `jitter`."""
+        return 0
 
     def objectives(self, inputs, targets, num_rows, seed):
         """See the class."""

@@ -263,6 +263,10 @@ class SIPModel(
         }
         return loss, divergences, history
 
+    def jittered_when_predicting(self):
+        z = tf.convert_to_tensor(self.inducing_inputs.value)
+        return int(self._conditional(z[:1], self._prior_seed())[0].num_jittered)
+
     def divergence_draws(self, seed):
         seeds = split(seed, 2)
         u = self._posterior_draws(self.num_samples, seeds[0])

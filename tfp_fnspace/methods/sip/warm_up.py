@@ -1,6 +1,10 @@
 """A divergence whose weight rises at the start of training."""
 
+import keras
 import tensorflow as tf
+
+#: Of `warm_up_steps`, before a `fit` has said how long it is.
+_OPEN = -1
 
 
 class WarmUp:
@@ -12,12 +16,15 @@ class WarmUp:
     def _setup_counters(self, seed):
         super()._setup_counters(seed)
         self.warm_up_steps = self.add_weight(
-            name="warm_up_steps", trainable=False, initializer="zeros", dtype="int64"
+            name="warm_up_steps",
+            trainable=False,
+            initializer=keras.initializers.Constant(_OPEN),
+            dtype="int64",
         )
 
     def _prepare_steps(self, num_rows, total_steps):
-        if not self.steps_seen.numpy():
-            self.warm_up_steps.assign(int(self.warm_up * (total_steps or 0)))
+        if total_steps and self.warm_up_steps.numpy() == _OPEN:
+            self.warm_up_steps.assign(int(self.warm_up * total_steps))
         super()._prepare_steps(num_rows, total_steps)
 
     def warmth(self):

@@ -37,7 +37,8 @@ DEV = [
     "scipy>=1.12",
     "diptest>=0.8",  # benchmarks/sip_figures.py tests for two modes
     "setuptools>=77",  # tests/test_packaging.py builds the wheel without a network
-    "ipykernel>=6",  # tests/test_colabs.py runs the notebooks
+    "psutil>=5.9",  # tests/test_colabs.py looks for kernels that are left
+    "ipykernel>=6",  # and runs the notebooks
     "nbclient>=0.10",
     "nbformat>=5.10",
     *DEMO,

@@ -91,7 +91,7 @@ def execute(path, budget, folder=None):
         connection = os.path.join(sockets, "kernel.json")
         kernel = AsyncKernelManager(transport="ipc", connection_file=connection)
         client = NotebookClient(notebook, km=kernel, **options)
-        client.execute(env=environment)
+        client.execute(env=environment, cleanup_kc=True)  # a kernel that is given else lives on
     # When cells ran is of no use, and makes every copy different.
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)

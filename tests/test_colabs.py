@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
+import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,6 +61,14 @@ def test_notebook_has_its_badge_and_installs_the_package_first(path):
 
 def config():
     return (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+
+
+def test_kernel_ends_with_its_notebook(tmp_path):
+    cell = nbformat.v4.new_code_cell("import os; print(os.getpid())")
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "pid.ipynb")
+    notebook = colabs.execute(tmp_path / "pid.ipynb", 1.0, tmp_path / "out")
+    (text,) = texts(notebook)
+    assert not psutil.pid_exists(int(text))
 
 
 @pytest.mark.slow

@@ -36,12 +36,19 @@ _FBNN = {
 }
 
 
-def network(num_inputs, units, activation="relu", prior="fan_in", output_posterior="factorized"):
+def network(
+    num_inputs,
+    units,
+    activation="relu",
+    prior="fan_in",
+    output_posterior="factorized",
+    hidden_posterior="factorized",
+):
     """A network of variational layers with one output, symbolic inputs and outputs."""
     inputs = keras.Input((num_inputs,))
-    hidden = inputs
+    hidden, options = inputs, {"activation": activation, "prior": prior}
     for width in units:
-        hidden = layers.VariationalDense(width, activation=activation, prior=prior)(hidden)
+        hidden = layers.VariationalDense(width, posterior=hidden_posterior, **options)(hidden)
     return inputs, layers.VariationalDense(1, posterior=output_posterior, prior=prior)(hidden)
 
 
@@ -55,9 +62,10 @@ class Recipe:
     fBNN: one hidden layer of 50 tanh units, the posterior of the output weights with a full
     covariance, batches of 100 rows and 20 uniform measurement points, 100 functions a step, the
     prior fitted first, the learnt noise no smaller than its; Adam with 3e-3, which falls to a
-    hundredth by a cosine in 10,000 steps, or three times as many where the prior's noise is little;
-    the divergence has the weight of the batch, or of the data where the prior's noise is much.
-    The paper has ReLU, factorised posteriors, 20 rows, 5 points, 1e-3 and 2000 epochs.
+    hundredth by a cosine in 10,000 steps. Where the prior's noise is little it takes three times as
+    many, and the posterior of the hidden weights has a full covariance too; where it is much the
+    divergence has the weight of the data, else that of the batch. The paper has ReLU, factorised
+    posteriors, 20 rows, 5 points, 1e-3 and 2000 epochs.
 
     Args:
         functional: Whether it is fBNN.
@@ -78,11 +86,12 @@ class Recipe:
     def uci_fit(self, config, x, y):
         """Builds and fits the model."""
         keras.utils.set_random_seed(config["seed"])
-        least, chosen, options = config["min_scale"], {}, {}
+        least, chosen, options, hidden = config["min_scale"], {}, {}, "factorized"
         if self.functional:
             prior = fitted_prior(x, y, config["max_prior_rows"], config["seed"])
             noise = float(prior.noise_scale)
             least, chosen = max(least, noise), {"prior_noise_scale": noise}
+            hidden = "full" if noise < LITTLE_NOISE else hidden
             options = {
                 "prior": prior,
                 "measurement": Box(config["measurement"]),
@@ -97,6 +106,7 @@ class Recipe:
             config["units"],
             config["activation"],
             output_posterior=config["output_posterior"],
+            hidden_posterior=hidden,
         )
         model = cls(parts, seed=config["seed"], **options)
         rate, steps = config["learning_rate"], -(-len(x) // config["batch_size"])  # of an epoch

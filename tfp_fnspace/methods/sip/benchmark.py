@@ -7,7 +7,7 @@ from tfp_fnspace.methods.sip.model import SIPModel
 from tfp_fnspace.methods.sip.networks import mlp
 from tfp_fnspace.methods.sip.vip import VIPModel
 from tfp_fnspace.methods.sip.weight_space import AADMModel
-from tfp_fnspace.processes.fitted import LITTLE_NOISE, fitted_prior
+from tfp_fnspace.processes.fitted import LITTLE_NOISE, MUCH_NOISE, fitted_prior
 
 #: Data sets with so few rows that a batch of 100 is a third of them or more.
 _SMALL = ("yacht", "boston")
@@ -22,6 +22,7 @@ _COMMON = {
     "max_noise_rows": 500,
     "steps": 4000,
     "longer": 2,
+    "shorter": 4,
 }
 
 #: Trainable variables that do not decay: all but the weights of networks.
@@ -56,9 +57,10 @@ class Recipe:
     the test, a warm-up of the divergence over the first fifth of the steps; the observation noise
     is learned. Ours are the batches of 100 rows (50 on yacht and boston; the paper: 10), the number
     of inducing points. As in fBNN's protocol the noise is no smaller than that of a Gaussian
-    process fitted to the rows, and training takes 4000 steps, or 8000 where that noise is little,
-    whose rate falls to a hundredth by a cosine. The weights of a neural sampler decay (AdamW) by 5
-    times that noise, from 0.3 to 1, instead of dropout.
+    process fitted to the rows, and training takes 4000 steps, whose rate falls to a hundredth by a
+    cosine; 8000 where that noise is little, and 1000 where it is much, from noise near its least
+    and with adaptive contrast. The weights of a neural sampler decay (AdamW) by 5 times that noise,
+    from 0.3 to 1, instead of dropout.
 
     Args:
         kind: `"sip"`, `"vip"` or `"weight_space"`.
@@ -80,13 +82,19 @@ class Recipe:
         smooth = fitted_prior(x, y, config["max_noise_rows"], config["seed"])
         noise = float(smooth.noise_scale)
         least = max(config["min_scale"], noise)
-        scale = max(config["scale"], 2.0 * least)
-        likelihood = likelihoods.Gaussian(scale, trainable=True, min_scale=least)
         options = {name: config[name] for name in _OPTIONS[self.kind]}
+        steps, start = config["steps"], 2.0 * least
+        if noise < LITTLE_NOISE:
+            steps *= config["longer"]
+        elif noise > MUCH_NOISE:
+            steps, start = steps // config["shorter"], 1.05 * least
+            if self.kind == "sip":
+                options["adaptive_contrast"] = True
+        scale = max(config["scale"], start)
+        likelihood = likelihoods.Gaussian(scale, trainable=True, min_scale=least)
         options.update(alpha=config["alpha"], likelihood=likelihood, seed=config["seed"])
         model = self._model(config, x.shape[1], options)
-        longer = config["longer"] if noise < LITTLE_NOISE else 1
-        epochs = -(-config["steps"] * longer // -(-len(x) // config["batch_size"]))
+        epochs = -(-steps // -(-len(x) // config["batch_size"]))
         steps = epochs * -(-len(x) // config["batch_size"])
         rate = keras.optimizers.schedules.CosineDecay(config["learning_rate"], steps, alpha=0.01)
         share = config["weight_decay"]

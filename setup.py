@@ -28,6 +28,12 @@ def read_long_description() -> str:
 
 
 DEMO = ["matplotlib>=3.8", "scikit-learn>=1.4"]
+NOTEBOOKS = [  # colabs/run.py and its test
+    "ipykernel>=6",
+    "nbclient>=0.10",
+    "nbformat>=5.10",
+    *DEMO,
+]
 SKLEARN = ["scikit-learn>=1.4"]
 DEV = [
     "pytest>=8",
@@ -38,10 +44,7 @@ DEV = [
     "diptest>=0.8",  # benchmarks/sip_figures.py tests for two modes
     "setuptools>=77",  # tests/test_packaging.py builds the wheel without a network
     "psutil>=5.9",  # tests/test_colabs.py looks for kernels that are left
-    "ipykernel>=6",  # and runs the notebooks
-    "nbclient>=0.10",
-    "nbformat>=5.10",
-    *DEMO,
+    *NOTEBOOKS,
 ]
 DOCS = [
     "mkdocs-material>=9.5",
@@ -76,7 +79,13 @@ setup(
         # brings setuptools up to 2.21, no longer from 2.22 on.
         'setuptools>=65; python_version >= "3.12"',
     ],
-    extras_require={"demo": DEMO, "sklearn": SKLEARN, "dev": DEV, "docs": DOCS},
+    extras_require={
+        "demo": DEMO,
+        "notebooks": NOTEBOOKS,
+        "sklearn": SKLEARN,
+        "dev": DEV,
+        "docs": DOCS,
+    },
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Science/Research",

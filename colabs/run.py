@@ -16,7 +16,10 @@ import tempfile
 import time
 from pathlib import Path
 
-import nbformat
+try:
+    import nbformat
+except ImportError as error:
+    sys.exit(f"error: notebooks need more packages, `pip install '.[notebooks]'`: {error}")
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "colabs"

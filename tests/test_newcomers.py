@@ -6,6 +6,7 @@ import re
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfp_fnspace as fns
 
@@ -59,6 +60,60 @@ def test_frames_of_numbers_and_booleans_are_numbers():
     ours.fit(frame, y, verbose=0)
     theirs.fit(plain, y, verbose=0)
     np.testing.assert_array_equal(ours.predict(plain)["mean"], theirs.predict(plain)["mean"])
+
+
+@pytest.mark.parametrize("name", ["TAGI", "DIWP"])
+def test_columns_of_a_frame_keep_their_names_and_their_order(name, tmp_path):
+    x, y = example_data()
+    frame, turned = Frame(size=x[:, 0], age=x[:, 1]), Frame(age=x[:, 1], size=x[:, 0])
+    model = make() if name == "TAGI" else fns.diwp.DIWPModel(inducing_points=5, seed=0)
+    assert model.column_names is None
+    model.fit(frame, y, verbose=0)
+    model.save(tmp_path / "model.keras")
+    rule = r"`x` must have the columns of the data frame .*\['size', 'age'\].*\['age', 'size'\]"
+    for each in (model, keras.models.load_model(tmp_path / "model.keras")):
+        assert each.column_names == ["size", "age"]
+        np.testing.assert_array_equal(each.predict(frame)["mean"], model.predict(x)["mean"])
+        for ask in (each.predict, each.predict_distribution, lambda x: model.evaluate(x, y)):
+            with pytest.raises(ValueError, match=rule):
+                ask(turned)
+    fresh = make()
+    fresh.adapt(turned, y)
+    fresh.fit(frame, y, verbose=0)  # nothing was learnt before
+    assert fresh.column_names == ["size", "age"]
+
+
+def test_the_column_of_a_missing_value_is_named():
+    x, y = example_data()
+    x[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"the first at \[3, 1\], in column 'age'"):
+        make().fit(Frame(size=x[:, 0], age=x[:, 1]), y)
+
+
+@pytest.mark.slow
+def test_what_is_not_finite_is_nan_in_all_that_is_served(tmp_path):
+    x, y = example_data()
+    inputs = keras.Input((2,))
+    hidden = fns.tagi.Dense(8, activation="relu")(inputs)
+    noise = fns.likelihoods.Gaussian(0.3)
+    models = {
+        "tagi": fns.tagi.TAGIModel(inputs, fns.tagi.Dense(1)(hidden), likelihood=noise, seed=0),
+        "sip": fns.sip.SIPModel("bnn", inducing_points=5, num_samples=5, seed=0),
+    }
+    bad = x[:4].astype("float32")
+    bad[1, 0], bad[2, 1], bad[3, 0] = np.nan, np.inf, -np.inf
+    for name, model in models.items():
+        model.fit(x, y, verbose=0)
+        model.export(tmp_path / name, num_samples=3)
+        served = tf.saved_model.load(tmp_path / name)
+        outputs = {**served.serve(bad), "sample": served.sample(bad, [1, 2])}
+        expected = {**model.predict(bad[:1]), "sample": model.sample_functions(bad[:1], 3, (1, 2))}
+        for key, values in outputs.items():
+            values = np.moveaxis(values, 1, 0) if key == "sample" else values.numpy()
+            assert np.all(np.isnan(values[1:])) and np.all(np.isfinite(values[0])), (name, key)
+            if key in expected:
+                given = np.moveaxis(expected[key], 1, 0) if key == "sample" else expected[key]
+                np.testing.assert_allclose(values[0], given[0], rtol=1e-3, atol=1.0)
 
 
 def test_columns_of_words_are_named():

@@ -70,7 +70,8 @@ def test_metadata(metadata):
     assert metadata["Name"].replace("-", "_") == "tfp_fnspace"
     assert metadata["Version"] == version.group(1)
     assert metadata["Requires-Python"] == ">=3.11"
-    assert set(metadata.get_all("Provides-Extra")) == {"demo", "sklearn", "dev", "docs"}
+    extras = {"demo", "notebooks", "sklearn", "dev", "docs"}
+    assert set(metadata.get_all("Provides-Extra")) == extras
 
 
 def test_dependencies_have_ranges_and_tfp_brings_tf_keras(metadata):

@@ -360,5 +360,24 @@ def test_a_model_along_one_of_its_inputs():
     mean = labelled(ax)["mean"]
     np.testing.assert_allclose(mean.get_ydata(), np.sin(X[:, 0]) + 2.0)
     np.testing.assert_allclose(along.predict_distribution(X).mean(), np.sin(X) + 2.0)
+    at_a_row = plotting.AlongInput(Plane(), rows, column=1, at=rows[1])
+    np.testing.assert_allclose(at_a_row.predict(X)["mean"], np.sin(X) + 3.0)
+    assert ax.get_xlabel() == "x"
+    with pytest.raises(ValueError, match=r"`at` must have a value for each of the 2 inputs"):
+        plotting.AlongInput(Plane(), rows, column=1, at=[1.0])
     with pytest.raises(ValueError, match=r"`x` must have shape \[N, D_in\] with the column"):
         plotting.AlongInput(Plane(), rows, column=2)
+
+
+def test_a_column_of_a_frame_is_found_by_its_name():
+    class Frame:
+        columns = ("size", "age")
+
+        def __array__(self, dtype=None, copy=None):
+            return np.array([[1, 7], [2, 8]], dtype)
+
+    along = plotting.AlongInput(FakeModel(), Frame(), column="age")
+    np.testing.assert_array_equal(along._rows(X[:2]), [[1.5, X[0, 0]], [1.5, X[1, 0]]])
+    assert along.input_name == "age"
+    with pytest.raises(ValueError, match=r"with the column.*column='colour'"):
+        plotting.AlongInput(FakeModel(), Frame(), column="colour")

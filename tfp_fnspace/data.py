@@ -89,6 +89,33 @@ def as_array(values, name):
     return array
 
 
+def column_names(values):
+    """The names of a data frame's columns as a tuple, `None` of what has none that are words."""
+    names = tuple(getattr(values, "columns", ()))
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def check_column_names(values, expected, name):
+    """Refuses a data frame with other columns than an earlier one, or in another order.
+
+    Args:
+        values: Inputs; of what has no names for its columns only their number is known.
+        expected: The names of the earlier one, or `None` if it had none.
+        name: Name of the argument, for messages.
+
+    Raises:
+        ValueError: If they differ.
+    """
+    names = column_names(values)
+    if None not in (names, expected) and names != tuple(expected):
+        raise ValueError(
+            f"`{name}` must have the columns of the data frame that the model was fitted to, in "
+            f"their order, {list(expected)}: `{name}.reindex(columns=model.column_names)` puts "
+            f"them so (with `fill_value=0` for those of `get_dummies`). "
+            f"Received: columns={list(names)}"
+        )
+
+
 def _columns_of_words(array):
     """Indices along the last axis at which not all entries are numbers or booleans."""
     is_number = np.vectorize(
@@ -168,28 +195,32 @@ def _check_input(values, tensor, name):
         given, array = array, array.astype(tensor.dtype)
     if array.dtype.kind in "iu":
         _check_none(name, array != given, "must be whole numbers", f"that are no {tensor.dtype}")
-    check_finite(name, array)  # A number too large for the dtype counts as infinite.
+    # A number too large for the dtype counts as infinite.
+    check_finite(name, array, column_names(values))
     return array
 
 
-def check_finite(name, array):
+def check_finite(name, array, columns=None):
     """Refuses NaN and infinite values.
 
     Args:
         name: Name of the argument, for messages.
         array: Array of real numbers.
+        columns: Names of its columns, if they have names.
 
     Raises:
         ValueError: With their number and the place of the first.
     """
-    _check_none(name, ~np.isfinite(array), "must be finite")
+    _check_none(name, ~np.isfinite(array), "must be finite", columns=columns)
 
 
-def _check_none(name, bad, rule, what="NaN or infinite values"):
+def _check_none(name, bad, rule, what="NaN or infinite values", columns=None):
     if np.any(bad):
-        count, place = np.count_nonzero(bad), ", ".join(map(str, np.argwhere(bad)[0]))
+        count, first = np.count_nonzero(bad), np.argwhere(bad)[0]
+        column = f", in column {columns[first[1]]!r}" if columns else ""
         raise ValueError(
-            f"`{name}` {rule}. Received: {name} with {count} {what}, the first at [{place}]"
+            f"`{name}` {rule}. Received: {name} with {count} {what}, "
+            f"the first at [{', '.join(map(str, first))}]{column}"
         )
 
 

@@ -24,6 +24,7 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
     A model with several inputs takes them as separate arguments, before the seed, under the names
     of the inputs if the user gave them, else `x_0`, `x_1` ... Everything is in the user's units.
     Inputs must have the dtypes `model.served_dtypes`, as a rule float32 whatever `fit` was given.
+    Where an input is NaN or infinite, all outputs of its row are NaN.
 
     Args:
         model: Fitted `FunctionSpaceModel`.
@@ -42,12 +43,14 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
     ]
 
     def serve(*inputs):
-        return model.served_outputs(inputs[0] if len(inputs) == 1 else list(inputs))
+        outputs = model.served_outputs(inputs[0] if len(inputs) == 1 else list(inputs))
+        known = _finite_rows(inputs)
+        return {name: _nan_unless(known, values, 0) for name, values in outputs.items()}
 
     def sample(*inputs):
         *inputs, seed = inputs
         x = inputs[0] if len(inputs) == 1 else inputs
-        return model.draw_functions(x, int(num_samples), seed)
+        return _nan_unless(_finite_rows(inputs), model.draw_functions(x, int(num_samples), seed), 1)
 
     archive = keras.export.ExportArchive()
     # Not `archive.track(model)`, which saves every variable twice: endpoints track what they use.
@@ -56,6 +59,24 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
     sample = _with_parameters(sample, [*names, "seed"])
     archive.add_endpoint("sample", sample, input_signature=[*specs, seed_spec])
     archive.write_out(str(path), verbose=verbose)
+
+
+def _finite_rows(inputs):
+    """Whether all values of a row are finite, `[N]`."""
+    rows = [tf.reshape(x, [tf.shape(x)[0], -1]) for x in inputs if x.dtype.is_floating]
+    finite = [tf.reduce_all(tf.math.is_finite(x), axis=1) for x in rows]
+    return (
+        tf.reduce_all(tf.stack(finite), axis=0)
+        if finite
+        else tf.fill([tf.shape(inputs[0])[0]], True)
+    )
+
+
+def _nan_unless(known, values, axis):
+    """NaN in the rows, along an axis, of which nothing can be known."""
+    shape = [-1 if i == axis else 1 for i in range(values.shape.rank)]
+    nan = tf.constant(float("nan"), values.dtype)
+    return tf.where(tf.reshape(known, shape), values, nan)
 
 
 def _input_names(tensors):

@@ -20,17 +20,19 @@ _LEVELS = np.linspace(0.0, 1.0, 101)
 
 
 class AlongInput:
-    """A model as a function of one of its inputs, the others held at their means.
+    """A model as a function of one of its inputs, the others held at their means or given values.
 
     `plot_predictive_band` takes it in place of a model with one input.
 
     Args:
         model: Fitted model with inputs of shape `[N, D_in]` and one output.
-        x: Rows, array `[N, D_in]`, whose means the other inputs have.
-        column: Number of the input, from 0.
+        x: Rows, array or data frame `[N, D_in]`, whose means the other inputs have.
+        column: Number of the input, from 0, or its name in a data frame.
+        at: Values `[D_in]` that the other inputs have instead, such as a row of x: where inputs are
+            0 or 1, or depend on each other, their means may be far from any row.
 
     Raises:
-        ValueError: If `x` has not that shape, or no such column.
+        ValueError: If `x` or `at` has not that shape, or there is no such column.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(50, 3))
@@ -41,14 +43,22 @@ class AlongInput:
         >>> mean = along.predict(grid)["mean"]  # [100, 1]
     """
 
-    def __init__(self, model, x, column):
-        x = np.asarray(x)
-        if x.ndim != 2 or not 0 <= column < x.shape[1]:
+    def __init__(self, model, x, column, at=None):
+        names, x = list(getattr(x, "columns", [])), np.asarray(x, np.float64)
+        number = names.index(column) if column in names else column
+        if x.ndim != 2 or number not in range(x.shape[1]):
             raise ValueError(
                 "`x` must have shape [N, D_in] with the column. "
                 f"Received: x of shape {x.shape}, column={column!r}"
             )
-        self.model, self.center, self.column = model, x.mean(axis=0), column
+        center = x.mean(axis=0) if at is None else np.asarray(at, np.float64)
+        if center.shape != x.shape[1:]:
+            raise ValueError(
+                f"`at` must have a value for each of the {x.shape[1]} inputs. "
+                f"Received: at of shape {center.shape}"
+            )
+        self.model, self.center, self.column = model, center, number
+        self.input_name = str(names[number]) if names else None
 
     def _rows(self, values):
         rows = np.repeat(self.center[np.newaxis], len(values), axis=0)
@@ -139,7 +149,7 @@ def plot_predictive_band(
         ax.plot(line, truth, color=BLACK, lw=1.4, ls=(0, (5, 3)), label="true function")
     if data is not None:
         _plot_points(ax, *data[:2])
-    ax.set(xlabel="x", ylabel="y")
+    ax.set(xlabel=getattr(model, "input_name", None) or "x", ylabel="y")
     ax.margins(x=0)
     # Headroom: an oscillating curve leaves no free corner for the legend.
     bottom, top = ax.get_ylim()

@@ -4,6 +4,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+#: Of a file: where the names of the columns are, and what is between them.
+_NAMES, _BETWEEN = "column_names", "\0"
+
 
 class RunningMoments:
     """Mean and sum of squared deviations of columns, batch by batch, in float64.
@@ -50,11 +53,13 @@ class Standardizer(keras.layers.Layer):
 
     Attributes:
         mean, stddev: Variables `[D]`, D the size of the last axis.
+        column_names: Names of the columns as a tuple, if data had them, which are saved too.
     """
 
     def __init__(self, enabled=True, **kwargs):
         super().__init__(autocast=False, **{"trainable": False, **kwargs})
         self.enabled = bool(enabled)
+        self.column_names = None
 
     def build(self, input_shape):
         size = (input_shape[-1],)
@@ -102,6 +107,18 @@ class Standardizer(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
+
+    def save_own_variables(self, store):
+        super().save_own_variables(store)
+        if self.column_names is not None:
+            store[_NAMES] = np.frombuffer(_BETWEEN.join(self.column_names).encode(), np.uint8)
+
+    def load_own_variables(self, store):
+        parts = {name: store[name] for name in list(store.keys())}
+        names = parts.pop(_NAMES, None)
+        super().load_own_variables(parts)
+        if names is not None:
+            self.column_names = tuple(np.asarray(names).tobytes().decode().split(_BETWEEN))
 
     def get_config(self):
         return {**super().get_config(), "enabled": self.enabled}

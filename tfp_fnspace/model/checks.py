@@ -128,7 +128,7 @@ class Checks:
             self._check_data(*batch[:2], prefix="batch ")
         else:
             inputs = batch[0] if isinstance(batch, tuple) else batch
-            self._check_values(data.check_inputs(inputs, self.input_tensors, name="batch x"))
+            self._check_inputs(inputs, "batch x")
         return batch
 
     def _pack(self, inputs, container=list):
@@ -139,9 +139,31 @@ class Checks:
         """Checked arrays as Keras takes them: `x`, `y` and `batch_size`."""
         return self._pack(inputs), targets, batch_size
 
-    def _check_data(self, x, y, prefix=""):
-        inputs = data.check_inputs(x, self.input_tensors, name=f"{prefix}x")
+    @property
+    def column_names(self):
+        """Names of the columns of the data frame that the model was fitted to first, or `None`.
+
+        A list; a frame with other columns, or these in another order, is then refused.
+        """
+        names = self.input_scalers[0].column_names if self.input_tensors is not None else None
+        return names if names is None else list(names)
+
+    def _remember_columns(self, x):
+        """Takes the names of the columns, if x is a data frame and nothing is learnt yet."""
+        names = data.column_names(x)
+        if names is not None and len(self.input_tensors) == 1 and not self.steps_seen.numpy():
+            self.input_scalers[0].column_names = names
+
+    def _check_inputs(self, x, name="x"):
+        """The inputs as a list of arrays, checked."""
+        if self.steps_seen.numpy():
+            data.check_column_names(x, self.column_names, name)
+        inputs = data.check_inputs(x, self.input_tensors, name)
         self._check_values(inputs)
+        return inputs
+
+    def _check_data(self, x, y, prefix=""):
+        inputs = self._check_inputs(x, f"{prefix}x")
         targets = data.check_targets(
             y,
             len(inputs[0]),

@@ -69,7 +69,8 @@ class FunctionSpaceModel(Training, Prediction):
         if likelihood.has_noise_outputs and not self.noise_outputs_allowed:
             raise ValueError(
                 f"`likelihood` of a {type(self).__name__} cannot have outputs that describe the "
-                f"noise. Received: likelihood={type(likelihood).__name__}"
+                "noise: TAGI, SIP and `fbnn.VariationalModel` can. "
+                f"Received: likelihood={type(likelihood).__name__}"
             )
         if not isinstance(standardize, bool | np.bool_):
             raise ValueError(

@@ -3,7 +3,6 @@
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data
 from tfp_fnspace.distributions.quantile import quantile
 from tfp_fnspace.export import QUANTILE_LEVELS
 from tfp_fnspace.math.random import fold_in
@@ -116,8 +115,7 @@ class MixturePrediction(FunctionSpaceModel):
             functions = self.sample_functions(x, count, seed)
             return self.likelihood.joint(tf.constant(functions), self.target_unit)
         self._check_ready()
-        inputs = data.check_inputs(x, self.input_tensors)
-        self._check_values(inputs)
+        inputs = self._check_inputs(x)
         rows = batch_size or self.predict_batch_size
         parts = [
             self._mixture_function(self._pack([tf.constant(a[i : i + rows]) for a in inputs]))

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, data, streams
+from tfp_fnspace import arguments, streams
 from tfp_fnspace.distributions.quantile import quantile
 from tfp_fnspace.export import QUANTILE_LEVELS, export_saved_model
 from tfp_fnspace.math.random import as_seed
@@ -90,8 +90,7 @@ class Prediction(Checks):
         """
         self._check_ready()
         if not streams.is_stream(x):
-            inputs = data.check_inputs(x, self.input_tensors)
-            self._check_values(inputs)
+            inputs = self._check_inputs(x)
             x, _, batch_size = self._feed(inputs, None, batch_size or self.predict_batch_size)
         else:
             x = self._checked_stream(x)
@@ -105,8 +104,7 @@ class Prediction(Checks):
     def predict_on_batch(self, x):
         """Predictive moments of one batch, as `predict`."""
         self._check_ready()
-        inputs = data.check_inputs(x, self.input_tensors)
-        self._check_values(inputs)
+        inputs = self._check_inputs(x)
         return super().predict_on_batch(self._pack(inputs))
 
     def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
@@ -191,8 +189,7 @@ class Prediction(Checks):
         """
         arguments.check_count("num_samples", num_samples)
         self._check_ready()
-        inputs = data.check_inputs(x, self.input_tensors)
-        self._check_values(inputs)
+        inputs = self._check_inputs(x)
         seed = as_seed(seed)
         rows = max(1, SAMPLE_CHUNK // self.numbers_per_row(int(num_samples)))
         chunks = [

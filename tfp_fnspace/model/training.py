@@ -39,6 +39,7 @@ class Training(Checks):
             self._adapt_to_stream(x)
         else:
             inputs, targets = self._check_data(x, y)
+            self._remember_columns(x)
             self._adapt_scalers([(inputs, targets)])
 
     def _adapt_to_stream(self, dataset):
@@ -126,6 +127,7 @@ class Training(Checks):
         else:
             self._check_array_arguments(batch_size, epochs, steps_per_epoch)
             inputs, targets = self._check_data(x, y)
+            self._remember_columns(x)
             if validation_split and validation_data is None:
                 parts = data.split_rows([*inputs, targets], validation_split)
                 (*inputs, targets), (*held_out, held_out_targets) = parts

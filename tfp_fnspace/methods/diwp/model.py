@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, data, kernels, likelihoods
+from tfp_fnspace import arguments, kernels, likelihoods
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.math.random import as_seed, fold_in, split
 from tfp_fnspace.methods.diwp import checks, stacks
@@ -261,7 +261,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         """
         arguments.check_count("num_samples", num_samples)
         self._check_ready()
-        num_rows = len(data.check_inputs(x, self.input_tensors)[0])
+        num_rows = len(self._check_inputs(x)[0])
         if num_rows > _MAX_POINTS:
             raise ValueError(
                 f"`x` must have at most {_MAX_POINTS} rows: functions are drawn from their joint "

@@ -28,8 +28,10 @@ class AdversarialReport(keras.callbacks.Callback):
             self._say(
                 "accuracy",
                 f"The discriminator tells {accuracy:.1%} of the draws of posterior and prior right "
-                f"in epoch {epoch + 1}: its estimate of their divergence is no more than a lower "
-                "bound. Try `adaptive_contrast=True`, fewer inducing points, or more dropout.",
+                f"in epoch {epoch + 1}: `kl_estimate` is then no more than a lower bound, and "
+                "regularises less than the divergence would. Predictions may be good all the same: "
+                "`val_nll` tells. `adaptive_contrast=True`, fewer inducing points or more dropout "
+                "make its task harder.",
             )
         jittered = logs.get("jittered", 0.0)
         if jittered > 0.0:

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfp_fnspace import arguments, data, likelihoods
+from tfp_fnspace import arguments, likelihoods
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.methods.sip import parts
 from tfp_fnspace.model.sizes import LearnsSizes
@@ -83,6 +83,6 @@ class WithPrior(LearnsSizes):
         """
         arguments.check_count("num_samples", num_samples)
         self._check_ready()
-        (x,) = self.scaled([tf.constant(v) for v in data.check_inputs(x, self.input_tensors)])
+        (x,) = self.scaled([tf.constant(v) for v in self._check_inputs(x)])
         draws = self._prior_functions(x, int(num_samples), as_seed(seed))
         return self.functions_in_user_units(draws).numpy()

@@ -100,7 +100,7 @@ class StablePrediction:
     def _in_chunks(self, function, x):
         """A function of a tensor of some rows, on all rows; memory does not grow with them."""
         self._check_ready()
-        (array,) = data.check_inputs(x, self.input_tensors)
+        (array,) = self._check_inputs(x)
         rows = self.predict_batch_size
         parts = [function(tf.constant(array[i : i + rows])) for i in range(0, len(array), rows)]
         return np.concatenate(parts)

@@ -36,7 +36,8 @@ def check_likelihood(likelihood, noise):
     """
     if not hasattr(likelihood, "innovation"):
         raise ValueError(
-            "`likelihood` must have a closed-form update for TAGI, as likelihoods.Gaussian. "
+            "`likelihood` must have a closed-form update for TAGI, as `likelihoods.Gaussian`, or "
+            "`Categorical` and `HierarchicalCategorical` for classes. "
             f"Received: likelihood={likelihood!r}"
         )
     learns = getattr(likelihood, "learns_scale", False)

@@ -52,7 +52,7 @@ class TAGIPrediction:
         """
         self._check_one_input("input_gradient")
         self._check_ready()
-        (array,) = data.check_inputs(x, self.input_tensors)
+        (array,) = self._check_inputs(x)
         parts = (array[i : i + batch_size] for i in range(0, len(array), batch_size))
         return np.concatenate([self._jacobian(tf.constant(part)).numpy() for part in parts])
 

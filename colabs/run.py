@@ -117,6 +117,7 @@ def main(argv=None):
         chosen = [p for p in chosen if executed_copy(p) is None]
     for path in chosen:
         start = time.perf_counter()
+        print(f"colabs/{path.name}: running, which says nothing until it is done", flush=True)
         execute(path, arguments.budget)
         folder = BUILD / ("full" if arguments.budget >= 1 else "short")
         seconds = f"{time.perf_counter() - start:.0f} s"

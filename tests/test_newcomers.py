@@ -133,3 +133,10 @@ def test_transposed_targets_of_a_model_that_learns_its_sizes():
 def test_the_old_format_is_refused(name, tmp_path):
     with pytest.raises(ValueError, match=r"`filepath` must end in \.keras\. Received"):
         make().save(tmp_path / name)
+
+
+def test_the_progress_bar_counts_batches(capsys):
+    x, y = example_data()
+    history = make().fit(x, y, batch_size=10, epochs=2, verbose=2)
+    assert history.params["steps"] == 4 and len(history.history["loss"]) == 2
+    assert capsys.readouterr().out.count("4/4") == 2

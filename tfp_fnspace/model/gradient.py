@@ -311,7 +311,7 @@ class GradientTraining:
             order = tf.constant(self.epoch_order(len(targets), shuffle))
             return self._epoch_function(*arguments, order, tf.constant(batch_size, tf.int32))
 
-        return self._fit_epochs(train_epoch, inputs, targets, options)
+        return self._fit_epochs(train_epoch, inputs, targets, options, num_batches)
 
     def _fit_stream(self, x, steps_per_epoch, options):
         num_rows = streams.count_rows(x) if self._given_rows is None else None

@@ -194,7 +194,7 @@ class Training(Checks):
         x = self._checked_stream(x)
         return super().fit(x, steps_per_epoch=steps_per_epoch, shuffle=False, **options)
 
-    def _fit_epochs(self, train_epoch, inputs, targets, options):
+    def _fit_epochs(self, train_epoch, inputs, targets, options, num_batches=1):
         """Keras's loop, callbacks and validation, with one "batch" that is the whole epoch.
 
         Args:
@@ -202,7 +202,17 @@ class Training(Checks):
             inputs: List of arrays.
             targets: Array.
             options: Dict of options of `keras.Model.fit`.
+            num_batches: What the progress bar counts to.
         """
+        callbacks = keras.callbacks.CallbackList(
+            options["callbacks"],
+            add_history=True,
+            add_progbar=options["verbose"] != 0,
+            verbose=options["verbose"],
+            epochs=options["epochs"],
+            steps=num_batches,
+            model=self,
+        )
         # Keras may call the model on a row to see whether it is built.
         row = (self._pack([a[:1] for a in inputs], tuple), targets[:1])
         previous = self.train_function
@@ -213,7 +223,8 @@ class Training(Checks):
 
         self.train_function = run_epoch
         try:
-            return super().fit(tf.data.Dataset.from_tensors(row), shuffle=False, **options)
+            only = tf.data.Dataset.from_tensors(row)
+            return super().fit(only, shuffle=False, **{**options, "callbacks": callbacks})
         finally:
             self.train_function, self._metrics_idle = previous, False
 

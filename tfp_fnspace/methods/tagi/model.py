@@ -292,18 +292,19 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         if not self._compiles_epochs(fit_options["callbacks"]):
             return super()._fit_arrays(inputs, targets, batch_size, shuffle, fit_options)
         learner = self.epoch_learner(inputs, targets, batch_size)
+        num_batches = -(-len(targets) // batch_size)
 
         def train_epoch():
             log_likelihood, squared_error, rows, entries = learner(
                 self.epoch_order(len(targets), shuffle)
             )
-            self.steps_seen.assign_add(-(-len(targets) // batch_size))
+            self.steps_seen.assign_add(num_batches)
             return self._named_logs(
                 tf.math.divide_no_nan(log_likelihood, rows),
                 tf.math.divide_no_nan(squared_error, entries),
             )
 
-        return self._fit_epochs(train_epoch, inputs, targets, fit_options)
+        return self._fit_epochs(train_epoch, inputs, targets, fit_options, num_batches)
 
     def _check_stream_arguments(self, x, y, validation_split):
         super()._check_stream_arguments(x, y, validation_split)

@@ -42,7 +42,7 @@ def bimodal(model, x, y):
         draws = law.sample(2000, seed=3).numpy().ravel()
         dip, p_value = diptest.diptest(draws)
         density = np.exp(law.log_prob(levels.reshape(-1, 1, 1)).numpy().ravel())
-        inner = (density[1:-1] > density[:-2]) & (density[1:-1] > density[2:])
+        inner = (density[1:-1] >= density[:-2]) & (density[1:-1] > density[2:])
         tops = np.flatnonzero(inner & (density[1:-1] > 0.1 * density.max())) + 1
         record[f"x = {place:g}"] = {
             "dip": round(float(dip), 4),

@@ -28,6 +28,7 @@ import keras
 import numpy as np
 import tensorflow_probability as tfp
 from fbnn_pictures import PICTURES
+from packing import packed
 
 from tfp_fnspace import datasets, fbnn, layers, likelihoods, processes
 from tfp_fnspace.benchmark import read_records, run_missing
@@ -230,11 +231,6 @@ def train(problem, method, options, budget, seed, rate=1e-2):
         verbose=0,
     )
     return model
-
-
-def packed(values):
-    """Numbers as short text, for the file."""
-    return " ".join(f"{v:.4g}" for v in values)
 
 
 def cell(figure, data, method, net, seed, data_dir):

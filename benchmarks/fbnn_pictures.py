@@ -3,15 +3,11 @@
 import matplotlib.pyplot as plt
 import numpy as np
 from figure_style import save
+from packing import numbers
 
 BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#6E6E6E"
 NAMES = {"fbnn": "fBNN", "bbb": "Bayes by Backprop"}
 COLOURS = {"fbnn": BLUE, "bbb": VERMILLION}
-
-
-def numbers(text):
-    """What `packed` wrote."""
-    return np.array(text.split(), float)
 
 
 def in_units(record, part="mean"):

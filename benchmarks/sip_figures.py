@@ -28,6 +28,7 @@ import sip_laws
 import tensorflow as tf
 import tensorflow_probability as tfp
 from figure_style import save
+from packing import numbers, packed
 
 from tfp_fnspace import datasets, fbnn, sip
 from tfp_fnspace.benchmark import read_records, run_missing
@@ -62,11 +63,6 @@ class InducingPlaces(keras.callbacks.Callback):
 def arrays(data):
     """Inputs and targets in float32."""
     return data.x.astype(np.float32), data.y.astype(np.float32)
-
-
-def rounded(values, digits=2):
-    """A nested list that JSON keeps short."""
-    return np.round(np.asarray(values, np.float64), digits).tolist()
 
 
 def make_model(method, **options):
@@ -117,26 +113,26 @@ def run(dataset, method, data_dir):
     history = model.fit(x, y, epochs=epochs, batch_size=BATCH, verbose=0).history
     scores = model.evaluate(x_test, y_test, verbose=0, return_dict=True)
     law = model.predict_distribution(GRID)
-    numbers = sip_laws.bimodal if dataset == "bimodal" else sip_laws.heteroscedastic
+    measure = sip_laws.bimodal if dataset == "bimodal" else sip_laws.heteroscedastic
     record = {
         "log_likelihood": round(-scores["nll"], 4),
         "rmse": round(scores["rmse"], 4),
         "crps": round(scores["crps"], 4),
         "epochs": epochs,
-        "law": numbers(model, test.x, test.y),
+        "law": measure(model, test.x, test.y),
         "prior_law": sip_laws.prior_beside_rows(
             prior_functions(model, x_test, 1000), y_test, sip_laws.mean(dataset, test.x)
         ),
-        "history": {k: rounded(v[:: epochs // 20], 3) for k, v in history.items()},
-        "prior": rounded(prior_functions(model, GRID, 30)),
-        "predictive": rounded(law.sample(20, seed=2).numpy()[..., 0]),
+        "history": {k: packed(v[:: epochs // 20]) for k, v in history.items()},
+        "prior": packed(prior_functions(model, GRID, 30)),
+        "predictive": packed(law.sample(20, seed=2).numpy()[..., 0]),
     }
     if kept_out is not None:
         record["kept_out"] = round(
             -model.evaluate(*kept_out, verbose=0, return_dict=True)["nll"], 4
         )
     if method == "sip":
-        record["hmc"] = rounded(hamiltonian(model, x, y))
+        record["hmc"] = packed(hamiltonian(model, x, y))
     return record
 
 
@@ -195,13 +191,13 @@ def compare(dataset, data_dir):
     panels[0, 0].set_title("data")
     grid = GRID[:, 0]
     points = {"color": "#0072B2", "markersize": 1.5, "linestyle": "", "marker": "."}
-    panels[1, 0].plot(grid, np.transpose(records["sip"]["hmc"]), **points)
+    panels[1, 0].plot(grid, numbers(records["sip"]["hmc"]).T, **points)
     panels[1, 0].set_title("HMC, SIP's prior")
     for column, method in zip(panels.T[1:], shown, strict=True):
         record = records[method]
-        column[0].plot(grid, np.transpose(record["prior"]), color="#009E73", linewidth=0.6)
+        column[0].plot(grid, numbers(record["prior"]).T, color="#009E73", linewidth=0.6)
         column[0].set_title(NAMES[method] + ":\nprior", fontsize=10)
-        column[1].plot(grid, np.transpose(record["predictive"]), **points)
+        column[1].plot(grid, numbers(record["predictive"]).T, **points)
         column[1].set_title(f"log-likelihood {record['log_likelihood']:.2f}", fontsize=10)
     low, high = y.min(), y.max()
     panels[0, 0].set_ylim(low - 0.4 * (high - low), high + 0.4 * (high - low))
@@ -236,11 +232,11 @@ def places(dataset, method, data_dir):
         "epochs": epochs,
         "start": spread(way.places[0], x),
         "end": spread(way.places[-1], x),
-        "way": rounded(way.places, 3),
-        "grid": rounded(grid[:, 0], 3),
-        "mean": rounded(law.mean().numpy()[:, 0], 3),
-        "predictive": rounded(law.sample(20, seed=2).numpy()[..., 0]),
-        "data": rounded(np.stack([x[:, 0], y[:, 0]]), 3),
+        "way": packed(way.places),
+        "grid": packed(grid[:, 0]),
+        "mean": packed(law.mean().numpy()[:, 0]),
+        "predictive": packed(law.sample(20, seed=2).numpy()[..., 0]),
+        "data": packed(np.stack([x[:, 0], y[:, 0]])),
     }
 
 
@@ -261,16 +257,17 @@ def plot_places(dataset):
         r for r in read_records(RESULTS) if (r["dataset"], r["method"]) == (dataset, "sip")
     )
     figure, (top, bottom) = plt.subplots(2, 1, figsize=(6.0, 5.6), sharex=True)
-    x, y = record["data"]
-    top.plot(record["grid"], np.transpose(record["predictive"]), ".", color="#56B4E9", markersize=2)
+    x, y = numbers(record["data"])
+    way, line = numbers(record["way"]), numbers(record["grid"])
+    top.plot(line, numbers(record["predictive"]).T, ".", color="#56B4E9", markersize=2)
     top.plot(x, y, ".", color="black", markersize=2.5)
-    top.plot(record["grid"], record["mean"], color="#0072B2")
-    low, high = min(y), max(y)
+    top.plot(line, numbers(record["mean"]), color="#0072B2")
+    low, high = y.min(), y.max()
     for i, height in ((0, high + 0.3 * (high - low)), (-1, low - 0.3 * (high - low))):
-        top.plot(record["way"][i], np.full(len(record["way"][i]), height), "+", color="#D55E00")
+        top.plot(way[i], np.full(len(way[i]), height), "+", color="#D55E00")
     top.set_ylabel("y (crosses: inducing points,\nstart above, end below)")
-    epochs = np.linspace(0, record["epochs"], len(record["way"]))
-    bottom.plot(record["way"], epochs, color="#D55E00", linewidth=0.9)
+    epochs = np.linspace(0, record["epochs"], len(way))
+    bottom.plot(way, epochs, color="#D55E00", linewidth=0.9)
     bottom.set(xlabel="x", ylabel="epoch")
     figure.tight_layout()
     save(figure, f"sip_inducing_{dataset}.png")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from tfp_fnspace import fbnn
+from tfp_fnspace import fbnn, layers, processes
 from tfp_fnspace.methods.fbnn import benchmark
 from tfp_fnspace.processes.fitted import fitted_prior
 
@@ -43,6 +43,28 @@ def test_recipe(name):
     else:
         again, _ = recipe.uci_fit(config, X, Y)
         np.testing.assert_array_equal(again.predict(X)["mean"], model.predict(X)["mean"])
+
+
+@pytest.mark.parametrize(
+    ("noise", "given", "weight", "hidden", "epochs"),
+    [
+        (0.05, "batch", 0.025, "full", 6),
+        (0.05, 0.004, 0.004, "full", 6),
+        (0.3, "batch", "batch", "factorized", 2),
+        (0.7, "batch", "data", "factorized", 2),
+    ],
+)
+def test_protocol_follows_the_noise_of_the_prior(noise, given, weight, hidden, epochs, monkeypatch):
+    prior = processes.GaussianProcess(processes.ard_squared_exponential(2), noise_scale=noise)
+    monkeypatch.setattr(benchmark, "fitted_prior", lambda *_: prior)
+    config = {**benchmark.fbnn.uci_config("yacht", 1), "steps": 4, "batch_size": 20}
+    config.update(num_samples=8, kl_weight=given)
+    model, chosen = benchmark.fbnn.uci_fit(config, X, Y)
+    assert chosen["kl_weight"] == model.get_config()["kl_weight"] == weight
+    assert len(model.history.epoch) == epochs and chosen["hidden_posterior"] == hidden
+    layer = next(v for v in model.network.layers if isinstance(v, layers.VariationalDense))
+    law = layer.get_config()["posterior"]["class_name"]
+    assert law == {"full": "FullCovarianceGaussian", "factorized": "FactorizedGaussian"}[hidden]
 
 
 def test_large_sets_have_wider_networks():

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import integrate, stats
 
 from tfp_fnspace import likelihoods, processes, sip
+from tfp_fnspace.methods.sip import benchmark
 from tfp_fnspace.methods.sip.energy import data_term
 from tfp_fnspace.typing import GaussianMoments
 
@@ -215,3 +216,18 @@ def test_student_t_process_as_the_prior_differs_from_a_gaussian_one_in_its_draws
     assert_allclose(laws[0].stddev(), laws[1].stddev(), rtol=1e-8)
     heavy, normal = (np.mean(np.abs(d) > 4.0) for d in draws)  # expected: 0.62 % and 0.006 %
     assert heavy > 20.0 * normal and heavy > 0.002
+
+
+@pytest.mark.parametrize(
+    ("noise", "steps", "contrast", "start"),
+    [(0.05, 4, False, 0.3), (0.3, 2, False, 0.6), (0.7, 1, True, 0.735)],
+)
+def test_recipe_follows_the_noise_of_a_gaussian_process(noise, steps, contrast, start, monkeypatch):
+    prior = processes.GaussianProcess(processes.ard_squared_exponential(2), noise_scale=noise)
+    monkeypatch.setattr(benchmark, "fitted_prior", lambda *_: prior)
+    few = {"inducing_points": 3, "num_samples": 4, "num_eval_samples": 4}
+    config = {**benchmark.sip_ns.uci_config("yacht", 0), **few, "steps": 2, "shorter": 2}
+    model, chosen = benchmark.sip_ns.uci_fit({**config, "batch_size": 20}, X, Y)
+    assert chosen["steps"] == int(model.steps_seen.numpy()) == steps
+    assert chosen["adaptive_contrast"] == model.adaptive_contrast == contrast
+    assert_allclose(chosen["noise_scale"], start, rtol=0.05)  # after four steps at most

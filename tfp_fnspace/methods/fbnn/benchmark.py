@@ -90,13 +90,18 @@ class Recipe:
         if self.functional:
             prior = fitted_prior(x, y, config["max_prior_rows"], config["seed"])
             noise = float(prior.noise_scale)
-            least, chosen = max(least, noise), {"prior_noise_scale": noise}
             hidden = "full" if noise < LITTLE_NOISE else hidden
+            weight, least = _kl_weight(config, noise), max(least, noise)
+            chosen = {
+                "prior_noise_scale": noise,
+                "hidden_posterior": hidden,
+                "kl_weight": weight,
+            }
             options = {
                 "prior": prior,
                 "measurement": Box(config["measurement"]),
                 "injected_noise": config["injected_noise"],
-                "kl_weight": _kl_weight(config, noise),
+                "kl_weight": weight,
             }
         likelihood = likelihoods.Gaussian(2.0 * least, trainable=True, min_scale=least)
         cls = FBNNModel if self.functional else VariationalModel

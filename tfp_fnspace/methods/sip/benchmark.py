@@ -106,7 +106,10 @@ class Recipe:
         names = {"kl", "kl_estimate", "discriminator_accuracy", "log_likelihood"}
         last = {name: v[-1] for name, v in model.history.history.items() if name in names}
         learnt = float(keras.ops.convert_to_numpy(model.likelihood.scale))
-        return model, {"noise_scale": learnt, "least_noise_scale": least, **last}
+        chosen = {"noise_scale": learnt, "least_noise_scale": least, "steps": steps}
+        if "adaptive_contrast" in options:
+            chosen["adaptive_contrast"] = options["adaptive_contrast"]
+        return model, {**chosen, **last}
 
     def _model(self, config, num_inputs, options):
         if self.kind == "weight_space":

@@ -56,8 +56,9 @@ class WithSeason(keras.layers.Layer):
 def network(units, activation, posterior="factorized", frequency=None, years=None):
     """Inputs and outputs of variational layers; `posterior` is that of the last one.
 
-    With a `frequency` the first layer's weights start with that standard deviation and its biases
-    uniform on a circle, as random Fourier features have them.
+    With a `frequency` the first layer's weights start with that standard deviation; its biases
+    uniform on a circle, as random Fourier features have them, for cosines, and for others within
+    the frequency, so that units change at places about [-1, 1].
     """
     inputs = hidden = keras.Input((1,))
     if years is not None:
@@ -65,7 +66,8 @@ def network(units, activation, posterior="factorized", frequency=None, years=Non
     first = {}
     if frequency is not None:
         first["kernel_initializer"] = keras.initializers.RandomNormal(stddev=frequency, seed=1)
-        first["bias_initializer"] = keras.initializers.RandomUniform(0.0, 2.0 * np.pi, seed=2)
+        bias = (0.0, 2.0 * np.pi) if activation == "cos" else (-frequency, frequency)
+        first["bias_initializer"] = keras.initializers.RandomUniform(*bias, seed=2)
     for width in units:
         activate = keras.ops.cos if activation == "cos" else activation
         hidden = layers.VariationalDense(width, activation=activate, **first)(hidden)
@@ -188,7 +190,10 @@ NETWORKS = {
         ),
     },
     "piecewise": {
-        "2 x 100": ({"units": [100, 100], "activation": "tanh"}, (4000, 100, 40, 40)),
+        "tanh": (
+            {"units": [100], "activation": "tanh", "posterior": "full", "frequency": 30.0},
+            (3000, 100, 40, 40),
+        ),
     },
     "mauna": {
         "2 x 100": ({"units": [100, 100], "activation": "relu"}, (8000, 100, 10, 20)),
@@ -288,7 +293,7 @@ def cell(figure, data, method, net, seed, data_dir):
 def cells(figure):
     """What a figure needs, in order."""
     if figure == "piecewise":
-        places = [(k, "fbnn", "2 x 100", s) for s in (0, 1) for k in ("constant", "linear")]
+        places = [(k, "fbnn", "tanh", s) for s in (0, 1) for k in ("constant", "linear")]
     elif figure == "mauna":
         places = [("mauna", method, "2 x 100", 0) for method in ("fbnn", "bbb")]
     else:

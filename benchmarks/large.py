@@ -174,7 +174,7 @@ def picture(out):
                     color=colour,
                     label=label,
                 )
-        panel.set(xlabel="seconds", title=name.replace("_", " "), xscale="log")
+        panel.set(xlabel="seconds", title=name.replace("_", " "), xlim=(0, SECONDS[-1] + 10))
     panels[0, 0].set_ylabel("test log-likelihood")
     panels[0, 0].legend()
     figure.tight_layout()

@@ -1,6 +1,14 @@
 """Tables of the functional and sparse implicit methods, for `tables.py`."""
 
-from tables_records import records
+from tables_records import mean_and_error, records
+
+#: Names of the bandits' agents.
+AGENTS = {
+    "fbnn": "fBNN",
+    "bayes_by_backprop": "Bayes by Backprop",
+    "greedy": "greedy network",
+    "linear": "linear posterior",
+}
 
 
 def fbnn_speed_table():
@@ -27,4 +35,20 @@ def sip_speed_table():
             f"| {record['prior'].replace('_', ' ')} | {record['batch_size']} "
             f"| {record['milliseconds']:.1f} | {record['target']:.0f} | {authors} |"
         )
+    return "\n".join(lines)
+
+
+def bandits_table():
+    """Regret relative to uniform actions, in per cent, and the paper's."""
+    found = records("fbnn_bandits.json")
+    problems = list(dict.fromkeys(r["problem"] for r in found))
+    lines = [f"| | {' | '.join(problems)} |", "|---" * (1 + len(problems)) + "|"]
+    for kind, label in (("relative_regret", ""), ("regret_of_the_second_half", ", second half")):
+        for method, name in AGENTS.items():
+            cells = []
+            for problem in problems:
+                chosen = [r for r in found if (r["problem"], r["method"]) == (problem, method)]
+                mean, error = mean_and_error([r[kind] for r in chosen])
+                cells.append(f"{mean:.1f} ± {error:.1f}")
+            lines.append(f"| {name}{label} | {' | '.join(cells)} |")
     return "\n".join(lines)

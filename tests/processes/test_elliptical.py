@@ -1,5 +1,7 @@
 """Gaussian and Student-t processes: densities, draws, fits, kernels as weights."""
 
+import logging
+
 import keras
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from tfp_fnspace.processes import (
     ard_squared_exponential,
 )
 from tfp_fnspace.processes.kernel_weights import describe
+from tfp_fnspace.processes.marginal_likelihood import maximise
 
 tfpk = tfp.math.psd_kernels
 FALSE_FAIL = 1e-6
@@ -224,6 +227,21 @@ def test_student_fit_is_better_than_its_start():
     assert made.fit(x, y).log_marginal_likelihood > start + 1.0
     with pytest.raises(NotImplementedError, match="without inducing points"):
         made.fit(x, y, num_inducing=5)
+
+
+@pytest.mark.slow
+def test_many_fits_in_one_program_do_not_warn_of_retracing():
+    messages = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    tf.get_logger().addHandler(handler)
+    variable = keras.Variable(0.0, dtype="float64")
+    for start in range(5):  # TensorFlow warns at the fifth
+        variable.assign(start)
+        assert maximise(lambda: -tf.square(variable - 2.0), [variable]).converged
+        assert_allclose(variable, 2.0, atol=1e-6)
+    tf.get_logger().removeHandler(handler)
+    assert not messages
 
 
 @pytest.mark.parametrize(

@@ -60,11 +60,14 @@ def maximise(objective, variables, max_iterations=200):
         with keras.StatelessScope(state_mapping=mapping):
             return -tf.reshape(objective(), [])
 
-    @tf.function(autograph=False)  # traced once, though L-BFGS calls it in many places
     def loss_and_gradient(position):
         return tfp.math.value_and_gradient(loss, position)
 
-    @tf.function(autograph=False)
+    best = tf.concat([tf.reshape(v.value, [-1]) for v in variables], axis=0)
+    # Each is traced once, though L-BFGS calls the loss in many places, and as concrete functions,
+    # for which TensorFlow does not warn of retracing when a program fits a fifth process.
+    loss_and_gradient = tf.function(loss_and_gradient, autograph=False).get_concrete_function(best)
+
     def minimise(start, scale, max_iterations):
         return tfp.optimizer.lbfgs_minimize(
             lambda position: tf.nest.map_structure(
@@ -76,18 +79,20 @@ def maximise(objective, variables, max_iterations=200):
             max_iterations=max_iterations,
         )
 
-    best = tf.concat([tf.reshape(v.value, [-1]) for v in variables], axis=0)
     least, gradient = loss_and_gradient(best)
     if not math.isfinite(float(least)):
         raise ValueError(
             "The marginal likelihood must be finite at the start. "
             f"Received: log_marginal_likelihood={-float(least)}"
         )
+    minimise = tf.function(minimise, autograph=False).get_concrete_function(
+        best, least, tf.TensorSpec([], tf.int32)
+    )
     converged, num_iterations = False, 0
     for _ in range(_MOST_STARTS):
         # The first step is along the gradient as it is: at most 1 in each weight.
         scale = 1.0 / tf.maximum(tf.reduce_max(tf.abs(gradient)), 1.0)
-        result = minimise(best, scale, max_iterations - num_iterations)
+        result = minimise(best, scale, tf.constant(max_iterations - num_iterations))
         num_iterations += int(result.num_iterations)
         value, slope = loss_and_gradient(result.position)
         is_better = bool(value <= least)  # not if a line search met a NaN

@@ -2,8 +2,8 @@
 
 2,000 contexts in a random order, one hidden layer of 50 ReLU units on `[context, one-hot action]`,
 the first 50 actions in turn (three of each for the linear posterior); after every 50 contexts 100
-steps of Adam (5e-3, batches of 20) on all that was seen. Regret is the expected reward of the best action less that of the one taken,
-summed, in % of that of uniformly random actions.
+steps of Adam (5e-3, batches of 20) on all that was seen. Regret is the expected reward of the best
+action less that of the one taken, summed, in % of that of uniformly random actions.
 
 - `fbnn`: Thompson sampling, prior a Gaussian process, squared exponential with variance 1, noise
   0.3, length 1 for contexts and for actions, fitted anew by marginal likelihood after 200 and 800

@@ -6,13 +6,14 @@
 - `generated`: 2,000,000 rows of the function of Friedman (1991) of ten inputs with noise N(0, 1),
   made as they are read, and 5,000 others. The log-likelihood of the truth is -1.419.
 
-Each cell (data set, method) is a process of its own with both cores. All read batches of 500 rows
-from a `tf.data.Dataset` and take steps of Adam with 1e-3 for 240 seconds; the seconds are of all
-that comes before the test: the pass for the standardisation, the fit of fBNN's prior, tracing.
+Each cell (data set, method) is a process of its own with both cores. All read a `tf.data.Dataset`
+in batches (of `BATCHES` rows) and take steps of Adam (rates: `RATES`) for 240 seconds; the seconds
+are of all that comes before the test: the pass for the standardisation, the fit of fBNN's prior,
+tracing.
 `memory_mib` is the resident memory at those seconds, `steps` the steps so far.
 
 - `bayes_by_backprop`, `fbnn`: one hidden layer of 100 units, otherwise as in the recipes of the
-  UCI tables (fBNN's prior is fitted to 1,000 rows of the first 20,000).
+  UCI tables (fBNN's prior is fitted to 500 rows of the first 20,000).
 - `sip_bnn`: a Bayesian network of two layers of 50 tanh units as prior, 50 inducing points, alpha
   0.5, 100 samples, as in the paper.
 """
@@ -39,25 +40,28 @@ from tfp_fnspace.processes.fitted import MUCH_NOISE, fitted_prior
 RESULTS = "benchmarks/results/large.json"
 METHODS = {"bayes_by_backprop": "Bayes by Backprop", "fbnn": "fBNN", "sip_bnn": "SIP, BNN"}
 SECONDS = (20, 30, 60, 120, 240)
-BATCH, TEST, PRIOR_ROWS, FIRST_ROWS = 500, 5000, 1000, 20_000
+BATCHES = {"bayes_by_backprop": 500, "fbnn": 100, "sip_bnn": 500}
+RATES = {"bayes_by_backprop": 1e-3, "fbnn": 3e-3, "sip_bnn": 1e-3}
+MADE, TEST, PRIOR_ROWS, FIRST_ROWS = 500, 5000, 500, 20_000
 GENERATED = 2_000_000
 
 
 def friedman(number, seed):
-    """A batch of the generated set."""
-    x = tf.random.stateless_uniform([BATCH, 10], [seed, 2 * number])
+    """Some rows of the generated set."""
+    x = tf.random.stateless_uniform([MADE, 10], [seed, 2 * number])
     y = 10.0 * tf.sin(np.pi * x[:, 0] * x[:, 1]) + 20.0 * (x[:, 2] - 0.5) ** 2
     y += 10.0 * x[:, 3] + 5.0 * x[:, 4]
-    y += tf.random.stateless_normal([BATCH], [seed, 2 * number + 1])
+    y += tf.random.stateless_normal([MADE], [seed, 2 * number + 1])
     return x, y[:, tf.newaxis]
 
 
-def stream_of(name, data_dir):
+def stream_of(name, data_dir, batch_size):
     """The training stream, its number of rows, its first rows, and the test rows."""
     if name == "generated":
-        numbers = tf.data.Dataset.range(GENERATED // BATCH, output_type=tf.int32)
-        stream = numbers.map(lambda number: friedman(number, 0))
-        others = numbers.take(TEST // BATCH).map(lambda number: friedman(number, 1))
+        numbers = tf.data.Dataset.range(GENERATED // MADE, output_type=tf.int32)
+        stream = numbers.map(lambda number: friedman(number, 0)).rebatch(batch_size)
+        stream = stream.apply(tf.data.experimental.assert_cardinality(GENERATED // batch_size))
+        others = numbers.take(TEST // MADE).map(lambda number: friedman(number, 1))
         test = [np.concatenate(parts) for parts in zip(*others, strict=True)]
         rows = GENERATED
     else:
@@ -69,8 +73,10 @@ def stream_of(name, data_dir):
         kept[held_out] = False
         x, y = x[kept], y[kept]
         rows = len(x)
-        stream = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50_000, seed=0).batch(BATCH)
-    first = [np.concatenate(parts) for parts in zip(*stream.take(FIRST_ROWS // BATCH), strict=True)]
+        stream = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50_000, seed=0)
+        stream = stream.batch(batch_size)
+    some = stream.take(FIRST_ROWS // batch_size)
+    first = [np.concatenate(parts) for parts in zip(*some, strict=True)]
     return stream.prefetch(2), rows, first, test
 
 
@@ -137,14 +143,16 @@ def memory_mib():
 
 def measure(data, method, data_dir):
     """The curve of a cell."""
-    stream, rows, first, test = stream_of(data, data_dir)
+    stream, rows, first, test = stream_of(data, data_dir, BATCHES[method])
     start = time.monotonic()
     model = make_model(method, first)
-    model.compile(optimizer=keras.optimizers.Adam(1e-3), num_rows=rows)
+    model.compile(optimizer=keras.optimizers.Adam(RATES[method]), num_rows=rows)
     curve = Curve(test, start)
     model.fit(stream, epochs=10**6, verbose=0, callbacks=[curve])
     return {
         "rows": rows,
+        "batch_size": BATCHES[method],
+        "rate": RATES[method],
         "points": curve.points,
         "noise": round(float(model.likelihood.scale), 4),
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,

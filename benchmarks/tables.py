@@ -12,7 +12,7 @@ import re
 import statistics
 import sys
 
-from tables_gradient import bandits_table, fbnn_speed_table, sip_speed_table
+from tables_gradient import bandits_table, fbnn_speed_table, large_table, sip_speed_table
 from tables_records import RESULTS, mean_and_error, records
 from tables_tagi import heteroscedastic_table, mnist_table, speed_table
 from tables_uci_gradient import fbnn_uci_table, sip_uci_table
@@ -340,6 +340,7 @@ TABLES = {
     "fbnn-bandits": bandits_table,
     "sip-uci": sip_uci_table,
     "sip-speed": sip_speed_table,
+    "large": large_table,
 }
 
 

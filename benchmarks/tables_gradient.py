@@ -10,6 +10,8 @@ AGENTS = {
     "linear": "linear posterior",
 }
 
+STREAMED = {"bayes_by_backprop": "Bayes by Backprop", "fbnn": "fBNN", "sip_bnn": "SIP, BNN"}
+
 
 def fbnn_speed_table():
     """Milliseconds of a training step of fBNN, and of what is in it."""
@@ -52,3 +54,27 @@ def bandits_table():
                 cells.append(f"{mean:.1f} ± {error:.1f}")
             lines.append(f"| {name}{label} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def large_table():
+    """Scores after some seconds on sets that are streamed, and memory."""
+    lines = [
+        "| data | method | rows a step | steps | log-likelihood after 60 s | 120 s | 240 s "
+        "| RMSE | CRPS | MiB after 60 s | 240 s |",
+        "|---" * 11 + "|",
+    ]
+    for record in records("large.json"):
+        points = {bound: p for p in record["points"] for bound in (60, 120, 240) if near(p, bound)}
+        last = points[240]
+        scores = " | ".join(f"{points[b]['log_likelihood']:.3f}" for b in (60, 120, 240))
+        lines.append(
+            f"| {record['data'].replace('_', ' ')} | {STREAMED[record['method']]} "
+            f"| {record['batch_size']} | {last['steps']:,} | {scores} | {last['rmse']:.3f} "
+            f"| {last['crps']:.3f} | {points[60]['memory_mib']} | {last['memory_mib']} |"
+        )
+    return "\n".join(lines)
+
+
+def near(point, bound):
+    """Whether a point was taken at these seconds: a first step may take a while."""
+    return bound <= point["seconds"] < 1.2 * bound

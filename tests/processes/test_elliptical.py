@@ -26,6 +26,13 @@ FALSE_FAIL = 1e-6
 X = np.random.default_rng(0).uniform(-1.0, 1.0, (5, 2))
 OPTIONS = {"mean": 0.4, "jitter": 0.05, "dtype": "float64"}
 
+
+@keras.saving.register_keras_serializable(package="test_elliptical")
+def first_column(x, *_):
+    """What a kernel sees of its inputs."""
+    return x[..., :1]
+
+
 #: Name -> kernel.
 KERNELS = {
     "ard": lambda: ard_squared_exponential(2, 1.3, [0.4, 0.9]),
@@ -36,6 +43,9 @@ KERNELS = {
         tfpk.ExpSinSquared(1.0, 0.8, 2.0) + tfpk.RationalQuadratic(0.5, 1.0, None, 2.0)
     ),
     "arc_cosine": lambda: kernels.ArcCosineKernel(1, 0.8),
+    "transformed": lambda: tfpk.FeatureTransformed(
+        tfpk.ExponentiatedQuadratic(1.3, 0.4), first_column
+    ),
     "network": lambda: kernels.NeuralKernelNetwork(
         [tfpk.ExponentiatedQuadratic(1.0, 0.5), tfpk.Linear(0.1)], *nkn.initial_weights(2, (4,))
     ),
@@ -61,7 +71,7 @@ def scipy_laws(process, made, gamma):
 
 
 @pytest.mark.parametrize("process", PROCESSES)
-@pytest.mark.parametrize("kernel", ["ard", "by_output"])
+@pytest.mark.parametrize("kernel", ["ard", "by_output", "transformed"])
 @pytest.mark.parametrize("gamma", [0.0, 0.3])
 def test_log_prob_is_scipys_and_score_its_gradient(process, kernel, gamma):
     made = make(process, kernel)
@@ -242,6 +252,12 @@ def test_many_fits_in_one_program_do_not_warn_of_retracing():
         assert_allclose(variable, 2.0, atol=1e-6)
     tf.get_logger().removeHandler(handler)
     assert not messages
+
+
+def test_functions_in_kernels_are_found_by_name():
+    kernel = tfpk.FeatureTransformed(tfpk.ExponentiatedQuadratic(), lambda x, *_: x[..., :1])
+    with pytest.raises(ValueError, match="must be found by their names.*transformation_fn=<"):
+        GaussianProcess(kernel)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,8 @@ class EllipticalProcess(Process):
             kernel, fixed, dtype=self.dtype_policy, trainable=self.trainable
         )
         batch = self.kernel_weights.kernel().batch_shape
-        if batch.as_list() not in ([], [1], [self.num_outputs]):
+        # A kernel of TFP that transforms its inputs by a function does not know its batch shape.
+        if batch.rank is not None and batch.as_list() not in ([], [1], [self.num_outputs]):
             raise ValueError(
                 "`kernel` must have the batch shape [] or [num_outputs]. "
                 f"Received: kernel.batch_shape={batch}, num_outputs={num_outputs}"

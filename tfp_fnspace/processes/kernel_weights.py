@@ -100,7 +100,7 @@ def describe(kernel):
 
     Raises:
         TypeError: If it is no such kernel.
-        ValueError: If a parameter has no known value or a class is not known by name.
+        ValueError: If a parameter has no known value or a class or function is not known by name.
     """
     if not isinstance(kernel, tfpk.PositiveSemidefiniteKernel):
         raise TypeError(
@@ -126,11 +126,25 @@ def _describe_value(key, value, is_tensor):
     if is_list and any(isinstance(v, Iterable) or _is_parameter_object(v) for v in value):
         return [_describe_value(key, v, is_tensor) for v in value]
     if not is_tensor and not (is_list or tf.is_tensor(value) or isinstance(value, np.ndarray)):
-        return keras.saving.serialize_keras_object(value)
+        return _describe_object(key, value)
     known = value.numpy() if hasattr(value, "numpy") else value
     if tf.is_tensor(known):
         raise ValueError(f"A kernel's `{key}` must have a known value. Received: {key}={value}")
     return {"tensor": np.asarray(known, np.float64).tolist()}
+
+
+def _describe_object(key, value):
+    description = keras.saving.serialize_keras_object(value)
+    if callable(value):
+        try:
+            keras.saving.deserialize_keras_object(description)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                "A kernel's functions must be found by their names, so that models can be saved: "
+                "define them in a module or register them by "
+                f"keras.saving.register_keras_serializable. Received: {key}={value}"
+            ) from error
+    return description
 
 
 def _is_parameter_object(value):

@@ -41,7 +41,7 @@ def sip_speed_table():
 
 
 def bandits_table():
-    """Regret relative to uniform actions, in per cent, and the paper's."""
+    """Regret relative to uniform actions, in per cent."""
     found = records("fbnn_bandits.json")
     problems = list(dict.fromkeys(r["problem"] for r in found))
     lines = [f"| | {' | '.join(problems)} |", "|---" * (1 + len(problems)) + "|"]

@@ -12,7 +12,14 @@ import re
 import statistics
 import sys
 
-from tables_gradient import bandits_table, fbnn_speed_table, large_table, sip_speed_table
+from tables_gradient import (
+    bandits_table,
+    fbnn_mnist_table,
+    fbnn_speed_table,
+    large_table,
+    optimisation_table,
+    sip_speed_table,
+)
 from tables_records import RESULTS, mean_and_error, records
 from tables_tagi import heteroscedastic_table, mnist_table, speed_table
 from tables_uci_gradient import fbnn_uci_table, sip_uci_table
@@ -338,6 +345,8 @@ TABLES = {
     "fbnn-uci": fbnn_uci_table,
     "fbnn-speed": fbnn_speed_table,
     "fbnn-bandits": bandits_table,
+    "fbnn-bo": optimisation_table,
+    "fbnn-mnist": fbnn_mnist_table,
     "sip-uci": sip_uci_table,
     "sip-speed": sip_speed_table,
     "large": large_table,

@@ -10,6 +10,13 @@ AGENTS = {
     "linear": "linear posterior",
 }
 
+OPTIMISERS = {
+    "fbnn": "fBNN",
+    "bayes_by_backprop": "Bayes by Backprop",
+    "random_features": "random features",
+    "random_search": "random search",
+}
+
 STREAMED = {"bayes_by_backprop": "Bayes by Backprop", "fbnn": "fBNN", "sip_bnn": "SIP, BNN"}
 
 
@@ -53,6 +60,41 @@ def bandits_table():
                 mean, error = mean_and_error([r[kind] for r in chosen])
                 cells.append(f"{mean:.1f} ± {error:.1f}")
             lines.append(f"| {name}{label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def fbnn_mnist_table():
+    """MNIST and Fashion-MNIST of fBNN and Bayes by Backprop."""
+    kinds = {
+        "accuracy": "accuracy",
+        "nll": "NLL",
+        "ece": "ECE",
+        "auroc_mutual_information": "AUROC, mutual information",
+        "auroc_entropy": "AUROC, entropy",
+    }
+    head = f"| method | epochs | {' | '.join(kinds.values())} | seconds of training |"
+    lines = [head, "|---" * (3 + len(kinds)) + "|"]
+    for record in records("fbnn_mnist.json"):
+        name = AGENTS[record["method"].removesuffix("_longer")]
+        scores = " | ".join(f"{record[kind]:.4f}" for kind in kinds)
+        seconds = record["seconds_of_training"]
+        lines.append(f"| {name} | {record['epochs']} | {scores} | {seconds:,.0f} |")
+    return "\n".join(lines)
+
+
+def optimisation_table():
+    """Smallest values that Bayesian optimisation found."""
+    found = records("fbnn_bo.json")
+    kernels = list(dict.fromkeys(r["kernel"] for r in found))
+    lines = [f"| after 10 queries, 30 queries | {' | '.join(kernels)} |"]
+    lines.append("|---" * (1 + len(kernels)) + "|")
+    for method, name in OPTIMISERS.items():
+        cells = []
+        for kernel in kernels:
+            runs = [r["smallest"] for r in found if (r["kernel"], r["method"]) == (kernel, method)]
+            ends = [mean_and_error([run[query] for run in runs]) for query in (10, 30)]
+            cells.append(", ".join(f"{mean:.2f} ± {error:.2f}" for mean, error in ends))
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -19,12 +19,14 @@ NAMES = {
     "avb": "AVB",
 }
 
-#: Data set -> RMSE and log-likelihood of table 1 of the fBNN paper (other splits).
+#: Data set -> RMSE and log-likelihood of tables 1 and 2 of the fBNN paper (other splits).
 PAPER_FBNN = {
     "boston": (2.378, -2.301),
     "energy": (0.412, -0.684),
     "wine": (0.673, -1.040),
     "yacht": (0.607, -1.033),
+    "naval": (1.2e-4, 7.130),
+    "protein": (4.326, -2.892),
 }
 
 #: The same of the SIP paper: RMSE of the neural sampler, log-likelihood of the BNN (80/20 splits).
@@ -65,6 +67,7 @@ def _table(methods, paper):
         "|---" * 9 + "|",
     ]
     for dataset, (rmse, log_likelihood) in paper.items():
+        digits = ".5f" if dataset == "naval" else ".3f"  # its targets span 0.05
         for method in methods:
             rows = found.get((method, dataset), {})
             if not rows:
@@ -72,7 +75,6 @@ def _table(methods, paper):
             base = found.get((reference, dataset), {})
             gains = [base[s]["nll"] - rows[s]["nll"] for s in rows if s in base]
             gain = _text(gains, "+.3f") if method != reference and gains else "–"
-            digits = ".5f" if dataset == "naval" else ".3f"  # its targets span 0.05
             styles = {"nll": ".3f", "crps": digits, "rmse": digits}
             values = {
                 key: _text([-r[key] if key == "nll" else r[key] for r in rows.values()], style)
@@ -88,7 +90,7 @@ def _table(methods, paper):
                 f"| {seconds} |"
             )
         if any((method, dataset) in found for method in methods):
-            error = "–" if rmse is None else f"{rmse:.3f}"
+            error = "–" if rmse is None else format(rmse, digits)
             lines.append(f"| {dataset} | the paper's | | {log_likelihood:.3f} | | | {error} | | |")
     return "\n".join(lines)
 

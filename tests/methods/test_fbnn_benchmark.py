@@ -67,6 +67,17 @@ def test_protocol_follows_the_noise_of_the_prior(noise, given, weight, hidden, e
     assert law == {"full": "FullCovarianceGaussian", "factorized": "FactorizedGaussian"}[hidden]
 
 
+def test_large_sets_keep_their_protocol_with_little_noise(monkeypatch):
+    prior = processes.GaussianProcess(processes.ard_squared_exponential(2), noise_scale=0.05)
+    monkeypatch.setattr(benchmark, "fitted_prior", lambda *_: prior)
+    large = benchmark.fbnn.uci_config("naval", 1)
+    config = {**large, "steps": 4, "batch_size": 20, "num_samples": 8}
+    model, chosen = benchmark.fbnn.uci_fit(config, X, Y)
+    assert chosen["kl_weight"] == "data" and chosen["hidden_posterior"] == "factorized"
+    assert len(model.history.epoch) == 2
+    assert (large["batch_size"], large["num_samples"]) == (500, 50)
+
+
 def test_large_sets_have_wider_networks():
     for recipe in (benchmark.fbnn, benchmark.bayes_by_backprop):
         small, large = (recipe.uci_config(name, 0) for name in ("yacht", "protein"))

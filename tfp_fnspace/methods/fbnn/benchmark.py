@@ -35,6 +35,14 @@ _FBNN = {
     "max_prior_rows": 1000,
 }
 
+#: What is different on the large sets.
+_FBNN_LARGE = {
+    "batch_size": 500,
+    "num_samples": 50,
+    "longer": 1,
+    "kl_weight": "data",
+}
+
 
 def network(
     num_inputs,
@@ -64,8 +72,9 @@ class Recipe:
     prior fitted first, the learnt noise no smaller than its; Adam with 3e-3, which falls to a
     hundredth by a cosine in 10,000 steps. Where the prior's noise is little it takes three times as
     many, the posterior of the hidden weights has a full covariance too, and the divergence has half
-    the weight of the batch; where it is much that of the data, else that of the batch. The paper
-    has ReLU, factorised posteriors, 20 rows, 5 points, 1e-3 and 2000 epochs.
+    the weight of the batch; where it is much that of the data, else that of the batch. Large sets
+    have 100 units, batches of 500 rows, 50 functions, and the weight of the data. The paper has
+    ReLU, factorised posteriors, 20 rows, 5 points, 1e-3 and 2000 epochs.
 
     Args:
         functional: Whether it is fBNN.
@@ -81,7 +90,7 @@ class Recipe:
         if not self.functional:
             sizes = {"batch_size": 500, "epochs": 200} if is_large else {"batch_size": 20}
             return {**_BAYES_BY_BACKPROP, **config, **sizes}
-        return {**_FBNN, **config}
+        return {**_FBNN, **(_FBNN_LARGE if is_large else {}), **config}
 
     def uci_fit(self, config, x, y):
         """Builds and fits the model."""
@@ -90,8 +99,9 @@ class Recipe:
         if self.functional:
             prior = fitted_prior(x, y, config["max_prior_rows"], config["seed"])
             noise = float(prior.noise_scale)
-            hidden = "full" if noise < LITTLE_NOISE else hidden
             weight, least = _kl_weight(config, noise), max(least, noise)
+            if noise < LITTLE_NOISE and config["longer"] > 1:
+                hidden = "full"
             chosen = {
                 "prior_noise_scale": noise,
                 "hidden_posterior": hidden,

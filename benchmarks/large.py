@@ -35,12 +35,12 @@ from figure_style import COLOURS, save
 from tfp_fnspace import fbnn, likelihoods, sip
 from tfp_fnspace.benchmark import read_records, run_missing
 from tfp_fnspace.methods.fbnn.benchmark import network
-from tfp_fnspace.processes.fitted import MUCH_NOISE, fitted_prior
+from tfp_fnspace.processes.fitted import fitted_prior
 
 RESULTS = "benchmarks/results/large.json"
 METHODS = {"bayes_by_backprop": "Bayes by Backprop", "fbnn": "fBNN", "sip_bnn": "SIP, BNN"}
 SECONDS = (20, 30, 60, 120, 240)
-BATCHES = {"bayes_by_backprop": 500, "fbnn": 100, "sip_bnn": 500}
+BATCHES = {"bayes_by_backprop": 500, "fbnn": 500, "sip_bnn": 500}
 RATES = {"bayes_by_backprop": 1e-3, "fbnn": 3e-3, "sip_bnn": 1e-3}
 MADE, TEST, PRIOR_ROWS, FIRST_ROWS = 500, 5000, 500, 20_000
 GENERATED = 2_000_000
@@ -90,15 +90,14 @@ def make_model(method, first):
     if method == "bayes_by_backprop":
         return fbnn.VariationalModel(network(size, [100]), likelihood, num_samples=10, seed=0)
     prior = fitted_prior(*first, PRIOR_ROWS, 0)
-    weight = "data" if float(prior.noise_scale) > MUCH_NOISE else "batch"
     return fbnn.FBNNModel(
         network(size, [100], "tanh", output_posterior="full"),
         prior,
         likelihood,
         fbnn.Box(20),
-        kl_weight=weight,
+        kl_weight="data",
         injected_noise=0.01,
-        num_samples=100,
+        num_samples=50,
         seed=0,
     )
 

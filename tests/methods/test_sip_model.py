@@ -155,6 +155,18 @@ def test_a_discriminator_that_knows_all_is_reported():
     assert len([w for w in caught if "discriminator tells" in str(w.message)]) == 1
 
 
+def test_a_discriminator_that_says_nothing_is_reported():
+    zero = keras.layers.Dense(4, "relu", bias_initializer=keras.initializers.Constant(-1e3))
+    dead = keras.Sequential([keras.Input((5,)), zero, keras.layers.Dense(1)])
+    model = make(discriminator=dead)
+    with pytest.warns(RuntimeWarning, match="says the same of all draws .* 10 epochs to epoch 10"):
+        fit(model, epochs=12)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(make(), epochs=12)
+    assert not [w for w in caught if "says the same" in str(w.message)]
+
+
 @pytest.mark.slow
 def test_both_modes_of_two_constants_are_found():
     """y = -1 or 1 with noise 0.1, alpha = 1: a mode at each, and a third of it between them."""

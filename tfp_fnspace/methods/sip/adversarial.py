@@ -11,15 +11,19 @@ from tfp_fnspace.model.gradient import GradientTraining
 #: A discriminator is said to have collapsed when it tells more than this share of an epoch right.
 _COLLAPSED = 0.99
 
+#: And to be dead when it has had one of these shares, which are those of discriminators that say the
+#: same of all draws, for so many epochs on end.
+_DEAD, _DEAD_EPOCHS = (0.0, 0.25, 0.5), 10
+
 
 class AdversarialReport(keras.callbacks.Callback):
-    """Warns, once a run, of a discriminator that tells all draws right and of added jitter.
+    """Warns, once a run, of a discriminator that tells all draws right or none, and of added jitter.
 
     Jitter is looked for in every step, and at the end of a run in what predictions will use.
     """
 
     def on_train_begin(self, logs=None):
-        self.said = set()
+        self.said, self.epochs_dead = set(), 0
 
     def on_epoch_end(self, epoch, logs=None):
         logs = logs or {}
@@ -32,6 +36,16 @@ class AdversarialReport(keras.callbacks.Callback):
                 "regularises less than the divergence would. Predictions may be good all the same: "
                 "`val_nll` tells. `adaptive_contrast=True`, fewer inducing points or more dropout "
                 "make its task harder.",
+            )
+        dead = logs.get("discriminator_accuracy") in _DEAD
+        self.epochs_dead = self.epochs_dead + 1 if dead else 0
+        if self.epochs_dead == _DEAD_EPOCHS:
+            self._say(
+                "dead",
+                f"The discriminator says the same of all draws of posterior and prior, for "
+                f"{_DEAD_EPOCHS} epochs to epoch {epoch + 1}: the divergence has no gradient. Units "
+                "that are 0 everywhere, as ReLU can be, do that; so does a rate of "
+                "`discriminator_optimizer` that is too large.",
             )
         jittered = logs.get("jittered", 0.0)
         if jittered > 0.0:

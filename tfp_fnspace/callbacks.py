@@ -1,5 +1,7 @@
 """Callbacks with which `fit` keeps its promises about epochs."""
 
+import warnings
+
 import keras
 
 
@@ -37,6 +39,40 @@ class ResumeAtCounter(keras.callbacks.Callback):
         done = int(self.model.epochs_seen.numpy()) - self.epochs_before
         if done > 0:
             self.model._initial_epoch = self.initial_epoch + done
+
+
+class JitterReport(keras.callbacks.Callback):
+    """Warns, once a run, of covariances that were not positive definite and got jitter.
+
+    In every step by `jittered` of the epoch's logs; at the end of a run in what predictions will
+    use, by `jittered_when_predicting()` of the model.
+    """
+
+    def on_train_begin(self, logs=None):
+        self.said = set()
+
+    def on_epoch_end(self, epoch, logs=None):
+        jittered = (logs or {}).get("jittered", 0.0)
+        if jittered > 0.0:
+            self.say(
+                "jitter",
+                f"{self.model.jittered_matrix} was not positive definite and got more on its "
+                f"diagonal, {jittered:.3g} times a step in epoch {epoch + 1}.",
+            )
+
+    def on_train_end(self, logs=None):
+        if self.model.jittered_when_predicting():
+            self.say(
+                "prediction",
+                f"{self.model.jittered_matrix}, of the draws that predictions use, was not positive "
+                "definite and gets more on its diagonal.",
+            )
+
+    def say(self, what, message):
+        """Warns unless it has in this run."""
+        if what not in self.said:
+            self.said.add(what)
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def resolve_modes(callbacks, metrics):

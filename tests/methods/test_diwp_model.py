@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tfp_fnspace import diwp, kernels, likelihoods
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.methods.diwp import model as module
+from tfp_fnspace.methods.diwp.layers import base
 from tfp_fnspace.model.sizes import first_batches
 
 GENERATOR = np.random.default_rng(0)
@@ -95,6 +96,20 @@ def test_duplicates_train_for_long_in_float32(kernel):
     assert_array_equal(history["jittered"], 0.0)  # the fixed jitter is enough
     assert np.mean(history["elbo"][-20:]) > np.mean(history["elbo"][:20])
     assert all(np.all(np.isfinite(value)) for value in model.predict(x).values())
+
+
+def test_jitter_that_is_added_is_in_the_history_with_a_warning(monkeypatch):
+    x, y = np.repeat(X[:4], 5, axis=0), np.repeat(Y[:4], 5, axis=0)
+    model = make_model(inducing_points=12, kernel="squared_exponential")
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)  # points that are equal stay so
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        fit(model, x, y)
+    monkeypatch.setitem(base.JITTER, "float32", 0.0)
+    with pytest.warns(RuntimeWarning, match="inducing points was not positive .* epoch 1") as said:
+        history = fit(model, x, y, epochs=2).history
+    assert min(history["jittered"]) > 0.0 and np.all(np.isfinite(history["loss"]))
+    assert sum("that predictions use" in str(w.message) for w in said) == 1 and len(said) == 2
 
 
 class Batches(keras.utils.PyDataset):

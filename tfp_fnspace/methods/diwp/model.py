@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import arguments, kernels, likelihoods
+from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.math.random import as_seed, fold_in, split
 from tfp_fnspace.methods.diwp import checks, stacks
@@ -48,7 +49,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     `History` has, in the user's units and per row, `elbo`, `log_likelihood` (expected, under the
     approximate posterior) and `kl`, with `elbo = log_likelihood - kl = -loss`; and `jittered`, the
     mean number of matrices in a step that had no Cholesky factor before more was added to their
-    diagonal.
+    diagonal. A warning says so once a run, and at its end if predictions need it.
 
     Args:
         inducing_points: P, at most. They start at rows of the first data, of a dataset at those of
@@ -94,6 +95,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     """
 
     draws_smooth_functions = False  # they are joint within a call
+    jittered_matrix = "A covariance at the inducing points"
 
     def __init__(
         self,
@@ -215,6 +217,16 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         parts = {"elbo": elbo, "log_likelihood": log_likelihood, "kl": kl, "jittered": jittered}
         return -elbo, parts
 
+    def _epoch_callbacks(self, callbacks, initial_epoch):
+        return [*super()._epoch_callbacks(callbacks, initial_epoch), JitterReport()]
+
+    def jittered_when_predicting(self):
+        """How many matrices that predictions use need more on their diagonal than the jitter."""
+        row = tf.convert_to_tensor(self._features.inducing_inputs)[:1]
+        with self._prediction_draws(self.num_eval_samples, self._prediction_seed()) as draws:
+            self.network(tf.reshape(row, [1, *self.input_tensors[0].shape[1:]]))
+        return int(draws.num_jittered)
+
     def _samples(self, count):
         """One sample is all of them where nothing is sampled."""
         has_no_layers = self.hidden == "none" or self.depth == 0
@@ -227,13 +239,18 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         """Moments of f in model units given samples of the Gram matrices, `[S, N, D]`."""
         if self.network is None:
             self._check_ready()
-        seed = fold_in(tf.convert_to_tensor(self.seed_state), -1)
-        return self._moments(inputs, self.num_eval_samples, seed)
+        return self._moments(inputs, self.num_eval_samples, self._prediction_seed())
+
+    def _prediction_seed(self):
+        return fold_in(tf.convert_to_tensor(self.seed_state), -1)
+
+    def _prediction_draws(self, num_samples, seed):
+        # One noise for all points: a prediction does not depend on the batch it is made in.
+        return function_draws(self._samples(num_samples), seed, noise="shared")
 
     def _moments(self, inputs, num_samples, seed):
-        # One noise for all points: a prediction does not depend on the batch it is made in.
         count = self._samples(num_samples)
-        with function_draws(count, seed, noise="shared"):
+        with self._prediction_draws(num_samples, seed):
             moments = self.network(self.scaled(inputs)[0])
         if self._given_network is not None:
             return moments

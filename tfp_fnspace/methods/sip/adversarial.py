@@ -1,10 +1,9 @@
 """Training of a model and of the discriminator that estimates its divergence, in turn."""
 
-import warnings
-
 import keras
 import tensorflow as tf
 
+from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.math.random import fold_in, split
 from tfp_fnspace.model.gradient import GradientTraining
 
@@ -16,20 +15,20 @@ _COLLAPSED = 0.99
 _DEAD, _DEAD_EPOCHS = (0.0, 0.25, 0.5), 10
 
 
-class AdversarialReport(keras.callbacks.Callback):
-    """Warns, once a run, of a discriminator that tells all draws right or none, and of added jitter.
-
-    Jitter is looked for in every step, and at the end of a run in what predictions will use.
-    """
+class AdversarialReport(JitterReport):
+    """Warns, once a run, of a discriminator that tells all draws right or none, and of jitter."""
 
     def on_train_begin(self, logs=None):
-        self.said, self.epochs_dead = set(), 0
+        super().on_train_begin(logs)
+        self.epochs_dead = 0
 
     def on_epoch_end(self, epoch, logs=None):
-        logs = logs or {}
-        accuracy = logs.get("discriminator_accuracy", 0.0)
+        super().on_epoch_end(epoch, logs)
+        accuracy = (logs or {}).get("discriminator_accuracy")
+        if accuracy is None:
+            return
         if accuracy > _COLLAPSED:
-            self._say(
+            self.say(
                 "accuracy",
                 f"The discriminator tells {accuracy:.1%} of the draws of posterior and prior right "
                 f"in epoch {epoch + 1}: `kl_estimate` is then no more than a lower bound, and "
@@ -37,36 +36,15 @@ class AdversarialReport(keras.callbacks.Callback):
                 "`val_nll` tells. `adaptive_contrast=True`, fewer inducing points or more dropout "
                 "make its task harder.",
             )
-        dead = logs.get("discriminator_accuracy") in _DEAD
-        self.epochs_dead = self.epochs_dead + 1 if dead else 0
+        self.epochs_dead = self.epochs_dead + 1 if accuracy in _DEAD else 0
         if self.epochs_dead == _DEAD_EPOCHS:
-            self._say(
+            self.say(
                 "dead",
                 f"The discriminator says the same of all draws of posterior and prior, for "
                 f"{_DEAD_EPOCHS} epochs to epoch {epoch + 1}: the divergence has no gradient. Units "
                 "that are 0 everywhere, as ReLU can be, do that; so does a rate of "
                 "`discriminator_optimizer` that is too large.",
             )
-        jittered = logs.get("jittered", 0.0)
-        if jittered > 0.0:
-            self._say(
-                "jitter",
-                f"The covariance of the prior at the inducing points was not positive definite and "
-                f"got more on its diagonal, {jittered:.3g} times a step in epoch {epoch + 1}.",
-            )
-
-    def on_train_end(self, logs=None):
-        if self.model.jittered_when_predicting():
-            self._say(
-                "prediction",
-                "The covariance of the prior at the inducing points, of the draws that predictions "
-                "use, was not positive definite and gets more on its diagonal.",
-            )
-
-    def _say(self, what, message):
-        if what not in self.said:
-            self.said.add(what)
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 class AdversarialTraining(GradientTraining):
@@ -83,6 +61,7 @@ class AdversarialTraining(GradientTraining):
     """
 
     discriminator_steps = 1
+    jittered_matrix = "The covariance of the prior at the inducing points"
 
     def default_discriminator_optimizer(self):
         """The optimizer of `compile(discriminator_optimizer=None)`."""

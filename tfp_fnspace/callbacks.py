@@ -64,8 +64,8 @@ class JitterReport(keras.callbacks.Callback):
         if self.model.jittered_when_predicting():
             self.say(
                 "prediction",
-                f"{self.model.jittered_matrix}, of the draws that predictions use, was not positive "
-                "definite and gets more on its diagonal.",
+                f"{self.model.jittered_matrix}, of the draws that predictions use, was not "
+                "positive definite and gets more on its diagonal.",
             )
 
     def say(self, what, message):

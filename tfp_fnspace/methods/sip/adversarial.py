@@ -10,8 +10,8 @@ from tfp_fnspace.model.gradient import GradientTraining
 #: A discriminator is said to have collapsed when it tells more than this share of an epoch right.
 _COLLAPSED = 0.99
 
-#: And to be dead when it has had one of these shares, which are those of discriminators that say the
-#: same of all draws, for so many epochs on end.
+#: And to be dead when it has had one of these shares, those of discriminators that say the same of
+#: all draws, for so many epochs on end.
 _DEAD, _DEAD_EPOCHS = (0.0, 0.25, 0.5), 10
 
 
@@ -41,8 +41,8 @@ class AdversarialReport(JitterReport):
             self.say(
                 "dead",
                 f"The discriminator says the same of all draws of posterior and prior, for "
-                f"{_DEAD_EPOCHS} epochs to epoch {epoch + 1}: the divergence has no gradient. Units "
-                "that are 0 everywhere, as ReLU can be, do that; so does a rate of "
+                f"{_DEAD_EPOCHS} epochs to epoch {epoch + 1}: the divergence has no gradient. "
+                "Units that are 0 everywhere, as ReLU can be, do that; so does a rate of "
                 "`discriminator_optimizer` that is too large.",
             )
 

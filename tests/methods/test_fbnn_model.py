@@ -169,6 +169,16 @@ def test_images_and_classes():
     assert model.predict(images)["probabilities"].shape == (24, 2)
 
 
+def test_a_yes_or_no_is_learnt():
+    labels = (X[:, :1] > 0.0).astype("int32")
+    options = {"likelihood": likelihoods.Bernoulli(), "measurement": fbnn.Box(3)}
+    model = make(num_samples=20, kl_weight="data", **options)
+    fit(model, X, labels, epochs=150)
+    probabilities = model.predict(X)["probabilities"]
+    assert np.all((probabilities > 0.0) & (probabilities < 1.0))
+    assert np.mean((probabilities > 0.5) == labels) > 0.9
+
+
 # As a Keras model --------------------------------------------------------------------------------
 
 

@@ -11,6 +11,8 @@ import tensorflow as tf
 import toys
 
 import tfp_fnspace as fns
+from tfp_fnspace.callbacks import EpochCounter
+from tfp_fnspace.model import gradient
 
 NOISE = 0.5
 
@@ -185,6 +187,45 @@ def test_one_trace_serves_all_epochs_batch_sizes_and_rows():
     model.fit(x, y, epochs=1, verbose=0)
     np.testing.assert_array_equal(model.mean, before)
     assert len(traces) == 2
+
+
+def test_epochs_ahead_are_told_one_by_one():
+    counts = []
+
+    def run(count):
+        start = sum(counts)
+        counts.append(count)
+        return {"loss": np.arange(start, start + count, dtype="float32")}
+
+    epochs = gradient.EpochsAhead(run, 1000)
+    assert [epochs()["loss"] for _ in range(1000)] == list(range(1000))
+    assert counts[:2] == [1, 1] and max(counts) > 10 and sum(counts) == 1000
+
+
+def test_runs_without_callbacks_are_those_with():
+    x, y = example_data()
+    histories, models = [], [make(), make()]
+    for model, callbacks in zip(models, ([], [keras.callbacks.Callback()]), strict=True):
+        options = {"batch_size": 16, "verbose": 0, "callbacks": callbacks}
+        histories.append(model.fit(x, y, epochs=120, **options).history)
+    assert_same_weights(*models)
+    assert histories[0] == histories[1] and len(histories[0]["loss"]) == 120
+
+
+def test_an_interrupted_run_goes_on_where_its_weights_are(monkeypatch):
+    x, y = example_data()
+    whole, model = make(), make()
+    for each in (whole, model):
+        each.compile(optimizer=keras.optimizers.Adam(0.01))
+    whole.fit(x, y, epochs=150, batch_size=16, verbose=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(EpochCounter, "on_epoch_begin", Stop.on_epoch_begin)
+        with pytest.raises(InterruptedError):
+            model.fit(x, y, epochs=150, batch_size=16, verbose=0)
+    done = int(model.epochs_seen.numpy())
+    assert done > 3 and model.steps_seen.numpy() == 3 * done
+    model.fit(x, y, epochs=150 - done, batch_size=16, verbose=0)
+    assert_same_weights(model, whole)
 
 
 def test_same_seed_same_run_another_seed_another():

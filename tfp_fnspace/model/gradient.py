@@ -1,6 +1,8 @@
 """Training by stochastic gradients, whole epochs in one compiled loop where nothing forbids it."""
 
+import collections
 import math
+import time
 
 import keras
 import numpy as np
@@ -10,6 +12,9 @@ from tfp_fnspace import arguments, streams
 from tfp_fnspace.callbacks import wants_batches
 from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.model.sizes import first_batches
+
+#: For how long epochs are computed before their callbacks hear of them, at most.
+_AHEAD_SECONDS = 0.25
 
 
 class FiniteLoss(keras.callbacks.Callback):
@@ -21,6 +26,8 @@ class FiniteLoss(keras.callbacks.Callback):
         FloatingPointError: At the end of such an epoch; the weights stay as they are.
     """
 
+    allows_ahead = True
+
     def on_epoch_end(self, epoch, logs=None):
         loss = (logs or {}).get("loss", 0.0)
         if not math.isfinite(loss) and not self.model.stop_training:
@@ -29,6 +36,34 @@ class FiniteLoss(keras.callbacks.Callback):
                 "model anew with a smaller learning rate in `compile(optimizer=...)`, or in "
                 "dtype='float64'"
             )
+
+
+class EpochsAhead:
+    """Runs several short epochs at once, and says of one after the other what it was.
+
+    A call of a compiled function costs milliseconds, which is more than an epoch of few rows.
+    The weights are ahead of the epoch that is told by a quarter of a second at most.
+
+    Args:
+        run: Function of a number of epochs to a dict of arrays with as many values each.
+        num_epochs: How many there are.
+    """
+
+    def __init__(self, run, num_epochs):
+        self.run, self.left = run, num_epochs
+        self.told, self.calls, self.seconds = collections.deque(), 0, 0.0
+
+    def __call__(self):
+        """The logs of the next epoch."""
+        if not self.told:
+            count = int(_AHEAD_SECONDS / max(self.seconds, 1e-6)) if self.calls > 1 else 1
+            count = max(1, min(count, self.left))
+            start = time.perf_counter()
+            logs = {name: np.asarray(values) for name, values in self.run(count).items()}
+            self.seconds = (time.perf_counter() - start) / count
+            self.told.extend({name: v[i] for name, v in logs.items()} for i in range(count))
+            self.calls, self.left = self.calls + 1, self.left - count  # the first call may trace
+        return self.told.popleft()
 
 
 class GradientTraining:
@@ -207,37 +242,42 @@ class GradientTraining:
         for tracker in self._trackers.values():
             tracker.reset_state()
 
-    def train_epoch(self, inputs, targets, order, batch_size):
-        """Steps over all batches of an epoch, in one loop in the graph, in model units.
+    def train_epochs(self, inputs, targets, orders, batch_size):
+        """Steps over all batches of some epochs, in one loop in the graph, in model units.
 
         Args:
             inputs: List of tensors `[N, ...]`.
             targets: Tensor `[N, D]`.
-            order: int32 tensor `[N]`, the rows in the order of the epoch.
+            orders: int32 tensor `[E, N]`, the rows in the orders of the epochs.
             batch_size: Scalar int32 tensor.
 
         Returns:
-            Dict of means over the rows of the loss and the parts.
+            Dict of means over the rows of the loss and the parts, `[E]`.
         """
-        num_rows = tf.shape(order)[0]
+        num_epochs, num_rows = tf.unstack(tf.shape(orders))
         num_batches = -(-num_rows // batch_size)
+        num_steps = num_epochs * num_batches
         names = []
 
         def body(step, values, counts):
-            rows = order[step * batch_size : (step + 1) * batch_size]
+            start = step % num_batches * batch_size
+            rows = orders[step // num_batches, start : start + batch_size]
             parts = self.update([tf.gather(x, rows) for x in inputs], tf.gather(targets, rows))
             names[:] = parts
             stacked = tf.stack([tf.cast(part, targets.dtype) for part in parts.values()])
             count = tf.cast(tf.shape(rows)[0], targets.dtype)
             return step + 1, values.write(step, stacked), counts.write(step, count)
 
-        arrays = [tf.TensorArray(targets.dtype, size=num_batches) for _ in range(2)]
+        arrays = [tf.TensorArray(targets.dtype, size=num_steps) for _ in range(2)]
         _, values, counts = tf.while_loop(
-            lambda step, *_: step < num_batches, body, (tf.constant(0), *arrays)
+            lambda step, *_: step < num_steps, body, (tf.constant(0), *arrays)
         )
-        weights = counts.stack() / tf.cast(num_rows, targets.dtype)
-        means = tf.linalg.matvec(values.stack(), weights, transpose_a=True)
-        return {name: means[i] for i, name in enumerate(names)}
+        weights = tf.reshape(counts.stack(), [num_epochs, num_batches])
+        values = tf.reshape(values.stack(), [num_epochs, num_batches, len(names)])
+        means = tf.linalg.matvec(
+            values, weights / tf.cast(num_rows, values.dtype), transpose_a=True
+        )
+        return {name: means[:, i] for i, name in enumerate(names)}
 
     # Fitting ----------------------------------------------------------------------------------
 
@@ -262,7 +302,7 @@ class GradientTraining:
         if self._epoch_function is None or trained != self._trained:
             self._forget_functions()
             function = tf.function(
-                self.train_epoch, autograph=False, input_signature=self._epoch_signature()
+                self.train_epochs, autograph=False, input_signature=self._epoch_signature()
             )
             vars(self).update(_epoch_function=function, _trained=trained)
 
@@ -282,7 +322,8 @@ class GradientTraining:
         dtypes = [scaler.variable_dtype for scaler in scalers]
         shapes = [tensor.shape[1:] for tensor in self.input_tensors] + [(self.num_target_columns,)]
         specs = [tf.TensorSpec((None, *s), d) for s, d in zip(shapes, dtypes, strict=True)]
-        return [specs[:-1], specs[-1], tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)]
+        orders, batch_size = (tf.TensorSpec(shape, tf.int32) for shape in ([None, None], []))
+        return [specs[:-1], specs[-1], orders, batch_size]
 
     def _epoch_callbacks(self, callbacks, initial_epoch):
         return [FiniteLoss(), *super()._epoch_callbacks(callbacks, initial_epoch)]
@@ -307,11 +348,20 @@ class GradientTraining:
             self.target_scaler(tf.constant(targets)),
         ]
 
-        def train_epoch():
-            order = tf.constant(self.epoch_order(len(targets), shuffle))
-            return self._epoch_function(*arguments, order, tf.constant(batch_size, tf.int32))
+        def run(count):
+            orders = [self.epoch_order(len(targets), shuffle, ahead) for ahead in range(count)]
+            orders = tf.constant(np.stack(orders), tf.int32)
+            return self._epoch_function(*arguments, orders, tf.constant(batch_size, tf.int32))
 
-        return self._fit_epochs(train_epoch, inputs, targets, options, num_batches)
+        may_be_ahead = options["validation_data"] is None and all(
+            getattr(callback, "allows_ahead", False) for callback in options["callbacks"]
+        )
+        train_epoch = EpochsAhead(run, epochs if may_be_ahead else 1)
+        try:
+            return self._fit_epochs(train_epoch, inputs, targets, options, num_batches)
+        finally:
+            if train_epoch.told:  # interrupted: what the weights have seen counts
+                self.epochs_seen.assign_add(len(train_epoch.told))
 
     def _fit_stream(self, x, steps_per_epoch, options):
         num_rows = streams.count_rows(x) if self._given_rows is None else None

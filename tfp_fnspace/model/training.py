@@ -223,8 +223,10 @@ class Training(Checks):
 
         self.train_function = run_epoch
         try:
-            only = tf.data.Dataset.from_tensors(row)
-            return super().fit(only, shuffle=False, **{**options, "callbacks": callbacks})
+            # Without an end: for each epoch Keras would make two iterators of a dataset with one.
+            only = tf.data.Dataset.from_tensors(row).repeat()
+            options = {**options, "callbacks": callbacks, "steps_per_epoch": 1}
+            return super().fit(only, shuffle=False, **options)
         finally:
             self.train_function, self._metrics_idle = previous, False
 
@@ -240,11 +242,11 @@ class Training(Checks):
         """A seed for NumPy that follows from the model's, a non-negative integer."""
         return int(np.abs(self.seed_state.numpy().astype(np.int64)).sum())
 
-    def epoch_order(self, num_rows, shuffle=True):
-        """The order in which the current epoch visits in-memory rows, `[num_rows]`."""
+    def epoch_order(self, num_rows, shuffle=True, ahead=0):
+        """The order in which an epoch, the current or a later, visits in-memory rows, `[N]`."""
         if not shuffle:
             return np.arange(num_rows, dtype=np.int32)
-        return permutation(self.seed_state.numpy(), self.epochs_seen.numpy(), num_rows)
+        return permutation(self.seed_state.numpy(), self.epochs_seen.numpy() + ahead, num_rows)
 
     def on_epoch_start(self):
         """What a method does before each epoch."""

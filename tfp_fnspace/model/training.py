@@ -97,7 +97,8 @@ class Training(Checks):
             epochs: Number of epochs.
             verbose: As in Keras.
             callbacks: List of callbacks. One that acts at every batch is honoured, at the price
-                of a slower loop where a method compiles whole epochs.
+                of a slower loop where a method compiles whole epochs. Without any, and without
+                validation, short epochs may be computed several at once; the run is the same.
             validation_split: Fraction of the last rows to validate on (arrays only).
             validation_data: `(x, y)` or a dataset. `val_nll` is what to stop early on.
             shuffle: Whether to permute the rows of arrays.

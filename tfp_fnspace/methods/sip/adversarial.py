@@ -10,23 +10,13 @@ from tfp_fnspace.model.gradient import GradientTraining
 #: A discriminator is said to have collapsed when it tells more than this share of an epoch right.
 _COLLAPSED = 0.99
 
-#: And to be dead when it has had one of these shares, those of discriminators that say the same of
-#: all draws, for so many epochs on end.
-_DEAD, _DEAD_EPOCHS = (0.0, 0.25, 0.5), 10
-
 
 class AdversarialReport(JitterReport):
-    """Warns, once a run, of a discriminator that tells all draws right or none, and of jitter."""
-
-    def on_train_begin(self, logs=None):
-        super().on_train_begin(logs)
-        self.epochs_dead = 0
+    """Warns, once a run, of a discriminator that knows all or is dead, and of added jitter."""
 
     def on_epoch_end(self, epoch, logs=None):
         super().on_epoch_end(epoch, logs)
-        accuracy = (logs or {}).get("discriminator_accuracy")
-        if accuracy is None:
-            return
+        accuracy = (logs or {}).get("discriminator_accuracy", 0.0)
         if accuracy > _COLLAPSED:
             self.say(
                 "accuracy",
@@ -36,14 +26,16 @@ class AdversarialReport(JitterReport):
                 "`val_nll` tells. `adaptive_contrast=True`, fewer inducing points or more dropout "
                 "make its task harder.",
             )
-        self.epochs_dead = self.epochs_dead + 1 if accuracy in _DEAD else 0
-        if self.epochs_dead == _DEAD_EPOCHS:
+
+    def on_train_end(self, logs=None):
+        super().on_train_end(logs)
+        seed = fold_in(tf.convert_to_tensor(self.model.seed_state), self.model.steps_seen.value)
+        if self.model.log_ratio.spread(*self.model.divergence_draws(seed)) == 0.0:
             self.say(
                 "dead",
-                f"The discriminator says the same of all draws of posterior and prior, for "
-                f"{_DEAD_EPOCHS} epochs to epoch {epoch + 1}: the divergence has no gradient. "
-                "Units that are 0 everywhere, as ReLU can be, do that; so does a rate of "
-                "`discriminator_optimizer` that is too large.",
+                "At the end of the run the discriminator says the same of all draws of posterior "
+                "and prior: the divergence has no gradient. Units that are 0 everywhere, as ReLU "
+                "can be, do that; so does a rate of `discriminator_optimizer` that is too large.",
             )
 
 

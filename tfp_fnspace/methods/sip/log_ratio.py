@@ -86,6 +86,9 @@ class LogRatio(keras.layers.Layer):
         Mescheder, Nowozin and Geiger (2017), "Adversarial variational Bayes", ICML.
     """
 
+    #: Whether a single discriminator sees values in units of their moments.
+    standardizes = False
+
     def __init__(self, discriminator, contrast=None, **kwargs):
         super().__init__(autocast=False, **kwargs)
         self.discriminator, self.contrast = discriminator, contrast
@@ -109,6 +112,15 @@ class LogRatio(keras.layers.Layer):
         reverse = tf.reduce_mean(t_p[1] - t_q[1]) + _normal_divergence(p_bar, q_bar)
         loss, accuracy = (a + b for a, b in zip(of_q, of_p, strict=True))
         return Divergences(forward, reverse, loss, 0.5 * accuracy)
+
+    def spread(self, q, p):
+        """How much what a discriminator says differs over draws; of two, of the less."""
+        values = tf.concat([q, p], axis=0)
+        if self.standardizes or self.contrast is not None:
+            values = _standard(values, _moments(values))
+        networks = [network for network in (self.discriminator, self.contrast) if network]
+        logits = tf.stack([self._logits(network, values, False) for network in networks])
+        return tf.reduce_min(tf.reduce_max(logits, axis=1) - tf.reduce_min(logits, axis=1))
 
     def _logits(self, network, values, training):
         return tf.cast(network(values, training=training)[:, 0], values.dtype)
@@ -163,6 +175,8 @@ class NormalLogRatio(LogRatio):
     References:
         Mescheder, Nowozin and Geiger (2017), "Adversarial variational Bayes", ICML, section 3.3.
     """
+
+    standardizes = True
 
     def call(self, q, p, seed, training=True):
         q_bar, normal = _moments(q), (tf.zeros_like(q[0]), tf.ones_like(q[0]))

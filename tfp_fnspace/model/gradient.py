@@ -13,7 +13,7 @@ from tfp_fnspace.callbacks import wants_batches
 from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.model.sizes import first_batches
 
-#: For how long epochs are computed before their callbacks hear of them, at most.
+#: For about how long epochs are computed before their callbacks hear of them.
 _AHEAD_SECONDS = 0.25
 
 
@@ -42,7 +42,7 @@ class EpochsAhead:
     """Runs several short epochs at once, and says of one after the other what it was.
 
     A call of a compiled function costs milliseconds, which is more than an epoch of few rows.
-    The weights are ahead of the epoch that is told by a quarter of a second at most.
+    The weights are ahead of the epoch that is told by about a quarter of a second.
 
     Args:
         run: Function of a number of epochs to a dict of arrays with as many values each.

@@ -100,9 +100,11 @@ def piecewise(records):
 
 
 def mauna(records):
-    """Figure 4: Bayes by Backprop, fBNN and the exact process."""
+    """Figure 4: fBNN, Bayes by Backprop, fBNN of random cosines and the exact process."""
     grid = np.arange(1958.0, 2048.01, 0.25 / 3.0)
-    parts = [(NAMES[r["method"]], COLOURS[r["method"]], in_units(r)) for r in records]
+    parts = [
+        (f"{NAMES[r['method']]}, {r['net']}", COLOURS[r["method"]], in_units(r)) for r in records
+    ]
     parts.append(("exact Gaussian process", "#009E73", in_units(records[0], "exact")))
     figure, panels = plt.subplots(
         1,

@@ -197,6 +197,20 @@ def fbnn_model(**options):
     return model
 
 
+def closed_form_model(**options):
+    """The same of a network whose functions are Gaussian."""
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((4,), dtype="float64" if _is_double() else "float32")
+    kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(1.0, 2.0)
+    features = fns.layers.RandomFourierFeatures(20, kernel, seed=0)(inputs)
+    last = fns.layers.VariationalDense(2, posterior="conditioned", prior="standard")
+    fixed = {"network": (inputs, last(features)), "kl": "closed_form", "fit_output": True}
+    fixed.update(prior=fns.processes.GaussianProcess(kernel, num_outputs=2), seed=0)
+    model = fns.fbnn.FBNNModel(**{**fixed, "measurement": fns.fbnn.Box(2), **options})
+    model.compile(optimizer=keras.optimizers.Adam(0.05))
+    return model
+
+
 def sip_model(**options):
     """A small sparse implicit process."""
     small = {"inducing_points": 5, "num_samples": 10, "num_eval_samples": 20, "num_noise": 4}
@@ -220,6 +234,7 @@ MODELS_BY_GRADIENTS = {
     "DIWP": diwp_model,
     "SIP": sip_model,
     "fBNN": fbnn_model,
+    "fBNN_closed_form": closed_form_model,
     "variational": variational_model,
 }
 

@@ -40,6 +40,8 @@ def covariance(posterior):
     """By the definition of each posterior, a NumPy array `[P, P]`."""
     if isinstance(posterior, posteriors.FullCovarianceGaussian):
         lower = posterior.cholesky().numpy()
+        if isinstance(posterior, posteriors.ConditionedGaussian):
+            lower = np.tril(posterior._raw_base.numpy()) @ lower
         return lower @ lower.T
     if isinstance(posterior, posteriors.LowRankGaussian):
         scale = np.log1p(np.exp(posterior._raw_scale.numpy())) + 1e-10
@@ -53,7 +55,7 @@ def covariance(posterior):
 def test_moments_of_the_draws(name, assert_mean_close, assert_variance_close):
     posterior, _ = built(name)
     draws = flat(posterior.sample(SEED, 40_000))
-    mean = np.concatenate([v.numpy().ravel() for v in posterior.means.values()])
+    mean = np.concatenate([v.numpy().ravel() for v in posterior.mean_values().values()])
     expected = covariance(posterior)
     assert_mean_close(draws, mean)
     assert_variance_close(draws, np.diag(expected))
@@ -97,7 +99,7 @@ def test_radial_of_one_weight_is_gaussian():
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "radial"])
 def test_gaussian_divergence_is_that_of_tfp(name):
     posterior, _ = built(name)
-    mean = np.concatenate([v.numpy().ravel() for v in posterior.means.values()])
+    mean = np.concatenate([v.numpy().ravel() for v in posterior.mean_values().values()])
     ours = tfd.MultivariateNormalFullCovariance(mean, covariance(posterior))
     loc, scale = np.array([0.1] * 6 + [0.0] * 2), np.array([0.7] * 6 + [2.0] * 2)
     expected = tfd.kl_divergence(ours, tfd.MultivariateNormalDiag(loc, scale))
@@ -115,7 +117,7 @@ def test_radial_entropy_and_divergence_by_draws(assert_mean_close):
         area = 2 * np.pi ** (size / 2) / special.gamma(size / 2)
         log_q += np.log(2 * stats.norm.pdf(radius)) - np.log(area * radius ** (size - 1))
         log_q -= np.sum(np.log(scales[name]))
-        weights = posterior.means[name] + deviations[name]
+        weights = posterior.mean_values()[name] + deviations[name]
         log_p += np.sum(PRIORS[name].log_prob(weights), axis=tuple(range(1, weights.ndim)))
     assert_mean_close(-log_q, posterior.entropy().numpy())
     assert_mean_close(log_q - log_p, posterior.kl(PRIORS, None).numpy())
@@ -156,7 +158,7 @@ def test_gradients_against_finite_differences(name):
     with tf.GradientTape() as tape:
         value = loss()
     for variable, gradient in zip(
-        layer.weights, tape.gradient(value, layer.trainable_variables), strict=True
+        layer.trainable_variables, tape.gradient(value, layer.trainable_variables), strict=True
     ):
         before, direction = variable.numpy(), np.random.default_rng(1).normal(size=variable.shape)
         values = []
@@ -178,6 +180,40 @@ def test_initial_scale_and_config(name):
     scaled = {"radial": 0.01 / 6, "low_rank": 0.0101}.get(name, 0.01)
     np.testing.assert_allclose(variance, scaled, rtol=0.1)
     assert posteriors.get(posterior) is not posterior
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_root_is_that_of_the_covariance(name):
+    posterior, _ = built(name)
+    rows = np.random.default_rng(2).normal(size=(2, 3, 8))
+    root = posterior.times_root(rows)
+    if name == "radial":
+        assert root is None
+        return
+    expected = rows @ covariance(posterior) @ np.swapaxes(rows, 1, 2)
+    np.testing.assert_allclose(root @ tf.linalg.matrix_transpose(root), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("noise", "atol"), [(0.3, 1e-9), (1e-9, 1e-6)])
+def test_conditioned_is_a_bayesian_linear_regression(noise, atol):
+    posterior, _ = built("conditioned")
+    generator = np.random.default_rng(4)
+    design, targets = generator.normal(size=(9, 4)), generator.normal(size=(9, 2))
+    scales = np.array([0.5, 0.5, 0.5, 2.0])
+    posterior.condition(design, targets, noise, scales)
+    scaled = design * scales  # by the covariance of the rows, not of the weights
+    gram = scaled @ scaled.T + noise**2 * np.eye(9)
+    if noise > 0.1:
+        gain = np.linalg.solve(gram, design * scales**2).T
+        means = gain @ targets
+        expected = np.diag(scales**2) - gain @ design @ np.diag(scales**2)
+    else:
+        means, expected = np.linalg.lstsq(design, targets, rcond=None)[0], np.zeros((4, 4))
+    values = posterior.mean_values()
+    np.testing.assert_allclose(values["kernel"], means[:3], atol=atol)
+    np.testing.assert_allclose(values["bias"], means[3], atol=atol)
+    law = np.kron(expected, np.eye(2))
+    np.testing.assert_allclose(covariance(posterior), law, atol=atol)
 
 
 def test_tiny_scales_are_no_nan():

@@ -30,7 +30,7 @@ def test_recipe(name):
     recipe = getattr(benchmark, name)
     functional = name == "fbnn"
     budget = {"steps": 4, "batch_size": 20} if functional else {"epochs": 2}
-    config = {**recipe.uci_config("yacht", 1), **budget, "num_samples": 8}
+    config = {**recipe.uci_config("energy", 1), **budget, "num_samples": 8}
     model, chosen = recipe.uci_fit(config, X, Y)
     assert isinstance(model, fbnn.FBNNModel) == functional
     least = chosen["prior_noise_scale"] if functional else 0.05
@@ -45,6 +45,22 @@ def test_recipe(name):
         np.testing.assert_array_equal(again.predict(X)["mean"], model.predict(X)["mean"])
 
 
+def test_smooth_set_has_the_divergence_in_closed_form():
+    config = benchmark.fbnn.uci_config("yacht", 1)
+    assert config["kl"] == "closed_form" and config["units"] == [2000]
+    config.update(units=[30], steps=4, batch_size=20, measurement=5)
+    model, chosen = benchmark.fbnn.uci_fit(config, X, Y)
+    assert model.kl == "closed_form" and model.fit_output and len(model.history.epoch) == 2
+    assert model.prior.variable_dtype == "float64"
+    assert_allclose(model.injected_noise, 0.2 * chosen["prior_noise_scale"])
+    assert chosen["prior_noise_scale"] < chosen["noise_scale"] < 1.1 * chosen["prior_noise_scale"]
+    features, last = model.network.layers[1:]
+    covariance = model.prior.kernel().apply(X[:1], X[1:2])
+    wide = layers.RandomFourierFeatures(200_000, features.get_config()["kernel"], seed=0)
+    assert_allclose(np.sum(wide(X[:1]) * wide(X[1:2])), covariance[0], atol=0.02)
+    assert isinstance(last.posterior, layers.ConditionedGaussian)
+
+
 @pytest.mark.parametrize(
     ("noise", "given", "weight", "hidden", "epochs"),
     [
@@ -57,7 +73,7 @@ def test_recipe(name):
 def test_protocol_follows_the_noise_of_the_prior(noise, given, weight, hidden, epochs, monkeypatch):
     prior = processes.GaussianProcess(processes.ard_squared_exponential(2), noise_scale=noise)
     monkeypatch.setattr(benchmark, "fitted_prior", lambda *_: prior)
-    config = {**benchmark.fbnn.uci_config("yacht", 1), "steps": 4, "batch_size": 20}
+    config = {**benchmark.fbnn.uci_config("energy", 1), "steps": 4, "batch_size": 20}
     config.update(num_samples=8, kl_weight=given)
     model, chosen = benchmark.fbnn.uci_fit(config, X, Y)
     assert chosen["kl_weight"] == model.get_config()["kl_weight"] == weight
@@ -80,7 +96,7 @@ def test_large_sets_keep_their_protocol_with_little_noise(monkeypatch):
 
 def test_large_sets_have_wider_networks():
     for recipe in (benchmark.fbnn, benchmark.bayes_by_backprop):
-        small, large = (recipe.uci_config(name, 0) for name in ("yacht", "protein"))
+        small, large = (recipe.uci_config(name, 0) for name in ("energy", "protein"))
         assert small["units"] == [50] and large["units"] == [100]
         assert small["output_posterior"] == ("full" if recipe is benchmark.fbnn else "factorized")
     assert large["batch_size"] > small["batch_size"] and large["epochs"] < small["epochs"]

@@ -12,13 +12,13 @@ from scipy import stats
 
 from tfp_fnspace import kernels
 from tfp_fnspace.kernels import neural_kernel_network as nkn
+from tfp_fnspace.kernels.description import describe
 from tfp_fnspace.processes import (
     GaussianProcess,
     KernelWeights,
     StudentTProcess,
     ard_squared_exponential,
 )
-from tfp_fnspace.processes.kernel_weights import describe
 from tfp_fnspace.processes.marginal_likelihood import maximise
 
 tfpk = tfp.math.psd_kernels

@@ -5,23 +5,29 @@ from tfp_fnspace.layers.convolutions import VariationalConv1D, VariationalConv2D
 from tfp_fnspace.layers.dense import VariationalDense
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.layers.embedding import VariationalEmbedding
+from tfp_fnspace.layers.fourier import RandomFourierFeatures
+from tfp_fnspace.layers.gaussian_output import GaussianOutput
 from tfp_fnspace.layers.per_sample import PerSample, RepeatSamples
+from tfp_fnspace.layers.posterior_base import Posterior
 from tfp_fnspace.layers.posteriors import (
+    ConditionedGaussian,
     FactorizedGaussian,
     FullCovarianceGaussian,
     LowRankGaussian,
-    Posterior,
     Radial,
 )
 from tfp_fnspace.layers.variational import VariationalLayer
 
 __all__ = [
+    "ConditionedGaussian",
     "FactorizedGaussian",
     "FullCovarianceGaussian",
+    "GaussianOutput",
     "LowRankGaussian",
     "PerSample",
     "Posterior",
     "Radial",
+    "RandomFourierFeatures",
     "RepeatSamples",
     "VariationalConv1D",
     "VariationalConv2D",

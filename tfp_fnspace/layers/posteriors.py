@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import arguments
-from tfp_fnspace.layers import priors as weight_priors
+from tfp_fnspace.layers.posterior_base import Posterior
 from tfp_fnspace.math import linalg
 from tfp_fnspace.math.normals import fast_normal
 
@@ -15,138 +15,6 @@ from tfp_fnspace.math.normals import fast_normal
 _SMALLEST = 1e-10
 
 _LOG_2PI = math.log(2.0 * math.pi)
-
-
-class Posterior:
-    r"""Base of posteriors `q(w)`, `w = mean + deviation`, over the parts of a layer's weights.
-
-    The parts, such as `kernel` and `bias`, have a weight `<part>_mean` each; a subclass adds what
-    its deviations, which have mean 0, depend on. The divergence from a prior is
-
-        KL(q || p) = -H(q) - sum_parts E_q log p(w):
-
-    the entropy is in closed form, the second term too for `tfd.Normal`, and for `tfd.Laplace`
-    where the marginals are Gaussian; otherwise it is the mean over draws.
-
-    Args:
-        initial_scale: Initial standard deviation of the deviations, times `fan_in^-1/2`.
-
-    Raises:
-        ValueError: If a number is not positive and finite.
-    """
-
-    #: Whether each weight has a Gaussian law.
-    has_gaussian_marginals = True
-    #: Whether weights are independent.
-    is_factorized = False
-    #: Whether the law of the deviations stays the same when any of them change sign.
-    is_symmetric = False
-
-    def __init__(self, initial_scale=0.1):
-        self.initial_scale = arguments.checked_positive("initial_scale", initial_scale)
-
-    def build(self, layer, shapes, initializers, fan_in):
-        """Adds the weights to a layer.
-
-        Args:
-            layer: Keras layer.
-            shapes: Dict of the parts' shapes.
-            initializers: Dict of the initializers of their means.
-            fan_in: Number of inputs that a unit sums over.
-        """
-        self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
-        self.means = {
-            name: layer.add_weight(
-                name=f"{name}_mean",
-                shape=shape,
-                initializer=initializers[name],
-                autocast=False,
-            )
-            for name, shape in self.shapes.items()
-        }
-        scale = self.initial_scale * fan_in**-0.5
-        self._build_scales(layer, scale + math.log(-math.expm1(-scale)))
-
-    def set_means(self, **means):
-        """Assigns the means of parts, arrays of their shapes."""
-        for name, value in means.items():
-            self.means[name].assign(value)
-
-    def sample(self, seed, num_samples):
-        """Draws of all weights.
-
-        Args:
-            seed: int32 tensor `[2]`.
-            num_samples: S.
-
-        Returns:
-            Dict of tensors `[S, *shape]`.
-        """
-        deviations = self.deviations(seed, num_samples)
-        return {name: self.means[name].value + part for name, part in deviations.items()}
-
-    def kl(self, priors, draw):
-        """`KL(q || p)`, see the class.
-
-        Args:
-            priors: Dict of the parts' priors, `tfd.Distribution` of one weight.
-            draw: Function without arguments that returns draws as `sample` does; it is called
-                only where there is no closed form.
-
-        Returns:
-            Scalar.
-        """
-        variances = self.variances()
-        total = self.entropy()
-        for name, prior in priors.items():
-            moments = self.means[name].value, variances[name]
-            density = weight_priors.expected_log_prob(prior, *moments, self.has_gaussian_marginals)
-            if density is None:
-                density = tf.reduce_mean(weight_priors.log_prob(prior, draw()[name]), axis=0)
-            total += tf.reduce_sum(density)
-        return -total
-
-    # Of a subclass ----------------------------------------------------------------------------
-
-    def _build_scales(self, layer, raw_scale):
-        """Adds the weights of the deviations; softplus of `raw_scale` is the initial scale."""
-        raise NotImplementedError
-
-    def deviations(self, seed, num_samples):
-        """As `sample`, without the means."""
-        raise NotImplementedError
-
-    def variances(self):
-        """Variance of each weight, a dict of tensors of the parts' shapes."""
-        raise NotImplementedError
-
-    def entropy(self):
-        """`-E_q log q(w)` over all parts, a scalar."""
-        raise NotImplementedError
-
-    # Shared -----------------------------------------------------------------------------------
-
-    @property
-    def size(self):
-        """Number of weights in all parts."""
-        return sum(math.prod(shape) for shape in self.shapes.values())
-
-    def _dtype(self):
-        return next(iter(self.means.values())).value.dtype
-
-    def _by_part(self, flat):
-        """Parts of a tensor `[..., P]` of all weights, a dict of tensors `[..., *shape]`."""
-        sizes = [math.prod(shape) for shape in self.shapes.values()]
-        leading = tf.unstack(tf.shape(flat)[:-1])
-        parts = zip(self.shapes.items(), tf.split(flat, sizes, axis=-1), strict=True)
-        return {name: tf.reshape(part, [*leading, *shape]) for (name, shape), part in parts}
-
-    def get_config(self):
-        return {"initial_scale": self.initial_scale}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
 
 
 class _ScalePerWeight(Posterior):
@@ -189,6 +57,9 @@ class FactorizedGaussian(_ScalePerWeight):
 
     def variances(self):
         return {name: tf.square(scale) for name, scale in self.scales().items()}
+
+    def times_root(self, rows):
+        return rows * tf.concat([tf.reshape(s, [-1]) for s in self.scales().values()], axis=0)
 
     def entropy(self):
         logs = [tf.reduce_sum(tf.math.log(scale)) for scale in self.scales().values()]
@@ -272,6 +143,9 @@ class FullCovarianceGaussian(Posterior):
     def variances(self):
         return self._by_part(tf.reduce_sum(tf.square(self.cholesky()), axis=1))
 
+    def times_root(self, rows):
+        return tf.tensordot(rows, self.cholesky(), axes=1)
+
     def entropy(self):
         return 0.5 * (linalg.log_determinant(self.cholesky()) + self.size * (1.0 + _LOG_2PI))
 
@@ -320,6 +194,10 @@ class LowRankGaussian(Posterior):
         low = tf.reduce_sum(tf.square(self._factor.value), axis=1)
         return self._by_part(tf.square(_positive(self._raw_scale.value)) + low)
 
+    def times_root(self, rows):
+        own = rows * _positive(self._raw_scale.value)
+        return tf.concat([own, tf.tensordot(rows, self._factor.value, axes=1)], axis=-1)
+
     def entropy(self):
         scale = _positive(self._raw_scale.value)
         ratio = self._factor.value / scale[:, tf.newaxis]
@@ -333,7 +211,81 @@ class LowRankGaussian(Posterior):
         return {"rank": self.rank, **super().get_config()}
 
 
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class ConditionedGaussian(FullCovarianceGaussian):
+    r"""`w ~ N(mean + B v, B L L^T B^T)`, in coordinates in which its first law is standard normal.
+
+    v, at first 0, and the lower triangular L are trained; the means of the parts and B, lower
+    triangular, are not. B is the identity until `condition` makes `N(mean, B B^T)` the posterior of
+    a linear regression. Then data with little noise, which determine some directions of w a
+    thousand times better than others, are no harder to train on than others: near the start the
+    objective is as if they had been whitened.
+
+    Args:
+        initial_scale: Initial standard deviation, times `fan_in^-1/2`, until it is conditioned.
+    """
+
+    def _build_scales(self, layer, raw_scale):
+        super()._build_scales(layer, raw_scale)
+        for mean in self.means.values():
+            mean.trainable = False
+        options = {"autocast": False, "shape": (self.size, self.size), "trainable": False}
+        self._raw_base = layer.add_weight(name="base", initializer=_Diagonal(1.0), **options)
+        self._shift = layer.add_weight(
+            name="shift", shape=(self.size,), initializer="zeros", autocast=False
+        )
+
+    def condition(self, design, targets, noise_scale, prior_scales):
+        """Makes the law that of the weights of `y = A W + noise` given y, independent priors.
+
+        In float64, by the eigenvectors of `A^T A`, weights in units of their priors: where the
+        noise is so little that the posterior's precision has no factor in float64, too.
+
+        Args:
+            design: A, array `[N, I]`; the I rows of W are the parts' weights, one after another.
+            targets: y, array `[N, D]`, D the columns of W.
+            noise_scale: Positive number.
+            prior_scales: Standard deviations of the rows of W, array `[I]`.
+        """
+        scales = np.asarray(prior_scales, np.float64)[:, np.newaxis]
+        design, targets = np.asarray(design, np.float64) * scales.T, np.asarray(targets, np.float64)
+        squares, axes = np.linalg.eigh(design.T @ design)
+        ratios = noise_scale**2 / (np.maximum(squares, 0.0) + noise_scale**2)
+        means = axes @ (axes.T @ (design.T @ targets) * ratios[:, np.newaxis]) / noise_scale**2
+        root = np.linalg.qr((axes * np.sqrt(ratios)).T, mode="r").T
+        for name, part in self._by_part(tf.constant((scales * means).reshape(-1))).items():
+            self.means[name].assign(part.numpy())
+        self._raw_base.assign(np.kron(scales * root, np.eye(targets.shape[1])))
+        self._shift.assign(np.zeros(self.size))
+        self._raw.assign(np.eye(self.size) * math.log(math.expm1(1.0)))
+
+    def base(self):
+        """B, `[P, P]`."""
+        return tf.linalg.band_part(self._raw_base.value, -1, 0)
+
+    def mean_values(self):
+        shift = self._by_part(tf.linalg.matvec(self.base(), self._shift.value))
+        return {name: mean.value + shift[name] for name, mean in self.means.items()}
+
+    def deviations(self, seed, num_samples):
+        noise = fast_normal([num_samples, self.size], seed, self._dtype())
+        noise = tf.matmul(noise, self.cholesky(), transpose_b=True)
+        return self._by_part(tf.matmul(noise, self.base(), transpose_b=True))
+
+    def variances(self):
+        root = tf.matmul(self.base(), self.cholesky())
+        return self._by_part(tf.reduce_sum(tf.square(root), axis=1))
+
+    def times_root(self, rows):
+        return super().times_root(tf.tensordot(rows, self.base(), axes=1))
+
+    def entropy(self):
+        base = tf.reduce_sum(tf.math.log(tf.abs(tf.linalg.diag_part(self.base()))))
+        return super().entropy() + base
+
+
 POSTERIORS = {
+    "conditioned": ConditionedGaussian,
     "factorized": FactorizedGaussian,
     "full": FullCovarianceGaussian,
     "low_rank": LowRankGaussian,

@@ -39,8 +39,8 @@ class VariationalLayer(keras.layers.Layer):
       drawn. For deviations that are as likely with other signs.
 
     Args:
-        posterior: `"factorized"`, `"full"`, `"low_rank"`, `"radial"`, or an instance of those in
-            `layers.posteriors`.
+        posterior: `"factorized"`, `"full"`, `"conditioned"`, `"low_rank"`, `"radial"`, or an
+            instance of those in `layers.posteriors`.
         prior: Law of one weight: a `tfd.Distribution`, or a rule for the standard deviation of a
             Gaussian with mean 0: `"fan_in"`, `fan_in^-1/2`, with which the variance of a function
             does not depend on the width; `"he"`, `(2 / fan_in)^1/2`; `"glorot"`,
@@ -222,7 +222,8 @@ class VariationalLayer(keras.layers.Layer):
             kept[id(self)] = make()
         return kept[id(self)]
 
-    def _priors(self):
+    def weight_priors(self):
+        """The laws of one weight of each part, a dict of `tfd.Distribution`."""
         dtype = self.variable_dtype
         laws = {self.kernel_name: priors.distribution(self.prior, *self._fans, dtype)}
         if self.use_bias:
@@ -232,7 +233,7 @@ class VariationalLayer(keras.layers.Layer):
     def _drawn_weights(self, draws, num_samples):
         """Draws of the weights, whose divergence is reported."""
         weights = self.posterior.sample(draws.next_seed(), num_samples)
-        draws.add_divergence(self.posterior.kl(self._priors(), lambda: weights))
+        draws.add_divergence(self.posterior.kl(self.weight_priors(), lambda: weights))
         return weights
 
     def _cast(self, weights):
@@ -246,7 +247,8 @@ class VariationalLayer(keras.layers.Layer):
     def _mean(self, x):
         """Outputs `[N, ...]` or `[S, N, ...]` at the posterior means."""
         dtype = x.dtype if x.dtype.is_floating else self.variable_dtype
-        means = {name: tf.cast(mean.value, dtype) for name, mean in self.posterior.means.items()}
+        values = self.posterior.mean_values()
+        means = {name: tf.cast(mean, dtype) for name, mean in values.items()}
         outputs = self.map_all(x, means[self.kernel_name])
         return outputs + means["bias"] if self.use_bias else outputs
 
@@ -261,7 +263,7 @@ class VariationalLayer(keras.layers.Layer):
         def report():
             seed, count = draws.next_seed(), draws.num_samples
             sample = _lazily(lambda: self.posterior.sample(seed, count))
-            draws.add_divergence(self.posterior.kl(self._priors(), sample))
+            draws.add_divergence(self.posterior.kl(self.weight_priors(), sample))
             return ()
 
         self._once(draws, report)
@@ -276,9 +278,9 @@ class VariationalLayer(keras.layers.Layer):
         def one_deviation():
             seed = draws.next_seed()
             deviation = self.posterior.deviations(seed, 1)
-            means = self.posterior.means
-            sample = _lazily(lambda: {k: means[k].value + d for k, d in deviation.items()})
-            draws.add_divergence(self.posterior.kl(self._priors(), sample))
+            means = self.posterior.mean_values()
+            sample = _lazily(lambda: {k: means[k] + d for k, d in deviation.items()})
+            draws.add_divergence(self.posterior.kl(self.weight_priors(), sample))
             return deviation
 
         deviation = self._once(draws, one_deviation)

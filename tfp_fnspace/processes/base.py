@@ -31,6 +31,9 @@ class Process(keras.layers.Layer):
         ValueError: If `num_outputs` is not a positive integer.
     """
 
+    #: Whether the values at any points are jointly Gaussian, with the covariance of `moments`.
+    is_gaussian = False
+
     #: Whether one seed gives one set of functions at any points, in any call. Otherwise draws of
     #: two calls are of the same functions only where all points are the same.
     draws_are_functions_of_x = False

@@ -10,7 +10,7 @@ from tfp_fnspace.processes.kernel_weights import ard_squared_exponential
 LITTLE_NOISE, MUCH_NOISE = 0.1, 0.5
 
 
-def fitted_prior(x, y, max_rows, seed):
+def fitted_prior(x, y, max_rows, seed, dtype=None):
     """A Gaussian process of a squared exponential kernel, a length each input, fitted to data.
 
     Of rows with equal inputs only the first counts: where data were entered twice, the likelihood
@@ -21,6 +21,7 @@ def fitted_prior(x, y, max_rows, seed):
         y: Training targets `[N, 1]`.
         max_rows: The most rows that it is fitted to, drawn at random.
         seed: Of the rows.
+        dtype: Of the process.
 
     Returns:
         `processes.GaussianProcess` in standardised units.
@@ -30,7 +31,7 @@ def fitted_prior(x, y, max_rows, seed):
     if len(rows) > max_rows:
         rows = np.random.default_rng(seed).choice(rows, max_rows, replace=False)
     x, y = x[rows], y[rows]
-    prior = GaussianProcess(ard_squared_exponential(x.shape[1]))
+    prior = GaussianProcess(ard_squared_exponential(x.shape[1]), dtype=dtype)
     prior.fit(x, y)
     return prior
 

@@ -50,6 +50,8 @@ class GaussianProcess(EllipticalProcess):
         appendix D.1 (K + gamma^2 I).
     """
 
+    is_gaussian = True
+
     def _sample(self, x, n, seed):
         return self.mean + self._gaussian(x, n, seed)
 

@@ -11,6 +11,9 @@ from tfp_fnspace.processes.fitted import LITTLE_NOISE, MUCH_NOISE, fitted_prior
 #: Data sets that get a wider network.
 _LARGE = ("naval", "power", "protein")
 
+#: Data sets with a hundredth of their spread as noise.
+_SMOOTH = ("yacht",)
+
 _BAYES_BY_BACKPROP = {
     "activation": "relu",
     "output_posterior": "factorized",
@@ -35,6 +38,22 @@ _FBNN = {
     "max_prior_rows": 1000,
 }
 
+#: Settings of sets that are almost a smooth function; noise in units of the prior's.
+_CLOSED_FORM = {
+    "kl": "closed_form",
+    "units": [2000],
+    "activation": "random cosines",
+    "batch_size": 1000,
+    "steps": 300,
+    "learning_rate": 5e-3,
+    "min_scale": 0.005,
+    "measurement": 100,
+    "margin": 0.0,
+    "injected_noise": 0.2,
+    "kl_weight": "data",
+    "max_prior_rows": 1000,
+}
+
 #: What is different on the large sets.
 _FBNN_LARGE = {
     "batch_size": 500,
@@ -42,6 +61,14 @@ _FBNN_LARGE = {
     "longer": 1,
     "kl_weight": "data",
 }
+
+
+def gaussian_network(num_inputs, units, prior, seed):
+    """Random cosines whose products are the kernel of a prior, and a random layer of one output."""
+    inputs = keras.Input((num_inputs,))
+    features = layers.RandomFourierFeatures(units, prior.kernel(), seed=seed)
+    last = layers.VariationalDense(1, posterior="conditioned", prior="standard")
+    return inputs, last(features(inputs))
 
 
 def network(
@@ -73,7 +100,11 @@ class Recipe:
     hundredth by a cosine in 10,000 steps. Where the prior's noise is little it takes three times as
     many, the posterior of the hidden weights has a full covariance too, and the divergence has half
     the weight of the batch; where it is much that of the data, else that of the batch. Large sets
-    have 100 units, batches of 500 rows, 50 functions, and the weight of the data. The paper has
+    have 100 units, batches of 500 rows, 50 functions, and the weight of the data. On yacht, whose
+    noise is a hundredth, the estimated scores are not enough: there the hidden layer is 2000 random
+    cosines of the prior (`RandomFourierFeatures`), not trained, the divergence is in closed form,
+    the last layer starts from its regression on them (`fit_output`), and 300 steps of all rows and
+    100 measurement points in the box of the data follow. The paper has
     ReLU, factorised posteriors, 20 rows, 5 points, 1e-3 and 2000 epochs.
 
     Args:
@@ -86,6 +117,8 @@ class Recipe:
     def uci_config(self, dataset, seed):
         """Settings for a data set."""
         is_large = dataset in _LARGE
+        if self.functional and dataset in _SMOOTH:
+            return {**_CLOSED_FORM, "seed": seed}
         config = {"units": [100 if is_large else 50], "seed": seed}
         if not self.functional:
             sizes = {"batch_size": 500, "epochs": 200} if is_large else {"batch_size": 20}
@@ -95,6 +128,8 @@ class Recipe:
     def uci_fit(self, config, x, y):
         """Builds and fits the model."""
         keras.utils.set_random_seed(config["seed"])
+        if config.get("kl") == "closed_form":
+            return _fit_closed_form(config, x, y)
         least, chosen, options, hidden = config["min_scale"], {}, {}, "factorized"
         if self.functional:
             prior = fitted_prior(x, y, config["max_prior_rows"], config["seed"])
@@ -135,6 +170,32 @@ class Recipe:
         model.fit(x, y, batch_size=config["batch_size"], epochs=epochs, verbose=0)
         chosen["noise_scale"] = float(keras.ops.convert_to_numpy(model.likelihood.scale))
         return model, chosen
+
+
+def _fit_closed_form(config, x, y):
+    """As `Recipe.uci_fit`, for a network whose functions are Gaussian."""
+    prior = fitted_prior(x, y, config["max_prior_rows"], config["seed"], "float64")
+    noise = float(prior.noise_scale)
+    least = max(config["min_scale"], noise)
+    model = FBNNModel(
+        gaussian_network(x.shape[1], config["units"][0], prior, config["seed"]),
+        prior,
+        likelihoods.Gaussian(1.01 * least, trainable=True, min_scale=least),
+        Box(config["measurement"], margin=config["margin"]),
+        kl="closed_form",
+        kl_weight=config["kl_weight"],
+        injected_noise=config["injected_noise"] * noise,
+        fit_output=True,
+        seed=config["seed"],
+    )
+    epochs = -(-config["steps"] // -(-len(x) // config["batch_size"]))
+    rate = keras.optimizers.schedules.CosineDecay(
+        config["learning_rate"], config["steps"], alpha=0.01
+    )
+    model.compile(optimizer=keras.optimizers.Adam(rate))
+    model.fit(x, y, batch_size=config["batch_size"], epochs=epochs, verbose=0)
+    scale = float(keras.ops.convert_to_numpy(model.likelihood.scale))
+    return model, {"prior_noise_scale": noise, "noise_scale": scale}
 
 
 def _kl_weight(config, noise):

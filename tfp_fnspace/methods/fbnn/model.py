@@ -11,15 +11,17 @@ from tfp_fnspace.arguments import (
     checked_positive,
 )
 from tfp_fnspace.layers.draws import function_draws
+from tfp_fnspace.layers.gaussian_output import GaussianOutput
+from tfp_fnspace.likelihoods import Gaussian
 from tfp_fnspace.math.random import fold_in, split
 from tfp_fnspace.methods.fbnn.adversarial import Adversarial
-from tfp_fnspace.methods.fbnn.functional_kl import kl_estimate, kl_surrogate
+from tfp_fnspace.methods.fbnn.functional_kl import gaussian_kl, kl_estimate, kl_surrogate
 from tfp_fnspace.methods.fbnn.measurement import Box, MeasurementSet
 from tfp_fnspace.methods.fbnn.variational_model import VariationalModel
 from tfp_fnspace.processes.base import Process
 from tfp_fnspace.typing import GaussianMoments
 
-DIVERGENCES = ("stein", "regularized")
+DIVERGENCES = ("stein", "regularized", "closed_form")
 WEIGHTS = ("batch", "data")
 
 
@@ -44,7 +46,11 @@ class FBNNModel(VariationalModel):
     the divergence of the Gaussians with the moments of q and p, with noise of variance
     `injected_noise^2` for each measurement point on both sides (`kl="regularized"`), which is
     finite and meaningful where the divergence of the functions is infinite, as that of a network
-    from most Gaussian processes is.
+    from most Gaussian processes is. Where the functions of the network are Gaussian, since only the
+    weights of its last layer are random (`GaussianOutput`), and the prior is a Gaussian process,
+    `kl="closed_form"` has the divergence itself, and the predictive distribution is Gaussian: no
+    draws, the functional evidence lower bound without noise. There must be as many features as
+    points, or injected noise.
 
     Args:
         network: As for `VariationalModel`; what its layers have as priors does not count.
@@ -54,18 +60,22 @@ class FBNNModel(VariationalModel):
         measurement: `MeasurementSet`, in model units; by default 5 points uniform in a box half as
             wide again on each side as the data (`Box(5)`). One that has not seen data yet is
             adapted to those of the first `fit`, of a dataset to its first batch.
-        kl: `"stein"` or `"regularized"`.
+        kl: `"stein"`, `"regularized"` or `"closed_form"`.
         kl_weight: `"batch"`, `"data"` or a number lambda that is not negative.
         kl_annealing_steps: lambda rises to its value in equal parts over so many steps.
         injected_noise: gamma, in units of f: noise of this standard deviation is added to both
             sides of the divergence, which lowers it. At 0 the objective is exact.
         fit_prior: Whether the prior is fitted to the data of the first `fit` by its marginal
             likelihood (`prior.fit`), before training.
+        fit_output: Whether the posterior of the last layer, `"conditioned"`, starts at that of a
+            Bayesian linear regression on its features, with the layer's prior, the noise of the
+            likelihood and the data of the first `fit`, of a dataset its first batch. For
+            `kl="closed_form"` and a Gaussian likelihood.
         train_prior: Whether the prior's parameters are trained jointly with the network (appendix
             C.2); it must have a density. Otherwise they are fixed.
         monitor_steps: The divergence that `History` shows, and with it `elbo` and the value of the
             loss, is computed at every so many steps and kept in between: its gradient does not
-            need it, and it takes a quarter of the time of a small step. (`kl="regularized"` has
+            need it, and it takes a quarter of the time of a small step. (The other two kinds have
             it at every step.)
         num_samples: S, the functions of a training step, at least 2.
         num_eval_samples: S of everything that predicts.
@@ -109,6 +119,7 @@ class FBNNModel(VariationalModel):
         kl_annealing_steps=0,
         injected_noise=0.01,
         fit_prior=False,
+        fit_output=False,
         train_prior=False,
         monitor_steps=10,
         num_samples=100,
@@ -148,12 +159,14 @@ class FBNNModel(VariationalModel):
         self.share = checked_positive("share", share)
         self.bandwidth, self.whiten = checked_positive("bandwidth", bandwidth), bool(whiten)
         self.fit_prior, self.train_prior = bool(fit_prior), bool(train_prior)
+        self.fit_output = bool(fit_output)
         self.monitor_steps = checked_count("monitor_steps", monitor_steps)
         # Replicas have estimates of their own.
         self._kl_seen = self.add_weight(
             name="kl_seen", shape=(), initializer="zeros", trainable=False, aggregation="mean"
         )
         self._setup_prior(prior)
+        self._setup_closed_form()
         self._setup_measurement(Box(5) if measurement is None else measurement)
 
     def _setup_prior(self, prior):
@@ -186,6 +199,19 @@ class FBNNModel(VariationalModel):
         prior.trainable = self.train_prior
         self.prior = prior
 
+    def _setup_closed_form(self):
+        self._output = GaussianOutput(self.network) if self.kl == "closed_form" else None
+        if self._output is not None and not self.prior.is_gaussian:
+            raise ValueError(
+                '`kl="closed_form"` needs a Gaussian process as prior. '
+                f"Received: prior={type(self.prior).__name__}"
+            )
+        if self.fit_output and (self._output is None or type(self.likelihood) is not Gaussian):
+            raise ValueError(
+                '`fit_output` needs `kl="closed_form"` and a Gaussian likelihood. '
+                f"Received: kl={self.kl!r}, likelihood={type(self.likelihood).__name__}"
+            )
+
     def _setup_measurement(self, measurement):
         if not isinstance(measurement, MeasurementSet):
             raise TypeError(
@@ -207,7 +233,7 @@ class FBNNModel(VariationalModel):
     # Training ---------------------------------------------------------------------------------
 
     def prepare_training(self, inputs, targets):
-        """Adapts the measurement set and fits the prior, where that is wanted."""
+        """Adapts the measurement set and fits prior and last layer, where that is wanted."""
         super().prepare_training(inputs, targets)
         (x,) = self.scaled([tf.constant(values) for values in inputs])
         if not getattr(self.measurement, "ready", True):
@@ -216,6 +242,9 @@ class FBNNModel(VariationalModel):
             self.measurement.restart(fold_in(tf.convert_to_tensor(self.seed_state), -3))
         if self.fit_prior:
             self.prior.fit(x, self.target_scaler(tf.constant(targets)))
+        if self.fit_output:
+            scale = self.likelihood.scale
+            self._output.condition(x, self.target_scaler(tf.constant(targets)), scale)
 
     def points(self, x, seed):
         """The rows of a batch and measurement points, in model units.
@@ -245,12 +274,12 @@ class FBNNModel(VariationalModel):
         if isinstance(self.measurement, Adversarial):
             self.measurement.ascend(lambda points: self._divergence_at(points, seeds[4]))
         points = self.points(inputs[0], seeds[2])
-        values = self._functions(points, seeds[0])
-        moments = GaussianMoments(values[:, :count], None)
+        moments, divergence_of = self._law_at(points, seeds[0])
+        moments = GaussianMoments(*(None if v is None else v[:, :count] for v in moments))
         log_likelihood = self.likelihood.expected_log_prob(moments, targets, seeds[1])
         log_likelihood = tf.reduce_mean(log_likelihood) - self.log_target_unit
-        estimate, surrogate = self._divergence(values, points, seeds[3])
-        rows = {"batch": tf.cast(count, values.dtype), "data": num_rows}
+        estimate, surrogate = divergence_of(seeds[3])
+        rows = {"batch": tf.cast(count, estimate.dtype), "data": num_rows}
         weight = 1.0 / rows[self._weight_argument] if self._is_named else self.kl_weight
         elbo = log_likelihood - weight * estimate
         divergence = surrogate + tf.stop_gradient(estimate - surrogate)
@@ -261,12 +290,27 @@ class FBNNModel(VariationalModel):
     def _is_named(self):
         return isinstance(self._weight_argument, str)
 
+    def _law_at(self, points, seed):
+        """Moments of f, `[S, N, D]`, and the divergence there and a scalar with its gradient."""
+        if self._output is None:
+            values = self._functions(points, seed)
+            return GaussianMoments(values, None), lambda s: self._divergence(values, points, s)
+        joint = self._output.joint(points)
+        moments = GaussianMoments(joint.mean[tf.newaxis], joint.variance()[tf.newaxis])
+        return moments, lambda _: 2 * (self._closed_form(joint, points),)
+
+    def _closed_form(self, joint, points):
+        covariance = joint.covariance()
+        return gaussian_kl(joint.mean, covariance, points, self.prior, self.injected_noise)
+
     def _functions(self, points, seed):
         with function_draws(self.num_samples, seed, noise="joint"):
             return self._values([points])
 
     def _divergence_at(self, points, seed):
         points = tf.reshape(points, [self.measurement.num_points, *self._row_shape])
+        if self._output is not None:
+            return self._closed_form(self._output.joint(points), points)
         seeds = split(seed, 2)
         values = self._functions(points, seeds[0])
         return kl_estimate(values, points, self.prior, seeds[1], self.injected_noise)
@@ -306,10 +350,30 @@ class FBNNModel(VariationalModel):
         self._kl_seen.assign(kl)
         return kl
 
+    # Prediction -------------------------------------------------------------------------------
+
+    def mixture_moments(self, x, num_samples, seed):
+        if self._output is None:
+            return super().mixture_moments(x, num_samples, seed)
+        joint = self._output.joint(*self.scaled(x))
+        moments = GaussianMoments(joint.mean[tf.newaxis], joint.variance()[tf.newaxis])
+        return self.in_user_units(moments)
+
+    def numbers_per_sample(self):
+        size = 0 if self._output is None else self._output.layer.posterior.size * self.num_outputs
+        return max(super().numbers_per_sample(), size)
+
     # Keras ------------------------------------------------------------------------------------
 
     def get_config(self):
-        options = ("kl", "injected_noise", "fit_prior", "train_prior", "monitor_steps")
+        options = (
+            "kl",
+            "injected_noise",
+            "fit_prior",
+            "fit_output",
+            "train_prior",
+            "monitor_steps",
+        )
         options += ("share", "bandwidth", "whiten")
         serialize = keras.saving.serialize_keras_object
         return {

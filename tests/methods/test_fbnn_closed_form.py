@@ -1,0 +1,207 @@
+"""fBNN of networks whose functions are Gaussian, in closed form."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+from numpy.testing import assert_allclose
+
+from tfp_fnspace import fbnn, layers, likelihoods, processes
+from tfp_fnspace.methods.fbnn.functional_kl import gaussian_kl, kl_surrogate
+
+tfd = tfp.distributions
+tfpk = tfp.math.psd_kernels
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.uniform(-2.0, 2.0, size=(12, 1))
+NOISE = 0.05
+Y = np.sin(2.0 * X) + NOISE * GENERATOR.normal(size=X.shape)
+
+
+def network(units=60, outputs=1, posterior="conditioned", dtype="float64", **options):
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((1,), dtype=dtype)
+    kernel = tfpk.ExponentiatedQuadratic(1.0, 0.8)
+    hidden = layers.RandomFourierFeatures(units, kernel, seed=0, dtype=dtype)(inputs)
+    options = {"prior": "standard", "dtype": dtype, **options}
+    return inputs, layers.VariationalDense(outputs, posterior=posterior, **options)(hidden)
+
+
+def process(outputs=1, dtype="float64"):
+    kernel = tfpk.ExponentiatedQuadratic(np.float64(1.0), np.float64(0.8))
+    return processes.GaussianProcess(kernel, num_outputs=outputs, dtype=dtype)
+
+
+def make(parts=None, **options):
+    fixed = {"prior": process(), "likelihood": likelihoods.Gaussian(NOISE, dtype="float64")}
+    fixed.update(measurement=fbnn.Box(20, margin=0.0), kl="closed_form", kl_weight="data")
+    fixed.update(injected_noise=0.2 * NOISE, standardize=False, seed=0, dtype="float64")
+    return fbnn.FBNNModel(network() if parts is None else parts, **{**fixed, **options})
+
+
+def exact_posterior(x):
+    """Mean and variance of f by the Gaussian process itself."""
+    kernel = tfpk.ExponentiatedQuadratic(np.float64(1.0), np.float64(0.8))
+    law = tfd.GaussianProcessRegressionModel(
+        kernel, x, X, Y[:, 0], observation_noise_variance=NOISE**2, predictive_noise_variance=0.0
+    )
+    return law.mean().numpy(), law.variance().numpy()
+
+
+@pytest.mark.parametrize("posterior", ["conditioned", "factorized", "full", "low_rank"])
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_moments_are_those_of_draws(posterior, outputs, use_bias, assert_mean_close):
+    model = keras.Model(*network(6, outputs, posterior, use_bias=use_bias))
+    generator = np.random.default_rng(1)
+    for weight in model.layers[-1].weights:
+        weight.assign(weight + 0.3 * generator.normal(size=weight.shape))
+    joint = layers.GaussianOutput(model).joint(tf.constant(X[:3]))
+    with layers.function_draws(40_000, seed=1, noise="joint"):
+        draws = model(X[:3]).numpy()
+    assert_mean_close(draws, joint.mean.numpy())
+    flat = (draws - joint.mean.numpy()).reshape(len(draws), -1)
+    products = flat[:, :, np.newaxis] * flat[:, np.newaxis]
+    assert_mean_close(products, joint.covariance().numpy())
+    expected = np.diag(joint.covariance()).reshape(3, outputs)
+    assert_allclose(joint.variance(), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_divergence_is_that_of_tfp(outputs):
+    prior, size = process(outputs), 4 * outputs
+    mean = GENERATOR.normal(size=(4, outputs))
+    root = GENERATOR.normal(size=(size, size))
+    gamma = 0.3
+    ours = gaussian_kl(tf.constant(mean), tf.constant(root @ root.T), X[:4], prior, gamma)
+    one = prior.moments(X[:4], gamma)[1].numpy()[0]
+    q = tfd.MultivariateNormalFullCovariance(mean.ravel(), root @ root.T + gamma**2 * np.eye(size))
+    p = tfd.MultivariateNormalFullCovariance(np.zeros(size), np.kron(one, np.eye(outputs)))
+    assert_allclose(ours, tfd.kl_divergence(q, p), rtol=1e-7)
+    narrow = gaussian_kl(
+        tf.constant(mean, tf.float32), tf.constant(root @ root.T, tf.float32), X[:4], prior, gamma
+    )
+    assert narrow.dtype == tf.float32  # computed in the prior's float64
+    assert_allclose(narrow, ours, rtol=1e-5)
+
+
+def test_gradient_is_what_the_stein_estimator_estimates():
+    model = keras.Model(*network(8, posterior="full"))
+    output, points = layers.GaussianOutput(model), tf.constant(X[:4])
+    output.layer.posterior._raw.assign_add(0.1 * np.eye(9))
+    with tf.GradientTape() as tape:
+        joint = output.joint(points)
+        kl = gaussian_kl(joint.mean, joint.covariance(), points, process(), 0.3)
+    exact = tape.gradient(kl, model.trainable_variables)
+    with tf.GradientTape() as tape:
+        with layers.function_draws(2000, seed=0, noise="joint"):
+            values = model(points)
+        loss = kl_surrogate(values, points, process(), 1, 0.3, share=0.999, bandwidth=2.0)
+    estimated = tape.gradient(loss, model.trainable_variables)
+    exact, estimated = (np.concatenate([np.ravel(g) for g in gs]) for gs in (exact, estimated))
+    cosine = exact @ estimated / np.linalg.norm(exact) / np.linalg.norm(estimated)
+    assert cosine > 0.9
+
+
+def test_start_is_the_regression_on_the_features():
+    model = make(fit_output=True)
+    model.compile(optimizer=keras.optimizers.Adam(0.0))
+    model.fit(X, Y, batch_size=12, epochs=1, verbose=0)
+    features = model.network.layers[1](X).numpy()
+    features = np.concatenate([features, np.ones((12, 1))], axis=1)
+    gram = features @ features.T + NOISE**2 * np.eye(12)
+    mean = features @ features.T @ np.linalg.solve(gram, Y)
+    law = model.predict_distribution(X)
+    assert_allclose(law.mean(), mean, atol=1e-6)
+    variance = np.diag(
+        features @ features.T @ (np.eye(12) - np.linalg.solve(gram, gram - NOISE**2 * np.eye(12)))
+    )
+    assert_allclose(law.variance()[:, 0], variance + NOISE**2, rtol=1e-5)
+
+
+def test_training_ends_near_the_gaussian_process():
+    """Where the regression on the features, from which it starts, is not."""
+    model = make(network(100), fit_output=True)
+    grid = np.linspace(-2.0, 2.0, 30)[:, np.newaxis]
+    mean, variance = exact_posterior(grid)
+
+    def distance():
+        """Root mean square of the divergence's terms, in units of the exact law."""
+        moments = model.function_moments(tf.constant(grid))
+        means, variances = moments.mean.numpy()[:, 0], moments.variance.numpy()[:, 0]
+        error = np.sqrt(np.mean((means - mean) ** 2 / (variance + NOISE**2)))
+        ratio = (variances + NOISE**2) / (variance + NOISE**2)
+        return error + np.sqrt(np.mean(np.log(ratio) ** 2))
+
+    model.compile(optimizer=keras.optimizers.Adam(0.0))
+    model.fit(X, Y, batch_size=12, epochs=1, verbose=0)
+    start = distance()
+    model.optimizer.learning_rate = 0.03
+    history = model.fit(X, Y, batch_size=12, epochs=600, verbose=0).history
+    assert start > 0.5 and distance() < 0.25
+    total = np.asarray(process().moments(X, NOISE)[1])[0]
+    square = (Y.T @ np.linalg.solve(total, Y)).item()
+    log_evidence = -0.5 * (square + np.linalg.slogdet(2.0 * np.pi * total)[1])
+    bounds = 12 * np.array(history["elbo"])
+    # gamma, a fifth of the noise, takes a little from the divergence.
+    assert bounds[0] < log_evidence - 2.0
+    assert log_evidence - 0.7 < bounds[-1] < log_evidence + 0.2
+
+
+def test_predictions_are_gaussian_and_those_of_draws(assert_mean_close):
+    model = make()
+    law = model.predict_distribution(X)
+    assert law.mixture_distribution.event_shape == [] and law.components_distribution is not None
+    assert law.components_distribution.batch_shape[-1] == 1
+    draws = model.sample_functions(X, 20_000, seed=0)
+    assert_mean_close(draws[..., 0], law.mean().numpy()[:, 0])
+    moments = model.function_moments(tf.constant(X))
+    assert_mean_close((draws[..., 0] - moments.mean[:, 0]) ** 2, moments.variance.numpy()[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("parts", "options", "message"),
+    [
+        (lambda: network(posterior="radial"), {}, "with a Gaussian posterior"),
+        (lambda: network(activation="tanh"), {}, "without activation"),
+        (
+            lambda: _deep(),
+            {},
+            r"others \['first'\]",
+        ),
+        (
+            network,
+            {"prior": processes.StudentTProcess(tfpk.ExponentiatedQuadratic())},
+            "needs a Gaussian",
+        ),
+        (network, {"kl": "stein", "fit_output": True}, "kl='stein'"),
+        (
+            network,
+            {"likelihood": likelihoods.StudentT(df=4.0), "fit_output": True},
+            "likelihood='?StudentT",
+        ),
+    ],
+)
+def test_bad_arguments(parts, options, message):
+    with pytest.raises(ValueError, match=message):
+        make(parts(), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"posterior": "full"}, "posterior=FullCovarianceGaussian"),
+        ({"prior": tfd.Laplace(0.0, 1.0)}, "normal prior with mean 0"),
+    ],
+)
+def test_layer_that_cannot_start_at_a_regression(options, message):
+    model = make(network(**options), fit_output=True)
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, Y, verbose=0)
+
+
+def _deep():
+    inputs = keras.Input((1,), dtype="float64")
+    hidden = layers.VariationalDense(3, name="first", dtype="float64")(inputs)
+    return inputs, layers.VariationalDense(1, dtype="float64")(hidden)

@@ -1,0 +1,95 @@
+"""Draws from the spectral density of stationary kernels."""
+
+import numpy as np
+import tensorflow_probability as tfp
+
+#: Matern kernels -> degrees of freedom of the t law of their frequencies, twice the smoothness.
+_DEGREES = {"MaternOneHalf": 1, "MaternThreeHalves": 3, "MaternFiveHalves": 5}
+
+
+def spectral_draws(description, num_inputs, units, generator):
+    r"""Frequencies w_u and variances v_u with `k(r) = E 1/units sum_u v_u cos(w_u . r)`.
+
+    - squared exponential: w normal with standard deviation 1 / length_scale; Matern of smoothness
+      nu: t with 2 nu degrees of freedom; rational quadratic: normal with a precision that is
+      gamma;
+    - `ExpSinSquared`: multiples j of 2 pi / period in each input, with the weights `e^-z I_j(z)`,
+      z = length_scale^-2, of the kernel's Fourier series;
+    - a sum has some units for each kernel, a product sums of independent frequencies.
+
+    Args:
+        description: Result of `kernels.description.describe`.
+        num_inputs: I.
+        units: U.
+        generator: `np.random.Generator`.
+
+    Returns:
+        Arrays `[I, U]` and `[U]`.
+
+    Raises:
+        ValueError: If the kernel is none of these.
+
+    References:
+        Rahimi and Recht (2007), "Random features for large-scale kernel machines", NeurIPS.
+        Rasmussen and Williams (2006), "Gaussian processes for machine learning", section 4.2.1.
+    """
+    name, parameters = description["kernel"], description["parameters"]
+    shape = (num_inputs, units)
+    if name == "SumKernel":
+        parts = np.array_split(np.arange(units), len(parameters["kernels"]))
+        pairs = zip(parameters["kernels"], parts, strict=True)
+        draws = [spectral_draws(k, num_inputs, len(part), generator) for k, part in pairs]
+        shares = [v * units / max(len(v), 1) for _, v in draws]
+        return np.concatenate([w for w, _ in draws], axis=1), np.concatenate(shares)
+    if name == "ProductKernel":
+        frequencies, variances = np.zeros(shape), np.ones(units)
+        for kernel in parameters["kernels"]:
+            w, v = spectral_draws(kernel, num_inputs, units, generator)
+            order = generator.permutation(units)
+            frequencies, variances = frequencies + w[:, order], variances * v[order]
+        return frequencies, variances
+    if name == "FeatureScaled":
+        scales = np.reshape(parameters["scale_diag"]["tensor"], [num_inputs, 1])
+        w, v = spectral_draws(parameters["kernel"], num_inputs, units, generator)
+        return w / scales, v
+    if name == "Constant":
+        return np.zeros(shape), np.full(units, _number(parameters, "constant"))
+    length = _number(parameters, "length_scale") / _number(parameters, "inverse_length_scale")
+    if name == "ExpSinSquared":
+        frequencies = _harmonics(shape, length, _number(parameters, "period"), generator)
+    elif name == "ExponentiatedQuadratic":
+        frequencies = generator.normal(size=shape) / length
+    elif name == "RationalQuadratic":
+        rate = _number(parameters, "scale_mixture_rate")
+        precisions = generator.gamma(rate, 1.0 / rate, size=units)
+        frequencies = generator.normal(size=shape) * np.sqrt(precisions) / length
+    elif name in _DEGREES:
+        degrees = _DEGREES[name]
+        precisions = generator.chisquare(degrees, size=units) / degrees
+        frequencies = generator.normal(size=shape) / np.sqrt(precisions) / length
+    else:
+        raise ValueError(
+            "Frequencies are known of the kernels ExponentiatedQuadratic, Matern (1/2, 3/2, 5/2), "
+            "RationalQuadratic, ExpSinSquared, Constant, FeatureScaled, sums and products. "
+            f"Received: kernel={name}"
+        )
+    return frequencies, np.full(units, _number(parameters, "amplitude") ** 2)
+
+
+def _harmonics(shape, length, period, generator):
+    """Frequencies of `exp(-2 sin^2(pi r / period) / length^2)`, in each input."""
+    z = length**-2.0
+    numbers = np.arange(20 + int(8.0 * np.sqrt(z)))  # beyond, the weights are below 1e-12
+    weights = tfp.math.bessel_ive(numbers.astype(np.float64), np.float64(z)).numpy()
+    weights *= np.where(numbers > 0, 2.0, 1.0)
+    chosen = generator.choice(numbers, size=shape, p=weights / np.sum(weights))
+    return 2.0 * np.pi / period * chosen * generator.choice([-1.0, 1.0], size=shape)
+
+
+def _number(parameters, key):
+    value = np.asarray(parameters.get(key, {"tensor": 1.0})["tensor"])
+    if value.size != 1:
+        raise ValueError(
+            f"A kernel with frequencies has numbers as parameters. Received: {key}={value.tolist()}"
+        )
+    return float(value.reshape(()))

@@ -1,0 +1,155 @@
+"""What approximate posteriors of the weights of a layer have in common."""
+
+import math
+
+import tensorflow as tf
+
+from tfp_fnspace import arguments
+from tfp_fnspace.layers import priors as weight_priors
+
+
+class Posterior:
+    r"""Base of posteriors `q(w)`, `w = mean + deviation`, over the parts of a layer's weights.
+
+    The parts, such as `kernel` and `bias`, have a weight `<part>_mean` each; a subclass adds what
+    its deviations, which have mean 0, depend on. The divergence from a prior is
+
+        KL(q || p) = -H(q) - sum_parts E_q log p(w):
+
+    the entropy is in closed form, the second term too for `tfd.Normal`, and for `tfd.Laplace`
+    where the marginals are Gaussian; otherwise it is the mean over draws.
+
+    Args:
+        initial_scale: Initial standard deviation of the deviations, times `fan_in^-1/2`.
+
+    Raises:
+        ValueError: If a number is not positive and finite.
+    """
+
+    #: Whether each weight has a Gaussian law.
+    has_gaussian_marginals = True
+    #: Whether weights are independent.
+    is_factorized = False
+    #: Whether the law of the deviations stays the same when any of them change sign.
+    is_symmetric = False
+
+    def __init__(self, initial_scale=0.1):
+        self.initial_scale = arguments.checked_positive("initial_scale", initial_scale)
+
+    def build(self, layer, shapes, initializers, fan_in):
+        """Adds the weights to a layer.
+
+        Args:
+            layer: Keras layer.
+            shapes: Dict of the parts' shapes.
+            initializers: Dict of the initializers of their means.
+            fan_in: Number of inputs that a unit sums over.
+        """
+        self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
+        self.means = {
+            name: layer.add_weight(
+                name=f"{name}_mean",
+                shape=shape,
+                initializer=initializers[name],
+                autocast=False,
+            )
+            for name, shape in self.shapes.items()
+        }
+        scale = self.initial_scale * fan_in**-0.5
+        self._build_scales(layer, scale + math.log(-math.expm1(-scale)))
+
+    def set_means(self, **means):
+        """Assigns the means of parts, arrays of their shapes."""
+        for name, value in means.items():
+            self.means[name].assign(value)
+
+    def mean_values(self):
+        """Mean of each weight, a dict of tensors of the parts' shapes."""
+        return {name: mean.value for name, mean in self.means.items()}
+
+    def sample(self, seed, num_samples):
+        """Draws of all weights.
+
+        Args:
+            seed: int32 tensor `[2]`.
+            num_samples: S.
+
+        Returns:
+            Dict of tensors `[S, *shape]`.
+        """
+        deviations, means = self.deviations(seed, num_samples), self.mean_values()
+        return {name: means[name] + part for name, part in deviations.items()}
+
+    def kl(self, priors, draw):
+        """`KL(q || p)`, see the class.
+
+        Args:
+            priors: Dict of the parts' priors, `tfd.Distribution` of one weight.
+            draw: Function without arguments that returns draws as `sample` does; it is called
+                only where there is no closed form.
+
+        Returns:
+            Scalar.
+        """
+        means, variances = self.mean_values(), self.variances()
+        total = self.entropy()
+        for name, prior in priors.items():
+            moments = means[name], variances[name]
+            density = weight_priors.expected_log_prob(prior, *moments, self.has_gaussian_marginals)
+            if density is None:
+                density = tf.reduce_mean(weight_priors.log_prob(prior, draw()[name]), axis=0)
+            total += tf.reduce_sum(density)
+        return -total
+
+    # Of a subclass ----------------------------------------------------------------------------
+
+    def _build_scales(self, layer, raw_scale):
+        """Adds the weights of the deviations; softplus of `raw_scale` is the initial scale."""
+        raise NotImplementedError
+
+    def deviations(self, seed, num_samples):
+        """As `sample`, without the means."""
+        raise NotImplementedError
+
+    def variances(self):
+        """Variance of each weight, a dict of tensors of the parts' shapes."""
+        raise NotImplementedError
+
+    def entropy(self):
+        """`-E_q log q(w)` over all parts, a scalar."""
+        raise NotImplementedError
+
+    def times_root(self, rows):
+        """`rows R`, where `Cov(w) = R R^T` is the covariance of all weights, part after part.
+
+        Args:
+            rows: Tensor `[..., P]`.
+
+        Returns:
+            Tensor `[..., Q]`; None where the law is not Gaussian.
+        """
+        return None
+
+    # Shared -----------------------------------------------------------------------------------
+
+    @property
+    def size(self):
+        """Number of weights in all parts."""
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    def _dtype(self):
+        return next(iter(self.means.values())).value.dtype
+
+    def _by_part(self, flat):
+        """Parts of a tensor `[..., P]` of all weights, a dict of tensors `[..., *shape]`."""
+        sizes = [math.prod(shape) for shape in self.shapes.values()]
+        leading = tf.unstack(tf.shape(flat)[:-1])
+        parts = zip(self.shapes.items(), tf.split(flat, sizes, axis=-1), strict=True)
+        return {name: tf.reshape(part, [*leading, *shape]) for (name, shape), part in parts}
+
+    def get_config(self):
+        return {"initial_scale": self.initial_scale}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)

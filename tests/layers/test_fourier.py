@@ -95,8 +95,48 @@ def test_trainable_are_frequencies_and_phases_where_asked():
         (3, tfpk.Linear(), ValueError, "kernel=Linear"),
         (3, tfpk.ExponentiatedQuadratic([1.0, 2.0]), ValueError, r"amplitude=\[1.0, 2.0\]"),
         (3, tfpk.FeatureScaled(SMOOTH, scale_diag=np.ones(3)), ValueError, "takes as many inputs"),
+        (3, tfpk.FeatureScaled(SMOOTH, scale_diag=np.ones([2, 1])), ValueError, "a vector"),
+        (
+            3,
+            tfpk.FeatureScaled(SMOOTH, np.ones(2)) + tfpk.FeatureScaled(SMOOTH, np.ones(3)),
+            ValueError,
+            r"scales of \[2, 3\] inputs",
+        ),
+        (1, SMOOTH + PERIODIC, ValueError, "units=1 for 2 kernels"),
+        (3, tfpk.ExponentiatedQuadratic(length_scale=0.0), ValueError, "length_scale=0.0"),
+        (3, tfpk.ExponentiatedQuadratic(feature_ndims=2), ValueError, "feature_ndims=2"),
     ],
 )
 def test_bad_arguments(units, kernel, error, message):
     with pytest.raises(error, match=message):
         layers.RandomFourierFeatures(units, kernel)(X)
+
+
+def test_bad_seed_and_unknown_width():
+    with pytest.raises(ValueError, match="seed=-1"):
+        layers.RandomFourierFeatures(3, SMOOTH, seed=-1)
+    with pytest.raises(ValueError, match="must be known"):
+        layers.RandomFourierFeatures(3, SMOOTH)(keras.Input((None,)))
+
+
+def test_inverse_scales_are_those_of_the_inputs():
+    options = {"units": 7, "seed": 0}
+    scaled = tfpk.FeatureScaled(SMOOTH, scale_diag=np.array([0.5, 4.0]))
+    inverse = tfpk.FeatureScaled(SMOOTH, inverse_scale_diag=np.array([2.0, 0.25]))
+    one, other = (layers.RandomFourierFeatures(kernel=k, **options)(X) for k in (scaled, inverse))
+    np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_angles_are_in_full_precision_under_a_half_policy():
+    options = {"units": 50, "kernel": tfpk.ExponentiatedQuadratic(length_scale=0.01), "seed": 0}
+    half = layers.RandomFourierFeatures(**options, dtype="mixed_bfloat16")(X)
+    assert half.dtype == "bfloat16"
+    full = layers.RandomFourierFeatures(**options)(X)
+    np.testing.assert_allclose(tf.cast(half, "float32"), full, atol=2e-3)
+
+
+def test_frozen_and_thawed_it_is_not_trained():
+    model = keras.Sequential([keras.Input((2,)), layers.RandomFourierFeatures(3, SMOOTH, seed=0)])
+    model.trainable = False
+    model.trainable = True
+    assert model.trainable_variables == []

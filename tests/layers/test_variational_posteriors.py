@@ -8,6 +8,7 @@ import tensorflow_probability as tfp
 from scipy import special, stats
 
 from tfp_fnspace.layers import posteriors
+from tfp_fnspace.math.regression import LinearRegression
 
 tfd = tfp.distributions
 
@@ -200,7 +201,9 @@ def test_conditioned_is_a_bayesian_linear_regression(noise, atol):
     generator = np.random.default_rng(4)
     design, targets = generator.normal(size=(9, 4)), generator.normal(size=(9, 2))
     scales = np.array([0.5, 0.5, 0.5, 2.0])
-    posterior.condition(design, targets, noise, scales)
+    regression = LinearRegression(scales, 2)
+    regression.update(design, targets)
+    posterior.condition(regression, noise)
     scaled = design * scales  # by the covariance of the rows, not of the weights
     gram = scaled @ scaled.T + noise**2 * np.eye(9)
     if noise > 0.1:

@@ -63,8 +63,9 @@ def test_moments_are_those_of_draws(posterior, outputs, use_bias, assert_mean_cl
     assert_mean_close(draws, joint.mean.numpy())
     flat = (draws - joint.mean.numpy()).reshape(len(draws), -1)
     products = flat[:, :, np.newaxis] * flat[:, np.newaxis]
-    assert_mean_close(products, joint.covariance().numpy())
-    expected = np.diag(joint.covariance()).reshape(3, outputs)
+    root = joint.root.numpy().reshape(3 * outputs, -1)
+    assert_mean_close(products, root @ root.T)
+    expected = np.diag(root @ root.T).reshape(3, outputs)
     assert_allclose(joint.variance(), expected, rtol=1e-10)
 
 
@@ -74,16 +75,42 @@ def test_divergence_is_that_of_tfp(outputs):
     mean = GENERATOR.normal(size=(4, outputs))
     root = GENERATOR.normal(size=(size, size))
     gamma = 0.3
-    ours = gaussian_kl(tf.constant(mean), tf.constant(root @ root.T), X[:4], prior, gamma)
+    parts = mean, root.reshape(4, outputs, size)
+    ours = gaussian_kl(*map(tf.constant, parts), X[:4], prior, gamma)
+    assert ours.num_jittered == 0
     one = prior.moments(X[:4], gamma)[1].numpy()[0]
     q = tfd.MultivariateNormalFullCovariance(mean.ravel(), root @ root.T + gamma**2 * np.eye(size))
     p = tfd.MultivariateNormalFullCovariance(np.zeros(size), np.kron(one, np.eye(outputs)))
-    assert_allclose(ours, tfd.kl_divergence(q, p), rtol=1e-7)
-    narrow = gaussian_kl(
-        tf.constant(mean, tf.float32), tf.constant(root @ root.T, tf.float32), X[:4], prior, gamma
-    )
+    assert_allclose(ours.kl, tfd.kl_divergence(q, p), rtol=1e-7)
+    narrow = gaussian_kl(*(tf.constant(v, tf.float32) for v in parts), X[:4], prior, gamma).kl
     assert narrow.dtype == tf.float32  # computed in the prior's float64
-    assert_allclose(narrow, ours, rtol=1e-5)
+    assert_allclose(narrow, ours.kl, rtol=1e-5)
+
+
+@pytest.mark.parametrize("gamma", [1e-2, 1e-3, 1e-4])
+def test_divergence_of_a_float32_network_is_right_with_little_noise(gamma):
+    """Against NumPy in float64 on the network's own moments; the prior is in float64."""
+    output = layers.GaussianOutput(keras.Model(*network(100, dtype="float32")))
+    points = np.linspace(-2.0, 2.0, 30)[:, np.newaxis]
+    joint = output.joint(tf.constant(points, tf.float32))
+    mean, root = (np.asarray(v, np.float64) for v in joint)
+    p = process().moments(points, gamma)[1].numpy()[0]
+    q = root[:, 0] @ root[:, 0].T + gamma**2 * np.eye(30)
+    solved = np.linalg.solve(p, np.concatenate([q, mean], axis=1))
+    logs = np.linalg.slogdet(p)[1] - np.linalg.slogdet(q)[1]
+    expected = 0.5 * (np.trace(solved[:, :30]) + mean[:, 0] @ solved[:, 30] - 30.0 + logs)
+    kl, num_jittered = gaussian_kl(*joint, points, process(), gamma)
+    assert_allclose(kl, expected, rtol=1e-4)
+    assert num_jittered == 0
+
+
+def test_covariance_that_is_none_is_counted_and_said():
+    """Five features, twelve rows and twenty points, and no noise: the divergence is infinite."""
+    model = make(network(5), injected_noise=0.0)
+    model.compile(optimizer=keras.optimizers.Adam(1e-3))
+    with pytest.warns(RuntimeWarning, match="not positive definite"):
+        history = model.fit(X, Y, batch_size=12, epochs=1, verbose=0).history
+    assert history["jittered"] == [1.0]
 
 
 def test_gradient_is_what_the_stein_estimator_estimates():
@@ -92,7 +119,7 @@ def test_gradient_is_what_the_stein_estimator_estimates():
     output.layer.posterior._raw.assign_add(0.1 * np.eye(9))
     with tf.GradientTape() as tape:
         joint = output.joint(points)
-        kl = gaussian_kl(joint.mean, joint.covariance(), points, process(), 0.3)
+        kl = gaussian_kl(*joint, points, process(), 0.3).kl
     exact = tape.gradient(kl, model.trainable_variables)
     with tf.GradientTape() as tape:
         with layers.function_draws(2000, seed=0, noise="joint"):
@@ -118,6 +145,48 @@ def test_start_is_the_regression_on_the_features():
         features @ features.T @ (np.eye(12) - np.linalg.solve(gram, gram - NOISE**2 * np.eye(12)))
     )
     assert_allclose(law.variance()[:, 0], variance + NOISE**2, rtol=1e-5)
+
+
+def test_noise_starts_at_the_best_of_each_output():
+    """Each output has its own noise, and the posterior of its weights."""
+    both = np.concatenate([np.cos(X) + 0.3 * GENERATOR.normal(size=X.shape), Y], axis=1)
+
+    def fitted(columns, scale, outputs):
+        likelihood = likelihoods.Gaussian(scale, trainable=True, min_scale=0.01, dtype="float64")
+        options = {"prior": process(outputs), "likelihood": likelihood, "fit_output": True}
+        model = make(network(outputs=outputs), **options)
+        model.compile(optimizer=keras.optimizers.Adam(0.0))
+        model.fit(X, columns, batch_size=12, epochs=1, verbose=0)
+        law = model.predict_distribution(X)
+        return law.mean().numpy(), law.variance().numpy(), model.likelihood.scale.numpy()
+
+    means, variances, scales = fitted(both, [0.5, 0.5], 2)
+    assert scales[0] > 2.0 * scales[1] > 0.02
+    for d in range(2):
+        mean, variance, scale = fitted(both[:, d : d + 1], 0.5, 1)
+        assert_allclose(scales[d], scale, rtol=1e-6)
+        assert_allclose(means[:, d], mean[:, 0], atol=1e-6)
+        assert_allclose(variances[:, d], variance[:, 0], rtol=1e-5)
+
+
+def started(data, **fit_options):
+    """Predictive means where training has not moved the start."""
+    model = make(fit_output=True, measurement=fbnn.Box(20, [-2.0], [2.0]))
+    model.compile(optimizer=keras.optimizers.Adam(0.0), num_rows=12)
+    model.fit(*data, epochs=1, verbose=0, **fit_options)
+    return model.predict_distribution(X).mean().numpy()
+
+
+def test_start_of_a_dataset_is_that_of_its_rows(monkeypatch):
+    expected = started((X, Y), batch_size=12)
+    monkeypatch.setattr("tfp_fnspace.methods.fbnn.model._ROWS_OF_FEATURES", 5)
+    assert_allclose(started((X, Y), batch_size=12), expected, atol=1e-6)
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(5)
+    assert_allclose(started((dataset,)), expected, atol=1e-6)
+    first = started((X[:5], Y[:5]), batch_size=5)
+    assert np.max(np.abs(first - expected)) > 0.1
+    endless = started((dataset.repeat(),), steps_per_epoch=1)  # of it the first batch is taken
+    assert_allclose(endless, first, atol=1e-6)
 
 
 def test_training_ends_near_the_gaussian_process():
@@ -163,12 +232,16 @@ def test_predictions_are_gaussian_and_those_of_draws(assert_mean_close):
 @pytest.mark.parametrize(
     ("parts", "options", "message"),
     [
-        (lambda: network(posterior="radial"), {}, "with a Gaussian posterior"),
-        (lambda: network(activation="tanh"), {}, "without activation"),
+        (lambda: network(posterior="radial"), {}, "posterior=Radial"),
+        (lambda: network(activation="tanh"), {}, "activation=tanh"),
+        (lambda: _squashed(), {}, r"last layer end \(Activation\)"),
+        (lambda: _with(keras.layers.Dropout(0.5)), {}, "random layers"),
+        (lambda: _with(layers.RepeatSamples()), {}, r"features of shape \(None, None, 1\)"),
+        (lambda: _twice(), {}, r"random layers before the last \['last'\]"),
         (
             lambda: _deep(),
             {},
-            r"others \['first'\]",
+            r"random layers before the last \['first'\]",
         ),
         (
             network,
@@ -196,9 +269,62 @@ def test_bad_arguments(parts, options, message):
     ],
 )
 def test_layer_that_cannot_start_at_a_regression(options, message):
-    model = make(network(**options), fit_output=True)
     with pytest.raises(ValueError, match=message):
-        model.fit(X, Y, verbose=0)
+        make(network(**options), fit_output=True)
+
+
+def test_last_layer_that_other_networks_have_too(assert_mean_close):
+    """Its first call is not that of the network."""
+    inputs = keras.Input((1,), dtype="float64")
+    last = layers.VariationalDense(1, posterior="full", dtype="float64")
+    last(inputs)
+    model = keras.Model(inputs, last(keras.layers.Lambda(lambda x: x**3)(inputs)))
+    mean = layers.GaussianOutput(model).joint(tf.constant(X)).mean
+    with layers.function_draws(20_000, seed=1, noise="joint"):
+        assert_mean_close(model(X).numpy(), mean.numpy())
+
+
+@pytest.mark.parametrize("kl", ["closed_form", "regularized"])
+def test_compiles_by_xla(kl):
+    model = make(network(dtype="float32"), kl=kl, injected_noise=0.1, dtype="float32")
+    model.compile(optimizer=keras.optimizers.Adam(1e-3), jit_compile=True)
+    assert np.isfinite(model.fit(X, Y, batch_size=12, verbose=0).history["loss"]).all()
+
+
+@pytest.mark.parametrize(("narrow", "wide"), [("float32", "float64"), ("float64", "float32")])
+def test_network_of_another_dtype_than_the_model(narrow, wide):
+    likelihood = likelihoods.Gaussian(NOISE, dtype=wide)
+    model = make(network(dtype=narrow), dtype=wide, likelihood=likelihood)
+    model.compile(optimizer=keras.optimizers.Adam(1e-3))
+    model.fit(X, Y, batch_size=12, verbose=0)
+    assert model.predict_distribution(X).mean().dtype == wide
+
+
+def test_frozen_and_thawed_it_trains_what_it_did():
+    model = make(fit_output=True)
+    model.compile(optimizer=keras.optimizers.Adam(1e-3))
+    before = [weight.name for weight in model.trainable_variables]
+    model.network.trainable = False
+    model.network.trainable = True
+    assert [weight.name for weight in model.trainable_variables] == before
+    assert sorted(before) == ["raw_cholesky", "shift"]
+    model.fit(X, Y, batch_size=12, verbose=0)
+
+
+def _with(layer):
+    inputs = keras.Input((1,), dtype="float64")
+    return inputs, layers.VariationalDense(1, dtype="float64")(layer(inputs))
+
+
+def _squashed():
+    inputs, outputs = network()
+    return inputs, keras.layers.Activation("tanh", name="end", dtype="float64")(outputs)
+
+
+def _twice():
+    inputs = keras.Input((1,), dtype="float64")
+    last = layers.VariationalDense(1, dtype="float64", name="last")
+    return inputs, last(keras.layers.Lambda(lambda x: x[0])(last(inputs)))
 
 
 def _deep():

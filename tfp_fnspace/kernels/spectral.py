@@ -37,9 +37,14 @@ def spectral_draws(description, num_inputs, units, generator):
     shape = (num_inputs, units)
     if name == "SumKernel":
         parts = np.array_split(np.arange(units), len(parameters["kernels"]))
+        if units < len(parts):
+            raise ValueError(
+                "A sum of kernels needs a feature for each of them at least. "
+                f"Received: units={units} for {len(parts)} kernels"
+            )
         pairs = zip(parameters["kernels"], parts, strict=True)
         draws = [spectral_draws(k, num_inputs, len(part), generator) for k, part in pairs]
-        shares = [v * units / max(len(v), 1) for _, v in draws]
+        shares = [v * units / len(v) for _, v in draws]
         return np.concatenate([w for w, _ in draws], axis=1), np.concatenate(shares)
     if name == "ProductKernel":
         frequencies, variances = np.zeros(shape), np.ones(units)
@@ -49,9 +54,8 @@ def spectral_draws(description, num_inputs, units, generator):
             frequencies, variances = frequencies + w[:, order], variances * v[order]
         return frequencies, variances
     if name == "FeatureScaled":
-        scales = np.reshape(parameters["scale_diag"]["tensor"], [num_inputs, 1])
         w, v = spectral_draws(parameters["kernel"], num_inputs, units, generator)
-        return w / scales, v
+        return w / scales_of(parameters)[:, np.newaxis], v
     if name == "Constant":
         return np.zeros(shape), np.full(units, _number(parameters, "constant"))
     length = _number(parameters, "length_scale") / _number(parameters, "inverse_length_scale")
@@ -86,10 +90,28 @@ def _harmonics(shape, length, period, generator):
     return 2.0 * np.pi / period * chosen * generator.choice([-1.0, 1.0], size=shape)
 
 
-def _number(parameters, key):
-    value = np.asarray(parameters.get(key, {"tensor": 1.0})["tensor"])
-    if value.size != 1:
+def scales_of(parameters):
+    """The scales of the inputs of a `FeatureScaled`, `[I]`, from its parameters.
+
+    Raises:
+        ValueError: If they are not a vector of positive numbers.
+    """
+    inverse = "inverse_scale_diag" in parameters
+    key = "inverse_scale_diag" if inverse else "scale_diag"
+    value = np.asarray(parameters[key]["tensor"], np.float64)
+    if value.ndim != 1 or not np.all(np.isfinite(value)) or not np.all(value > 0.0):
         raise ValueError(
-            f"A kernel with frequencies has numbers as parameters. Received: {key}={value.tolist()}"
+            "The scales of a kernel with frequencies are a vector of positive numbers. "
+            f"Received: {key}={value.tolist()}"
+        )
+    return 1.0 / value if inverse else value
+
+
+def _number(parameters, key):
+    value = np.asarray(parameters.get(key, {"tensor": 1.0})["tensor"], np.float64)
+    if value.size != 1 or not np.all(np.isfinite(value)) or not np.all(value > 0.0):
+        raise ValueError(
+            "A kernel with frequencies has positive numbers as parameters. "
+            f"Received: {key}={value.tolist()}"
         )
     return float(value.reshape(()))

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfp_fnspace import arguments
 from tfp_fnspace.kernels.description import describe
-from tfp_fnspace.kernels.spectral import spectral_draws
+from tfp_fnspace.kernels.spectral import scales_of, spectral_draws
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -57,17 +57,25 @@ class RandomFourierFeatures(keras.layers.Layer):
     """
 
     def __init__(self, units, kernel, seed=None, trainable=False, **kwargs):
-        super().__init__(trainable=trainable, **kwargs)
+        super().__init__(trainable=trainable, autocast=False, **kwargs)
         self.units = arguments.checked_count("units", units)
         self.kernel = dict(kernel) if isinstance(kernel, dict) else describe(kernel)
-        spectral_draws(self.kernel, _num_inputs(self.kernel), 1, np.random.default_rng(0))
+        self._num_inputs = _num_inputs(self.kernel)
+        some = self._num_inputs or 1
+        spectral_draws(self.kernel, some, self.units, np.random.default_rng(0))
+        if seed is not None:
+            arguments.check_count("seed", seed, least=0)
         self.seed = seed
 
     def build(self, input_shape):
-        size, expected = input_shape[-1], _num_inputs(self.kernel, input_shape[-1])
-        if size != expected:
+        size = input_shape[-1]
+        if size is None:
             raise ValueError(
-                f"`kernel` has {expected} scales and takes as many inputs. "
+                f"The number of inputs must be known. Received: input_shape={tuple(input_shape)}"
+            )
+        if self._num_inputs not in (None, size):
+            raise ValueError(
+                f"`kernel` has {self._num_inputs} scales and takes as many inputs. "
                 f"Received: input_shape={tuple(input_shape)}"
             )
         seed = random.randrange(2**32) if self.seed is None else self.seed
@@ -75,22 +83,25 @@ class RandomFourierFeatures(keras.layers.Layer):
         frequencies, variances = spectral_draws(self.kernel, size, self.units, generator)
         phases = generator.uniform(0.0, 2.0 * math.pi, size=self.units)
         amplitudes = np.sqrt(2.0 / self.units * variances)
-        self.frequencies = self._weight("frequencies", frequencies)
-        self.phases = self._weight("phases", phases)
+        # Not trained, they stay so when a model is frozen and thawed.
+        self.frequencies = self._weight("frequencies", frequencies, trainable=self.trainable)
+        self.phases = self._weight("phases", phases, trainable=self.trainable)
         self.amplitudes = self._weight("amplitudes", amplitudes, trainable=False)
 
     def _weight(self, name, value, **options):
         def initializer(shape, dtype=None):
             return tf.reshape(tf.constant(value, dtype), shape)
 
-        return self.add_weight(name=name, shape=value.shape, initializer=initializer, **options)
+        options = {"name": name, "autocast": False, **options}
+        return self.add_weight(shape=value.shape, initializer=initializer, **options)
 
     def call(self, inputs):
         frequencies, phases, amplitudes = (
             tf.convert_to_tensor(v) for v in (self.frequencies, self.phases, self.amplitudes)
         )
-        angles = tf.tensordot(tf.convert_to_tensor(inputs), frequencies, axes=1) + phases
-        return amplitudes * tf.cos(angles)
+        inputs = tf.cast(inputs, self.variable_dtype)  # angles of many turns need its precision
+        angles = tf.tensordot(inputs, frequencies, axes=1) + phases
+        return tf.cast(amplitudes * tf.cos(angles), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.units)
@@ -100,10 +111,22 @@ class RandomFourierFeatures(keras.layers.Layer):
         return {**super().get_config(), **options}
 
 
-def _num_inputs(kernel, otherwise=1):
-    """The inputs that the scales of a kernel, or of those it is made of, are for."""
+def _num_inputs(kernel):
+    """The inputs that the scales of a kernel, or of those it is made of, are for; None for any."""
     parameters = kernel["parameters"]
+    parts = parameters.get("kernels", [parameters["kernel"]] if "kernel" in parameters else [])
+    sizes = {_num_inputs(part) for part in parts}
     if kernel["kernel"] == "FeatureScaled":
-        return np.size(parameters["scale_diag"]["tensor"])
-    sizes = [_num_inputs(part, None) for part in parameters.get("kernels", ())]
-    return next((size for size in sizes if size is not None), otherwise)
+        sizes.add(len(scales_of(parameters)))
+    if parameters.get("feature_ndims", 1) != 1:
+        raise ValueError(
+            "A kernel with frequencies has `feature_ndims=1`. "
+            f"Received: feature_ndims={parameters['feature_ndims']}"
+        )
+    sizes.discard(None)
+    if len(sizes) > 1:
+        raise ValueError(
+            "All scales of a kernel must be for the same inputs. "
+            f"Received: scales of {sorted(sizes)} inputs"
+        )
+    return next(iter(sizes), None)

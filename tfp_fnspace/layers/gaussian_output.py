@@ -10,8 +10,19 @@ import tensorflow_probability as tfp
 from tfp_fnspace.layers.dense import VariationalDense
 from tfp_fnspace.layers.posteriors import ConditionedGaussian
 from tfp_fnspace.layers.variational import VariationalLayer
+from tfp_fnspace.math.regression import LinearRegression
 
 tfd = tfp.distributions
+
+_RANDOM = (
+    VariationalLayer,
+    keras.layers.Dropout,
+    keras.layers.SpatialDropout1D,
+    keras.layers.SpatialDropout2D,
+    keras.layers.AlphaDropout,
+    keras.layers.GaussianDropout,
+    keras.layers.GaussianNoise,
+)
 
 
 class JointGaussian(NamedTuple):
@@ -29,11 +40,6 @@ class JointGaussian(NamedTuple):
         """Variance of each value, `[N, D]`."""
         return tf.reduce_sum(tf.square(self.root), axis=-1)
 
-    def covariance(self):
-        """Covariance of all values, `[N D, N D]`, those of one point next to each other."""
-        flat = tf.reshape(self.root, [-1, tf.shape(self.root)[-1]])
-        return tf.matmul(flat, flat, transpose_b=True)
-
 
 class GaussianOutput:
     r"""The law of the functions of a network whose last layer alone is random.
@@ -46,28 +52,34 @@ class GaussianOutput:
         network: Keras model `[N, ...] -> [S, N, D]` of one input.
 
     Raises:
-        ValueError: If its last layer is not a `VariationalDense` without activation and with a
-            Gaussian posterior, or another layer is variational too.
+        ValueError: If its last layer is not a `VariationalDense` of rows, without activation and
+            with a Gaussian posterior, or a layer before it is random too. Of layers that users
+            have written it cannot tell.
     """
 
     def __init__(self, network):
-        layer = network.outputs[0]._keras_history.operation
-        others = [
-            other.name
-            for other in network._flatten_layers()
-            if isinstance(other, VariationalLayer) and other is not layer
-        ]
-        is_dense = isinstance(layer, VariationalDense) and layer.row_rank == 1
-        linear = is_dense and layer.activation is keras.activations.linear
-        if not linear or not layer.posterior.has_gaussian_marginals or others:
+        layer, node_index, _ = network.outputs[0]._keras_history
+        rule = (
+            "Functions have closed-form moments only where the network ends in a "
+            "`VariationalDense` of rows, without activation and with a Gaussian posterior, and "
+            "nothing before it is random. Received: "
+        )
+        if not isinstance(layer, VariationalDense):
+            raise ValueError(f"{rule}last layer {layer.name} ({type(layer).__name__})")
+        posterior, activation = type(layer.posterior).__name__, layer.activation.__name__
+        is_linear = layer.activation is keras.activations.linear
+        if not is_linear or not layer.posterior.has_gaussian_marginals:
             raise ValueError(
-                "Functions have closed-form moments only where the network ends in a "
-                "`VariationalDense` of rows, without activation and with a Gaussian posterior, and "
-                "no other layer is variational. "
-                f"Received: last layer {layer.name} ({type(layer).__name__}), others {others}"
+                f"{rule}last layer {layer.name}, activation={activation}, posterior={posterior}"
             )
+        (features,) = layer._inbound_nodes[node_index].input_tensors  # of this call, of several
+        self._features = keras.Model(network.inputs, features, name="features")
+        others = [v.name for v in self._features._flatten_layers() if isinstance(v, _RANDOM)]
+        if others:
+            raise ValueError(f"{rule}random layers before the last {others}")
+        if len(features.shape) != 2:
+            raise ValueError(f"{rule}features of shape {features.shape}")
         self.layer = layer
-        self._features = keras.Model(network.inputs, layer.input, name="features")
 
     def joint(self, x):
         """`JointGaussian` of the values at points x `[N, ...]`."""
@@ -84,19 +96,12 @@ class GaussianOutput:
             rows = rows[:, tf.newaxis]
         return JointGaussian(mean, layer.posterior.times_root(rows))
 
-    def condition(self, x, targets, noise_scale):
-        """Makes the law of the weights that of a Bayesian linear regression on the features.
-
-        The layer's prior is that of the weights.
-
-        Args:
-            x: Points `[N, ...]`.
-            targets: Observations `[N, D]`.
-            noise_scale: Their standard deviation about f.
+    def prior_scales(self):
+        """Standard deviations of the rows of the weights under the layer's prior, `[I]`.
 
         Raises:
             ValueError: If the posterior is not `ConditionedGaussian`, or the prior not a normal
-                distribution with mean 0.
+                distribution with mean 0: the layer cannot be conditioned on data.
         """
         posterior = self.layer.posterior
         if not isinstance(posterior, ConditionedGaussian):
@@ -104,11 +109,27 @@ class GaussianOutput:
                 'The last layer needs `posterior="conditioned"` to be conditioned on data. '
                 f"Received: posterior={type(posterior).__name__}"
             )
-        design = self._design(x).numpy()
         laws = self.layer.weight_priors()
         scales = [_scale_of_centred(laws[name]) for name in posterior.shapes]
-        sizes = [design.shape[1] - 1, 1] if self.layer.use_bias else [design.shape[1]]
-        posterior.condition(design, targets, float(noise_scale), np.repeat(scales, sizes))
+        width = posterior.size // self.layer.units
+        sizes = [width - 1, 1] if self.layer.use_bias else [width]
+        return np.repeat(scales, sizes)
+
+    def regression(self, batches):
+        """The Bayesian linear regression on the features, with the layer's prior of the weights.
+
+        What is kept of the rows does not grow with them.
+
+        Args:
+            batches: Iterable of points `[B, ...]` and observations `[B, D]`.
+
+        Returns:
+            `LinearRegression`, for `layer.posterior.condition`.
+        """
+        regression = LinearRegression(self.prior_scales(), self.layer.units)
+        for x, targets in batches:
+            regression.update(self._design(x), targets)
+        return regression
 
     def _design(self, x):
         """Features, and ones for the bias, `[N, I]`."""

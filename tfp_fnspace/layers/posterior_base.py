@@ -32,6 +32,8 @@ class Posterior:
     is_factorized = False
     #: Whether the law of the deviations stays the same when any of them change sign.
     is_symmetric = False
+    #: Whether the `<part>_mean` are trained.
+    trains_means = True
 
     def __init__(self, initial_scale=0.1):
         self.initial_scale = arguments.checked_positive("initial_scale", initial_scale)
@@ -51,6 +53,7 @@ class Posterior:
                 name=f"{name}_mean",
                 shape=shape,
                 initializer=initializers[name],
+                trainable=self.trains_means,
                 autocast=False,
             )
             for name, shape in self.shapes.items()

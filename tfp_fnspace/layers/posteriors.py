@@ -225,37 +225,29 @@ class ConditionedGaussian(FullCovarianceGaussian):
         initial_scale: Initial standard deviation, times `fan_in^-1/2`, until it is conditioned.
     """
 
+    trains_means = False
+
     def _build_scales(self, layer, raw_scale):
         super()._build_scales(layer, raw_scale)
-        for mean in self.means.values():
-            mean.trainable = False
         options = {"autocast": False, "shape": (self.size, self.size), "trainable": False}
         self._raw_base = layer.add_weight(name="base", initializer=_Diagonal(1.0), **options)
         self._shift = layer.add_weight(
             name="shift", shape=(self.size,), initializer="zeros", autocast=False
         )
 
-    def condition(self, design, targets, noise_scale, prior_scales):
-        """Makes the law that of the weights of `y = A W + noise` given y, independent priors.
-
-        In float64, by the eigenvectors of `A^T A`, weights in units of their priors: where the
-        noise is so little that the posterior's precision has no factor in float64, too.
+    def condition(self, regression, noise_scale):
+        """Makes the law that of the weights of a linear regression given its data.
 
         Args:
-            design: A, array `[N, I]`; the I rows of W are the parts' weights, one after another.
-            targets: y, array `[N, D]`, D the columns of W.
-            noise_scale: Positive number.
-            prior_scales: Standard deviations of the rows of W, array `[I]`.
+            regression: `math.regression.LinearRegression`, whose rows of W are the parts' weights,
+                one after another.
+            noise_scale: Positive number, or one for each column of W.
         """
-        scales = np.asarray(prior_scales, np.float64)[:, np.newaxis]
-        design, targets = np.asarray(design, np.float64) * scales.T, np.asarray(targets, np.float64)
-        squares, axes = np.linalg.eigh(design.T @ design)
-        ratios = noise_scale**2 / (np.maximum(squares, 0.0) + noise_scale**2)
-        means = axes @ (axes.T @ (design.T @ targets) * ratios[:, np.newaxis]) / noise_scale**2
-        root = np.linalg.qr((axes * np.sqrt(ratios)).T, mode="r").T
-        for name, part in self._by_part(tf.constant((scales * means).reshape(-1))).items():
+        means, roots = regression.posterior(noise_scale)
+        for name, part in self._by_part(tf.constant(means.reshape(-1))).items():
             self.means[name].assign(part.numpy())
-        self._raw_base.assign(np.kron(scales * root, np.eye(targets.shape[1])))
+        base = np.einsum("dij,de->idje", roots, np.eye(len(roots)))
+        self._raw_base.assign(base.reshape(self.size, self.size))
         self._shift.assign(np.zeros(self.size))
         self._raw.assign(np.eye(self.size) * math.log(math.expm1(1.0)))
 

@@ -116,6 +116,17 @@ class GradientTraining:
             targets: Array `[N, D]`, likewise.
         """
 
+    #: Whether `prepare_with_batches` is wanted, which costs a pass over a dataset.
+    wants_batches_first = False
+
+    def prepare_with_batches(self, batches):
+        """What a method takes from all the data before the first step, after `prepare_training`.
+
+        Args:
+            batches: Iterable of inputs and targets, as for `prepare_training`: the arrays, or all
+                batches of a dataset; of one whose length is not known, the first.
+        """
+
     # Compiling --------------------------------------------------------------------------------
 
     def compile(
@@ -337,7 +348,7 @@ class GradientTraining:
 
     def _fit_arrays(self, inputs, targets, batch_size, shuffle, options):
         if not self.steps_seen.numpy():
-            self.prepare_training(inputs, targets)
+            self._prepare_with_rows(inputs, targets)
         num_batches = -(-len(targets) // batch_size)
         epochs = options["epochs"] - options["initial_epoch"]
         self._prepare_steps(len(targets), epochs * num_batches)
@@ -363,6 +374,11 @@ class GradientTraining:
             if train_epoch.told:  # interrupted: what the weights have seen counts
                 self.epochs_seen.assign_add(len(train_epoch.told))
 
+    def _prepare_with_rows(self, inputs, targets):
+        self.prepare_training(inputs, targets)
+        if self.wants_batches_first:
+            self.prepare_with_batches([(inputs, targets)])
+
     def _fit_stream(self, x, steps_per_epoch, options):
         num_rows = streams.count_rows(x) if self._given_rows is None else None
         num_batches = steps_per_epoch or streams.count_batches(x)
@@ -374,6 +390,11 @@ class GradientTraining:
                 np.concatenate(each) for each in zip(*(part[0] for part in parts), strict=True)
             ]
             self.prepare_training(inputs, np.concatenate([part[1] for part in parts]))
+            if self.wants_batches_first:
+                if streams.count_batches(x) is not None:
+                    some = (batch[:2] for batch in streams.finite_batches(x))
+                    parts = (self._check_data(*batch, prefix="batch ") for batch in some)
+                self.prepare_with_batches(parts)
         self._prepare_steps(num_rows, epochs * num_batches if num_batches else None)
         return super()._fit_stream(x, steps_per_epoch, options)
 
@@ -386,6 +407,6 @@ class GradientTraining:
         self._ensure_compiled()
         inputs, targets = self._check_data(x, y)
         if not self.steps_seen.numpy():
-            self.prepare_training(inputs, targets)
+            self._prepare_with_rows(inputs, targets)
         self._prepare_steps(None, None)
         return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)

@@ -153,7 +153,7 @@ class EllipticalProcess(Process):
         """`K + (jitter + noise_scale^2) I`, `[N, N]` or `[D, N, N]`."""
         matrix = self.kernel().matrix(x, x)
         added = tf.square(noise_scale) + self.jitter
-        return tf.linalg.set_diag(matrix, tf.linalg.diag_part(matrix) + added)
+        return matrix + added * tf.eye(tf.shape(matrix)[-1], dtype=matrix.dtype)
 
     def _factor(self, x, noise_scale):
         return linalg.cholesky(self._covariance(x, noise_scale)).factor

@@ -1,5 +1,7 @@
 """The divergence of a random network from a prior over functions, at measurement points."""
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from tfp_fnspace.math import linalg, random
@@ -76,37 +78,53 @@ def kl_surrogate(
     return score_surrogate(noisy, q_score - p_score)
 
 
-def gaussian_kl(mean, covariance, points, prior, injected_noise=0.0):
-    r"""`KL[N(m, C) * N || p * N]` of values at points from a Gaussian process, in closed form.
+class GaussianDivergence(NamedTuple):
+    """A divergence between normal laws.
 
-        1/2 [tr(P^-1 C) + (m - m_p)^T P^-1 (m - m_p) - N D + log |P| - log |C|]
+    Attributes:
+        kl: Scalar.
+        num_jittered: How many of the two covariances had no Cholesky factor as they were, int32.
+    """
 
-    C and P with noise: N is `N(0, gamma^2 I)`. In the wider of the dtypes of q and the prior:
-    float64 where gamma is below a thousandth of the prior's scale.
+    kl: tf.Tensor
+    num_jittered: tf.Tensor
+
+
+def gaussian_kl(mean, root, points, prior, injected_noise=0.0):
+    r"""`KL[N(m, R R^T) * N || p * N]` of values at points from a Gaussian process, in closed form.
+
+        1/2 [tr(P^-1 C) + (m - m_p)^T P^-1 (m - m_p) - N D + log |P| - log |C|],
+        C = R R^T + gamma^2 I,     P = the prior's covariance + gamma^2 I
+
+    In the wider of the dtypes of q and the prior: use a prior in float64 where gamma is below a
+    thousandth of its scale. At `gamma = 0` it is finite only where R has as many columns as there
+    are values, and the prior's covariance a factor; what is missing is added as jitter, and
+    counted.
 
     Args:
         mean: m, `[N, D]`.
-        covariance: C, `[N D, N D]`, the values of one point next to each other.
+        root: R, `[N, D, Q]`.
         points: X, `[N, ...]`.
         prior: `Process` with `is_gaussian`.
         injected_noise: gamma, a number at least 0.
 
     Returns:
-        Scalar of the dtype of the mean.
+        `GaussianDivergence` of the dtype of the mean.
     """
     prior_mean, prior_covariance = prior.moments(points, injected_noise)
     wide = tf.float64 if tf.float64 in (mean.dtype, prior_mean.dtype) else mean.dtype
-    prior_mean, prior_covariance, difference, covariance = (
-        tf.cast(v, wide) for v in (prior_mean, prior_covariance, mean, covariance)
+    prior_mean, prior_covariance, difference, root = (
+        tf.cast(v, wide) for v in (prior_mean, prior_covariance, mean, root)
     )
     num_points, num_outputs = tf.unstack(tf.shape(mean))
     size = num_points * num_outputs
-    covariance = tf.linalg.set_diag(
-        covariance, tf.linalg.diag_part(covariance) + tf.cast(injected_noise, wide) ** 2
-    )
-    factor = linalg.cholesky(prior_covariance).factor  # [D, N, N]
+    flat = tf.reshape(root, [size, root.shape[-1]])
+    covariance = tf.matmul(flat, flat, transpose_b=True)
+    covariance += tf.cast(injected_noise, wide) ** 2 * tf.eye(size, dtype=wide)
+    theirs, ours = linalg.cholesky(prior_covariance), linalg.cholesky(covariance)
+    factor = theirs.factor  # [D, N, N]
     log_det = tf.reduce_sum(linalg.log_determinant(factor))
-    log_det -= linalg.log_determinant(linalg.cholesky(covariance).factor)
+    log_det -= linalg.log_determinant(ours.factor)
     by_output = [num_points, num_outputs, num_points, num_outputs]
     own = tf.transpose(
         tf.linalg.diag_part(
@@ -120,7 +138,8 @@ def gaussian_kl(mean, covariance, points, prior, injected_noise=0.0):
     difference = tf.transpose(difference - prior_mean)[..., tf.newaxis]  # [D, N, 1]
     square = tf.reduce_sum(linalg.squared_norm_of_solution(factor, difference))
     kl = 0.5 * (trace + square - tf.cast(size, wide) + log_det)
-    return tf.cast(kl, mean.dtype)
+    num_jittered = sum(tf.math.count_nonzero(v.jitter, dtype=tf.int32) for v in (theirs, ours))
+    return GaussianDivergence(tf.cast(kl, mean.dtype), num_jittered)
 
 
 def score_surrogate(functions, scores):

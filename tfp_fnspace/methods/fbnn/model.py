@@ -10,6 +10,7 @@ from tfp_fnspace.arguments import (
     checked_number,
     checked_positive,
 )
+from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.layers.gaussian_output import GaussianOutput
 from tfp_fnspace.likelihoods import Gaussian
@@ -23,6 +24,12 @@ from tfp_fnspace.typing import GaussianMoments
 
 DIVERGENCES = ("stein", "regularized", "closed_form")
 WEIGHTS = ("batch", "data")
+
+#: Rows whose features are in memory at a time while the last layer is fitted.
+_ROWS_OF_FEATURES = 2000
+
+#: Where a trained noise scale starts at the least, in units of that: at 1 it would not move.
+_ABOVE_LEAST = 1.01
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
@@ -49,8 +56,9 @@ class FBNNModel(VariationalModel):
     from most Gaussian processes is. Where the functions of the network are Gaussian, since only the
     weights of its last layer are random (`GaussianOutput`), and the prior is a Gaussian process,
     `kl="closed_form"` has the divergence itself, and the predictive distribution is Gaussian: no
-    draws, the functional evidence lower bound without noise. There must be as many features as
-    points, or injected noise.
+    draws, the functional evidence lower bound without noise. Without injected noise it is finite
+    only for more features than points and a prior whose covariance has a Cholesky factor; jitter
+    that is added where there is none is counted in `History` (`jittered`) and warned of.
 
     Args:
         network: As for `VariationalModel`; what its layers have as priors does not count.
@@ -69,15 +77,17 @@ class FBNNModel(VariationalModel):
             likelihood (`prior.fit`), before training.
         fit_output: Whether the posterior of the last layer, `"conditioned"`, starts at that of a
             Bayesian linear regression on its features, with the layer's prior, the noise of the
-            likelihood and the data of the first `fit`, of a dataset its first batch. For
-            `kl="closed_form"` and a Gaussian likelihood.
+            likelihood and the data of the first `fit`; of a dataset that takes a pass, or the
+            first batch where its length is not known. A trained scale of the noise starts at the
+            maximum of the regression's marginal likelihood. For `kl="closed_form"` and a Gaussian
+            likelihood.
         train_prior: Whether the prior's parameters are trained jointly with the network (appendix
             C.2); it must have a density. Otherwise they are fixed.
         monitor_steps: The divergence that `History` shows, and with it `elbo` and the value of the
             loss, is computed at every so many steps and kept in between: its gradient does not
             need it, and it takes a quarter of the time of a small step. (The other two kinds have
             it at every step.)
-        num_samples: S, the functions of a training step, at least 2.
+        num_samples: S, the functions of a training step, at least 4; not used in closed form.
         num_eval_samples: S of everything that predicts.
         share: Of `spectral_stein_score`.
         bandwidth: Of `spectral_stein_score`. The paper's program has 1.
@@ -106,6 +116,7 @@ class FBNNModel(VariationalModel):
         variational inference in Bayesian neural networks".
     """
 
+    jittered_matrix = "A covariance of the network or of the prior at the measurement points"
     _object_names = ("likelihood", "network", "prior", "measurement")
 
     def __init__(
@@ -149,7 +160,7 @@ class FBNNModel(VariationalModel):
             **kwargs,
         )
         self._weight_argument = kl_weight if named else self.kl_weight
-        if num_samples < 4:
+        if num_samples < 4 and kl != "closed_form":
             raise ValueError(
                 "`num_samples` must be at least 4: scores and moments are estimated from them. "
                 f"Received: num_samples={num_samples}"
@@ -211,6 +222,8 @@ class FBNNModel(VariationalModel):
                 '`fit_output` needs `kl="closed_form"` and a Gaussian likelihood. '
                 f"Received: kl={self.kl!r}, likelihood={type(self.likelihood).__name__}"
             )
+        if self.fit_output:
+            self._output.prior_scales()  # refuses a layer that cannot
 
     def _setup_measurement(self, measurement):
         if not isinstance(measurement, MeasurementSet):
@@ -233,7 +246,7 @@ class FBNNModel(VariationalModel):
     # Training ---------------------------------------------------------------------------------
 
     def prepare_training(self, inputs, targets):
-        """Adapts the measurement set and fits prior and last layer, where that is wanted."""
+        """Adapts the measurement set and fits the prior, where that is wanted."""
         super().prepare_training(inputs, targets)
         (x,) = self.scaled([tf.constant(values) for values in inputs])
         if not getattr(self.measurement, "ready", True):
@@ -242,9 +255,37 @@ class FBNNModel(VariationalModel):
             self.measurement.restart(fold_in(tf.convert_to_tensor(self.seed_state), -3))
         if self.fit_prior:
             self.prior.fit(x, self.target_scaler(tf.constant(targets)))
-        if self.fit_output:
-            scale = self.likelihood.scale
-            self._output.condition(x, self.target_scaler(tf.constant(targets)), scale)
+
+    def _epoch_callbacks(self, callbacks, initial_epoch):
+        reports = [] if self._output is None else [JitterReport()]
+        return [*super()._epoch_callbacks(callbacks, initial_epoch), *reports]
+
+    @staticmethod
+    def jittered_when_predicting():
+        """No covariance is factored then."""
+        return 0
+
+    @property
+    def wants_batches_first(self):
+        return self.fit_output
+
+    def prepare_with_batches(self, batches):
+        """Fits the last layer, by so many rows at a time that features take little memory."""
+
+        def parts():
+            for (x,), targets in batches:
+                for i in range(0, len(targets), _ROWS_OF_FEATURES):
+                    rows = slice(i, i + _ROWS_OF_FEATURES)
+                    (inputs,) = self.scaled([tf.constant(x[rows])])
+                    yield inputs, self.target_scaler(tf.constant(targets[rows]))
+
+        regression, likelihood = self._output.regression(parts()), self.likelihood
+        if likelihood.learns_scale:
+            separate, least = bool(likelihood.scale.shape.rank), likelihood.min_scale
+            best = regression.best_noise_scale(_ABOVE_LEAST * least, separate)
+            likelihood.set_scale(best)
+        scale = tf.cast(likelihood.scale, tf.float64).numpy()
+        self._output.layer.posterior.condition(regression, scale)
 
     def points(self, x, seed):
         """The rows of a batch and measurement points, in model units.
@@ -278,30 +319,45 @@ class FBNNModel(VariationalModel):
         moments = GaussianMoments(*(None if v is None else v[:, :count] for v in moments))
         log_likelihood = self.likelihood.expected_log_prob(moments, targets, seeds[1])
         log_likelihood = tf.reduce_mean(log_likelihood) - self.log_target_unit
-        estimate, surrogate = divergence_of(seeds[3])
+        estimate, surrogate, parts = divergence_of(seeds[3])
         rows = {"batch": tf.cast(count, estimate.dtype), "data": num_rows}
         weight = 1.0 / rows[self._weight_argument] if self._is_named else self.kl_weight
         elbo = log_likelihood - weight * estimate
         divergence = surrogate + tf.stop_gradient(estimate - surrogate)
         loss = weight * self._annealing() * divergence - log_likelihood
-        return loss, {"elbo": elbo, "log_likelihood": log_likelihood, "kl_estimate": estimate}
+        parts = {"log_likelihood": log_likelihood, "kl_estimate": estimate, **parts}
+        return loss, {"elbo": elbo, **parts}
 
     @property
     def _is_named(self):
         return isinstance(self._weight_argument, str)
 
     def _law_at(self, points, seed):
-        """Moments of f, `[S, N, D]`, and the divergence there and a scalar with its gradient."""
+        """Moments of f, `[S, N, D]`, and a function that gives the divergence there.
+
+        The function takes a seed and gives the divergence, a scalar with its gradient, and parts
+        for `History`.
+        """
         if self._output is None:
             values = self._functions(points, seed)
-            return GaussianMoments(values, None), lambda s: self._divergence(values, points, s)
+            moments = GaussianMoments(values, None)
+            return moments, lambda s: (*self._divergence(values, points, s), {})
         joint = self._output.joint(points)
-        moments = GaussianMoments(joint.mean[tf.newaxis], joint.variance()[tf.newaxis])
-        return moments, lambda _: 2 * (self._closed_form(joint, points),)
+
+        def divergence(_):
+            kl, num_jittered = self._closed_form(joint, points)
+            return kl, kl, {"jittered": tf.cast(num_jittered, kl.dtype)}
+
+        return self._moments_of(joint), divergence
 
     def _closed_form(self, joint, points):
-        covariance = joint.covariance()
-        return gaussian_kl(joint.mean, covariance, points, self.prior, self.injected_noise)
+        mean, root = (tf.cast(v, self.variable_dtype) for v in joint)
+        return gaussian_kl(mean, root, points, self.prior, self.injected_noise)
+
+    def _moments_of(self, joint):
+        """`GaussianMoments`, `[1, N, D]`."""
+        moments = joint.mean, joint.variance()
+        return GaussianMoments(*(tf.cast(v, self.variable_dtype)[tf.newaxis] for v in moments))
 
     def _functions(self, points, seed):
         with function_draws(self.num_samples, seed, noise="joint"):
@@ -310,7 +366,7 @@ class FBNNModel(VariationalModel):
     def _divergence_at(self, points, seed):
         points = tf.reshape(points, [self.measurement.num_points, *self._row_shape])
         if self._output is not None:
-            return self._closed_form(self._output.joint(points), points)
+            return self._closed_form(self._output.joint(points), points).kl
         seeds = split(seed, 2)
         values = self._functions(points, seeds[0])
         return kl_estimate(values, points, self.prior, seeds[1], self.injected_noise)
@@ -355,9 +411,7 @@ class FBNNModel(VariationalModel):
     def mixture_moments(self, x, num_samples, seed):
         if self._output is None:
             return super().mixture_moments(x, num_samples, seed)
-        joint = self._output.joint(*self.scaled(x))
-        moments = GaussianMoments(joint.mean[tf.newaxis], joint.variance()[tf.newaxis])
-        return self.in_user_units(moments)
+        return self.in_user_units(self._moments_of(self._output.joint(*self.scaled(x))))
 
     def numbers_per_sample(self):
         size = 0 if self._output is None else self._output.layer.posterior.size * self.num_outputs

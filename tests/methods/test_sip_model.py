@@ -264,6 +264,20 @@ def test_prior_draws_are_twice_the_inducing_points_at_least():
     assert found == {3: 8, 5: 10, 9: 18} and make(num_prior_samples=3).num_prior_samples == 3
 
 
+@pytest.mark.parametrize("fixed", [False, True])
+def test_moments_of_fixed_prior_draws_are_those_of_predictions(fixed):
+    model = make(fixed_prior_draws=fixed)
+    fit(model)
+    x = tf.constant(X[:3], tf.float32)
+    laws, at_z = zip(*(model._conditional(x, tf.constant([0, i])) for i in range(2)), strict=True)
+    predicting, _ = model._conditional(x, model._prior_seed())
+    for law, draws in zip(laws, at_z, strict=True):
+        assert np.allclose(law.weights, predicting.weights, atol=1e-5) == fixed
+        assert np.allclose(law.variance, predicting.variance, atol=1e-5) == fixed
+        assert draws.shape == (10, 5, 1)  # of the discriminator, new in each step
+    assert np.max(np.abs(at_z[0] - at_z[1])) > 1e-3
+
+
 def test_inducing_points_that_are_given_or_too_many():
     places = np.array([[0.0, 1.0], [0.5, 7.0], [1.0, -3.0]])
     model = make(inducing_points=places)

@@ -30,7 +30,7 @@ _PARTS = ("prior", "posterior", "discriminator")
 
 _OPTIONS = ("inducing_points", "alpha", "kl", "warm_up", "adaptive_contrast", "dropout")
 _OPTIONS += ("discriminator_steps", "num_noise", "train_prior", "train_posterior", "jitter")
-_OPTIONS += ("num_samples", "num_eval_samples", "num_prior_samples")
+_OPTIONS += ("num_samples", "num_eval_samples", "num_prior_samples", "fixed_prior_draws")
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
@@ -101,6 +101,11 @@ class SIPModel(
             sees; `num_samples` by default, or 2 M where that is more: of no more draws than
             inducing points u leaves next to nothing open. The same in prediction, since the law
             that is learned depends on it.
+        fixed_prior_draws: Whether the S prior draws that moments are taken of are the same
+            functions in every step and in prediction, as those of VIP are; the discriminator has
+            new ones all the same. Then w(x) is not noise, and the S functions are learned: finer
+            where there is little noise or there are many rows, but more prone to learn the noise of
+            few rows. Of no effect where the prior has `moments`.
         standardize: Whether to standardise inputs and targets by the data of the first `fit`;
             by default for rows of rank 1.
         seed: Non-negative integer: the same seed gives the same run.
@@ -144,6 +149,7 @@ class SIPModel(
         num_samples=100,
         num_eval_samples=100,
         num_prior_samples=None,
+        fixed_prior_draws=False,
         standardize=None,
         seed=None,
         **kwargs,
@@ -175,6 +181,7 @@ class SIPModel(
         self.jitter = arguments.checked_positive("jitter", jitter)
         self.adaptive_contrast = parts.checked_contrast(adaptive_contrast, self.num_samples)
         self.train_posterior = bool(train_posterior)
+        self.fixed_prior_draws = bool(fixed_prior_draws)
         parts.check_networks(posterior, discriminator)
         self._setup_prior(prior, likelihood, num_outputs, train_prior, standardize, seed)
         self._posterior_argument, self._discriminator_argument = posterior, discriminator
@@ -290,14 +297,16 @@ class SIPModel(
 
     def _conditional(self, x, seed):
         """The law at points in model units given u, and prior draws at the inducing points."""
-        if not self.prior.has_moments:
-            at_z, at_x = self._prior_draws(x, self.num_prior_samples, seed)
-            return conditional(empirical_moments(at_x, at_z), self.jitter), at_z
         z = tf.convert_to_tensor(self.inducing_inputs.value)
-        moments = exact_moments(self.prior, tf.cast(x, z.dtype), z)
-        return conditional(moments, self.jitter), self._prior_functions(
-            z, self.num_prior_samples, seed
-        )
+        if self.prior.has_moments:
+            moments = exact_moments(self.prior, tf.cast(x, z.dtype), z)
+        else:
+            of_moments = self._prior_seed() if self.fixed_prior_draws else seed
+            at_z, at_x = self._prior_draws(x, self.num_prior_samples, of_moments)
+            moments = empirical_moments(at_x, at_z)
+        if self.prior.has_moments or self.fixed_prior_draws:
+            at_z = self._prior_functions(z, self.num_prior_samples, seed)
+        return conditional(moments, self.jitter), at_z
 
     # Prediction -------------------------------------------------------------------------------
 

@@ -179,7 +179,7 @@ def started(data, **fit_options):
 
 def test_start_of_a_dataset_is_that_of_its_rows(monkeypatch):
     expected = started((X, Y), batch_size=12)
-    monkeypatch.setattr("tfp_fnspace.methods.fbnn.model._ROWS_OF_FEATURES", 5)
+    monkeypatch.setattr("tfp_fnspace.methods.fbnn.closed_form._ROWS_OF_FEATURES", 5)
     assert_allclose(started((X, Y), batch_size=12), expected, atol=1e-6)
     dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(5)
     assert_allclose(started((dataset,)), expected, atol=1e-6)

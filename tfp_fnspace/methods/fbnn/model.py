@@ -10,13 +10,11 @@ from tfp_fnspace.arguments import (
     checked_number,
     checked_positive,
 )
-from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.layers.draws import function_draws
-from tfp_fnspace.layers.gaussian_output import GaussianOutput
-from tfp_fnspace.likelihoods import Gaussian
 from tfp_fnspace.math.random import fold_in, split
 from tfp_fnspace.methods.fbnn.adversarial import Adversarial
-from tfp_fnspace.methods.fbnn.functional_kl import gaussian_kl, kl_estimate, kl_surrogate
+from tfp_fnspace.methods.fbnn.closed_form import ClosedForm
+from tfp_fnspace.methods.fbnn.functional_kl import kl_estimate, kl_surrogate
 from tfp_fnspace.methods.fbnn.measurement import Box, MeasurementSet
 from tfp_fnspace.methods.fbnn.variational_model import VariationalModel
 from tfp_fnspace.processes.base import Process
@@ -25,15 +23,9 @@ from tfp_fnspace.typing import GaussianMoments
 DIVERGENCES = ("stein", "regularized", "closed_form")
 WEIGHTS = ("batch", "data")
 
-#: Rows whose features are in memory at a time while the last layer is fitted.
-_ROWS_OF_FEATURES = 2000
-
-#: Where a trained noise scale starts at the least, in units of that: at 1 it would not move.
-_ABOVE_LEAST = 1.01
-
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
-class FBNNModel(VariationalModel):
+class FBNNModel(ClosedForm, VariationalModel):
     r"""A network whose prior is on functions: variational inference in function space.
 
     Training maximises, with D_s a batch of B of the N rows and M drawn measurement points
@@ -116,7 +108,6 @@ class FBNNModel(VariationalModel):
         variational inference in Bayesian neural networks".
     """
 
-    jittered_matrix = "A covariance of the network or of the prior at the measurement points"
     _object_names = ("likelihood", "network", "prior", "measurement")
 
     def __init__(
@@ -210,21 +201,6 @@ class FBNNModel(VariationalModel):
         prior.trainable = self.train_prior
         self.prior = prior
 
-    def _setup_closed_form(self):
-        self._output = GaussianOutput(self.network) if self.kl == "closed_form" else None
-        if self._output is not None and not self.prior.is_gaussian:
-            raise ValueError(
-                '`kl="closed_form"` needs a Gaussian process as prior. '
-                f"Received: prior={type(self.prior).__name__}"
-            )
-        if self.fit_output and (self._output is None or type(self.likelihood) is not Gaussian):
-            raise ValueError(
-                '`fit_output` needs `kl="closed_form"` and a Gaussian likelihood. '
-                f"Received: kl={self.kl!r}, likelihood={type(self.likelihood).__name__}"
-            )
-        if self.fit_output:
-            self._output.prior_scales()  # refuses a layer that cannot
-
     def _setup_measurement(self, measurement):
         if not isinstance(measurement, MeasurementSet):
             raise TypeError(
@@ -255,37 +231,6 @@ class FBNNModel(VariationalModel):
             self.measurement.restart(fold_in(tf.convert_to_tensor(self.seed_state), -3))
         if self.fit_prior:
             self.prior.fit(x, self.target_scaler(tf.constant(targets)))
-
-    def _epoch_callbacks(self, callbacks, initial_epoch):
-        reports = [] if self._output is None else [JitterReport()]
-        return [*super()._epoch_callbacks(callbacks, initial_epoch), *reports]
-
-    @staticmethod
-    def jittered_when_predicting():
-        """No covariance is factored then."""
-        return 0
-
-    @property
-    def wants_batches_first(self):
-        return self.fit_output
-
-    def prepare_with_batches(self, batches):
-        """Fits the last layer, by so many rows at a time that features take little memory."""
-
-        def parts():
-            for (x,), targets in batches:
-                for i in range(0, len(targets), _ROWS_OF_FEATURES):
-                    rows = slice(i, i + _ROWS_OF_FEATURES)
-                    (inputs,) = self.scaled([tf.constant(x[rows])])
-                    yield inputs, self.target_scaler(tf.constant(targets[rows]))
-
-        regression, likelihood = self._output.regression(parts()), self.likelihood
-        if likelihood.learns_scale:
-            separate, least = bool(likelihood.scale.shape.rank), likelihood.min_scale
-            best = regression.best_noise_scale(_ABOVE_LEAST * least, separate)
-            likelihood.set_scale(best)
-        scale = tf.cast(likelihood.scale, tf.float64).numpy()
-        self._output.layer.posterior.condition(regression, scale)
 
     def points(self, x, seed):
         """The rows of a batch and measurement points, in model units.
@@ -342,22 +287,7 @@ class FBNNModel(VariationalModel):
             values = self._functions(points, seed)
             moments = GaussianMoments(values, None)
             return moments, lambda s: (*self._divergence(values, points, s), {})
-        joint = self._output.joint(points)
-
-        def divergence(_):
-            kl, num_jittered = self._closed_form(joint, points)
-            return kl, kl, {"jittered": tf.cast(num_jittered, kl.dtype)}
-
-        return self._moments_of(joint), divergence
-
-    def _closed_form(self, joint, points):
-        mean, root = (tf.cast(v, self.variable_dtype) for v in joint)
-        return gaussian_kl(mean, root, points, self.prior, self.injected_noise)
-
-    def _moments_of(self, joint):
-        """`GaussianMoments`, `[1, N, D]`."""
-        moments = joint.mean, joint.variance()
-        return GaussianMoments(*(tf.cast(v, self.variable_dtype)[tf.newaxis] for v in moments))
+        return self._gaussian_law_at(points)
 
     def _functions(self, points, seed):
         with function_draws(self.num_samples, seed, noise="joint"):
@@ -366,7 +296,7 @@ class FBNNModel(VariationalModel):
     def _divergence_at(self, points, seed):
         points = tf.reshape(points, [self.measurement.num_points, *self._row_shape])
         if self._output is not None:
-            return self._closed_form(self._output.joint(points), points).kl
+            return self._closed_form_at(self._output.joint(points), points).kl
         seeds = split(seed, 2)
         values = self._functions(points, seeds[0])
         return kl_estimate(values, points, self.prior, seeds[1], self.injected_noise)
@@ -405,17 +335,6 @@ class FBNNModel(VariationalModel):
         kl = tf.cond(is_due, estimate, lambda: tf.cast(kept, values.dtype))
         self._kl_seen.assign(kl)
         return kl
-
-    # Prediction -------------------------------------------------------------------------------
-
-    def mixture_moments(self, x, num_samples, seed):
-        if self._output is None:
-            return super().mixture_moments(x, num_samples, seed)
-        return self.in_user_units(self._moments_of(self._output.joint(*self.scaled(x))))
-
-    def numbers_per_sample(self):
-        size = 0 if self._output is None else self._output.layer.posterior.size * self.num_outputs
-        return max(super().numbers_per_sample(), size)
 
     # Keras ------------------------------------------------------------------------------------
 

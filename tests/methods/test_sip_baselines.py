@@ -338,6 +338,7 @@ def test_recipes_differ_as_they_should():
     assert registry.method("vip").uci_config("yacht", 0)["batch_size"] == 50
     large = registry.method("sip_ns").uci_config("naval", 0)
     assert (large["steps"], large["longer"], configs["sip_ns"]["steps"]) == (20000, 1, 4000)
+    assert large["weight_decay"] == 0.0
     assert {name for name, config in configs.items() if config["alpha"] == 0.0} == {"avb"}
     assert configs["sip_ns"]["prior"] == "neural_sampler" and configs["sip_ns"]["dropout"] == 0.0
     assert [name for name, config in configs.items() if config["weight_decay"]] == ["sip_ns"]

@@ -160,11 +160,28 @@ def test_a_discriminator_that_says_nothing_is_reported():
     dead = keras.Sequential([keras.Input((5,)), zero, keras.layers.Dense(1)])
     model = make(discriminator=dead)
     with pytest.warns(RuntimeWarning, match="end of the run the discriminator says the same"):
-        fit(model)
+        fit(model)  # it starts anew, as dead as before
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit(make())
     assert not [w for w in caught if "says the same" in str(w.message)]
+
+
+@pytest.mark.parametrize("contrast", [False, True])
+def test_a_discriminator_that_died_starts_anew(contrast):
+    layers = [keras.layers.Dense(4, "relu"), keras.layers.Dense(1)]
+    model = make(
+        discriminator=keras.Sequential([keras.Input((5,)), *layers]), adaptive_contrast=contrast
+    )
+    fit(model)
+    network = model.log_ratio.contrast if contrast else model.log_ratio.discriminator
+    network.layers[0].bias.assign([-1e3] * 4)
+    with pytest.warns(RuntimeWarning, match="it starts anew") as caught:
+        fit(model, epochs=4)
+    assert len([w for w in caught if "starts anew" in str(w.message)]) == 1
+    assert not [w for w in caught if "At the end" in str(w.message)]
+    seed = fold_in(tf.constant([0, 0]), 7)
+    assert model.log_ratio.spread(*model.divergence_draws(seed)) > 0.0
 
 
 @pytest.mark.slow

@@ -12,10 +12,26 @@ _COLLAPSED = 0.99
 
 
 class AdversarialReport(JitterReport):
-    """Warns, once a run, of a discriminator that knows all or is dead, and of added jitter."""
+    """Warns, once a run, of a discriminator that knows all or is dead, and of added jitter.
+
+    Whether it is dead is looked at after 1, 2, 4, 8, ... epochs of a run: then it starts anew.
+    """
+
+    def on_train_begin(self, logs=None):
+        super().on_train_begin(logs)
+        self.num_epochs = 0
 
     def on_epoch_end(self, epoch, logs=None):
         super().on_epoch_end(epoch, logs)
+        self.num_epochs += 1
+        is_due = self.num_epochs & (self.num_epochs - 1) == 0
+        if is_due and self.is_dead() and self.model.log_ratio.restart():
+            self.say(
+                "restart",
+                f"After epoch {epoch + 1} the discriminator says the same of all draws of "
+                "posterior and prior: it starts anew. Units that are 0 everywhere, as ReLU can be, "
+                "do that; so does a rate of `discriminator_optimizer` that is too large.",
+            )
         accuracy = (logs or {}).get("discriminator_accuracy", 0.0)
         if accuracy > _COLLAPSED:
             self.say(
@@ -29,14 +45,17 @@ class AdversarialReport(JitterReport):
 
     def on_train_end(self, logs=None):
         super().on_train_end(logs)
-        seed = fold_in(tf.convert_to_tensor(self.model.seed_state), self.model.steps_seen.value)
-        if self.model.log_ratio.spread(*self.model.divergence_draws(seed)) == 0.0:
+        if self.is_dead():
             self.say(
                 "dead",
                 "At the end of the run the discriminator says the same of all draws of posterior "
-                "and prior: the divergence has no gradient. Units that are 0 everywhere, as ReLU "
-                "can be, do that; so does a rate of `discriminator_optimizer` that is too large.",
+                "and prior: the divergence has no gradient.",
             )
+
+    def is_dead(self):
+        """Whether the discriminator says the same of all draws."""
+        seed = fold_in(tf.convert_to_tensor(self.model.seed_state), self.model.steps_seen.value)
+        return bool(self.model.log_ratio.spread(*self.model.divergence_draws(seed)) == 0.0)
 
 
 class AdversarialTraining(GradientTraining):

@@ -122,6 +122,21 @@ class LogRatio(keras.layers.Layer):
         logits = tf.stack([self._logits(network, values, False) for network in networks])
         return tf.reduce_min(tf.reduce_max(logits, axis=1) - tf.reduce_min(logits, axis=1))
 
+    def restart(self):
+        """Draws the weights of the discriminators anew.
+
+        Returns:
+            Whether it did: not where they are of a class that cannot be made from its config.
+        """
+        networks = [network for network in (self.discriminator, self.contrast) if network]
+        try:
+            fresh = [keras.models.clone_model(network).get_weights() for network in networks]
+        except (NotImplementedError, TypeError, ValueError):
+            return False
+        for network, weights in zip(networks, fresh, strict=True):
+            network.set_weights(weights)
+        return True
+
     def _logits(self, network, values, training):
         return tf.cast(network(values, training=training)[:, 0], values.dtype)
 

@@ -11,8 +11,13 @@ from tfp_fnspace.processes.fitted import LITTLE_NOISE, MUCH_NOISE, fitted_prior
 #: Data sets that get a wider network.
 _LARGE = ("naval", "power", "protein")
 
-#: Data sets on which the divergence is in closed form, and the steps that training takes there.
-_CLOSED_FORM_STEPS = {"yacht": 300, "naval": 50, "power": 50, "protein": 50}
+#: Data sets on which the divergence is in closed form, and what is different there.
+_CLOSED_FORM_SETS = {
+    "yacht": {"steps": 300},
+    "naval": {},
+    "power": {"max_prior_rows": 2000},
+    "protein": {},
+}
 
 _BAYES_BY_BACKPROP = {
     "activation": "relu",
@@ -44,6 +49,7 @@ _CLOSED_FORM = {
     "units": [2000],
     "activation": "random cosines",
     "batch_size": 1000,
+    "steps": 50,
     "learning_rate": 5e-3,
     "min_scale": 0.005,
     "measurement": 100,
@@ -107,8 +113,8 @@ class Recipe:
     def uci_config(self, dataset, seed):
         """Settings for a data set."""
         is_large = dataset in _LARGE
-        if self.functional and dataset in _CLOSED_FORM_STEPS:
-            return {**_CLOSED_FORM, "steps": _CLOSED_FORM_STEPS[dataset], "seed": seed}
+        if self.functional and dataset in _CLOSED_FORM_SETS:
+            return {**_CLOSED_FORM, **_CLOSED_FORM_SETS[dataset], "seed": seed}
         config = {"units": [100 if is_large else 50], "seed": seed}
         if not self.functional:
             sizes = {"batch_size": 500, "epochs": 200} if is_large else {"batch_size": 20}

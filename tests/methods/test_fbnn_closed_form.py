@@ -234,6 +234,7 @@ def test_predictions_are_gaussian_and_those_of_draws(assert_mean_close):
     [
         (lambda: network(posterior="radial"), {}, "posterior=Radial"),
         (lambda: network(activation="tanh"), {}, "activation=tanh"),
+        (lambda: network(activation=keras.layers.LeakyReLU()), {}, "activation=<LeakyReLU"),
         (lambda: _squashed(), {}, r"last layer end \(Activation\)"),
         (lambda: _with(keras.layers.Dropout(0.5)), {}, "random layers"),
         (lambda: _with(layers.RepeatSamples()), {}, r"features of shape \(None, None, 1\)"),

@@ -66,9 +66,10 @@ class GaussianOutput:
         )
         if not isinstance(layer, VariationalDense):
             raise ValueError(f"{rule}last layer {layer.name} ({type(layer).__name__})")
-        posterior, activation = type(layer.posterior).__name__, layer.activation.__name__
         is_linear = layer.activation is keras.activations.linear
         if not is_linear or not layer.posterior.has_gaussian_marginals:
+            activation = getattr(layer.activation, "__name__", layer.activation)
+            posterior = type(layer.posterior).__name__
             raise ValueError(
                 f"{rule}last layer {layer.name}, activation={activation}, posterior={posterior}"
             )

@@ -168,8 +168,9 @@ def make(name, num_rows=None):
     model = tests.MODELS[name]()
     model.compile(optimizer=keras.optimizers.SGD(0.01), num_rows=num_rows)
     model.adapt(x, y)  # the weights of some need sizes
-    model.prepare_training([x], y)
-    model.prepare_training = lambda *data: None  # the same start, whatever `fit` is given
+    model._prepare_with_rows([x], y)
+    for name in ("prepare_training", "prepare_with_batches"):
+        setattr(model, name, lambda *data: None)  # the same start, whatever `fit` is given
     return model
 
 def fit(model, rows=slice(None)):

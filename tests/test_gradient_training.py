@@ -12,7 +12,7 @@ import toys
 
 import tfp_fnspace as fns
 from tfp_fnspace.callbacks import EpochCounter
-from tfp_fnspace.model import gradient
+from tfp_fnspace.model import epochs_ahead
 
 NOISE = 0.5
 
@@ -197,13 +197,13 @@ def test_epochs_ahead_are_told_one_by_one():
         counts.append(count)
         return {"loss": np.arange(start, start + count, dtype="float32")}
 
-    epochs = gradient.EpochsAhead(run, 1000)
+    epochs = epochs_ahead.EpochsAhead(run, 1000)
     assert [epochs()["loss"] for _ in range(1000)] == list(range(1000))
     assert counts[:2] == [1, 1] and max(counts) > 10 and sum(counts) == 1000
 
 
 def test_runs_without_callbacks_are_those_with(monkeypatch):
-    monkeypatch.setattr(gradient, "_AHEAD_SECONDS", 1e6)  # all that is left at once
+    monkeypatch.setattr(epochs_ahead, "_AHEAD_SECONDS", 1e6)  # all that is left at once
     x, y = example_data()
     histories, models = [], [make(), make()]
     for model, callbacks in zip(models, ([], [keras.callbacks.Callback()]), strict=True):
@@ -214,13 +214,13 @@ def test_runs_without_callbacks_are_those_with(monkeypatch):
 
 
 def test_an_interrupted_run_counts_what_its_weights_have_seen(monkeypatch):
-    monkeypatch.setattr(gradient, "_AHEAD_SECONDS", 0.0)
+    monkeypatch.setattr(epochs_ahead, "_AHEAD_SECONDS", 0.0)
     x, y = example_data()
     whole, model = make(), make()
     for each in (whole, model):
         each.compile(optimizer=keras.optimizers.Adam(0.01))
     whole.fit(x, y, epochs=150, batch_size=16, verbose=0)
-    monkeypatch.setattr(gradient, "_AHEAD_SECONDS", 1e6)
+    monkeypatch.setattr(epochs_ahead, "_AHEAD_SECONDS", 1e6)
     with monkeypatch.context() as patch:
         patch.setattr(EpochCounter, "on_epoch_begin", Stop.on_epoch_begin)
         with pytest.raises(InterruptedError):

@@ -1,5 +1,6 @@
 """Callbacks with which `fit` keeps its promises about epochs."""
 
+import math
 import warnings
 
 import keras
@@ -44,6 +45,27 @@ class ResumeAtCounter(keras.callbacks.Callback):
         done = int(self.model.epochs_seen.numpy()) - self.epochs_before
         if done > 0:
             self.model._initial_epoch = self.initial_epoch + done
+
+
+class FiniteLoss(keras.callbacks.Callback):
+    """Ends a run whose loss is NaN or infinite, unless `TerminateOnNaN` has ended it already.
+
+    It comes before the callbacks that save: a backup is of the last epoch with a finite loss.
+
+    Raises:
+        FloatingPointError: At the end of such an epoch; the weights stay as they are.
+    """
+
+    allows_ahead = True
+
+    def on_epoch_end(self, epoch, logs=None):
+        loss = (logs or {}).get("loss", 0.0)
+        if not math.isfinite(loss) and not self.model.stop_training:
+            raise FloatingPointError(
+                f"The loss must be finite. Received: loss={loss} in epoch {epoch + 1}. Build the "
+                "model anew with a smaller learning rate in `compile(optimizer=...)`, or in "
+                "dtype='float64'"
+            )
 
 
 class JitterReport(keras.callbacks.Callback):

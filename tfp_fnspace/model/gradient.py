@@ -1,69 +1,14 @@
 """Training by stochastic gradients, whole epochs in one compiled loop where nothing forbids it."""
 
-import collections
-import math
-import time
-
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import arguments, streams
-from tfp_fnspace.callbacks import wants_batches
+from tfp_fnspace.callbacks import FiniteLoss, wants_batches
 from tfp_fnspace.math.random import fold_in
+from tfp_fnspace.model.epochs_ahead import EpochsAhead
 from tfp_fnspace.model.sizes import first_batches
-
-#: For about how long epochs are computed before their callbacks hear of them.
-_AHEAD_SECONDS = 0.25
-
-
-class FiniteLoss(keras.callbacks.Callback):
-    """Ends a run whose loss is NaN or infinite, unless `TerminateOnNaN` has ended it already.
-
-    It comes before the callbacks that save: a backup is of the last epoch with a finite loss.
-
-    Raises:
-        FloatingPointError: At the end of such an epoch; the weights stay as they are.
-    """
-
-    allows_ahead = True
-
-    def on_epoch_end(self, epoch, logs=None):
-        loss = (logs or {}).get("loss", 0.0)
-        if not math.isfinite(loss) and not self.model.stop_training:
-            raise FloatingPointError(
-                f"The loss must be finite. Received: loss={loss} in epoch {epoch + 1}. Build the "
-                "model anew with a smaller learning rate in `compile(optimizer=...)`, or in "
-                "dtype='float64'"
-            )
-
-
-class EpochsAhead:
-    """Runs several short epochs at once, and says of one after the other what it was.
-
-    A call of a compiled function costs milliseconds, which is more than an epoch of few rows.
-    The weights are ahead of the epoch that is told by about a quarter of a second.
-
-    Args:
-        run: Function of a number of epochs to a dict of arrays with as many values each.
-        num_epochs: How many there are.
-    """
-
-    def __init__(self, run, num_epochs):
-        self.run, self.left = run, num_epochs
-        self.told, self.calls, self.seconds = collections.deque(), 0, 0.0
-
-    def __call__(self):
-        """The logs of the next epoch."""
-        if not self.told:
-            count = int(_AHEAD_SECONDS / max(self.seconds, 1e-6)) if self.calls > 1 else 1
-            count = max(1, min(count, self.left))
-            start = time.perf_counter()
-            logs = {name: np.asarray(values) for name, values in self.run(count).items()}
-            self.seconds = (time.perf_counter() - start) / count
-            self.told.extend({name: v[i] for name, v in logs.items()} for i in range(count))
-            self.calls, self.left = self.calls + 1, self.left - count  # the first call may trace
-        return self.told.popleft()
 
 
 class GradientTraining:

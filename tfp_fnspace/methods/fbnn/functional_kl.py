@@ -126,18 +126,9 @@ def gaussian_kl(mean, root, points, prior, injected_noise=0.0):
     log_det = tf.reduce_sum(linalg.log_determinant(factor))
     log_det -= linalg.log_determinant(ours.factor)
     by_output = [num_points, num_outputs, num_points, num_outputs]
-    own = tf.transpose(
-        tf.linalg.diag_part(
-            tf.transpose(  # of each output, [D, N, N]
-                tf.reshape(covariance, by_output), [0, 2, 1, 3]
-            )
-        ),
-        [2, 0, 1],
-    )
-    trace = tf.reduce_sum(tf.linalg.trace(tf.linalg.cholesky_solve(factor, own)))
-    difference = tf.transpose(difference - prior_mean)[..., tf.newaxis]  # [D, N, 1]
-    square = tf.reduce_sum(linalg.squared_norm_of_solution(factor, difference))
-    kl = 0.5 * (trace + square - tf.cast(size, wide) + log_det)
+    own = tf.einsum("ndmd->dnm", tf.reshape(covariance, by_output))
+    trace, square = _trace_and_square(factor, own, tf.transpose(difference - prior_mean))
+    kl = 0.5 * (tf.reduce_sum(trace + square) - tf.cast(size, wide) + log_det)
     num_jittered = sum(tf.math.count_nonzero(v.jitter, dtype=tf.int32) for v in (theirs, ours))
     return GaussianDivergence(tf.cast(kl, mean.dtype), num_jittered)
 
@@ -201,13 +192,18 @@ def kl_estimate(functions, points, prior, seed, injected_noise=0.0, num_prior_sa
         prior, points, injected_noise, num_prior_samples or 10 * num_samples, seeds, functions.dtype
     )
     factor = linalg.cholesky(prior_covariance).factor
-    trace = shrink * tf.linalg.trace(tf.linalg.cholesky_solve(factor, covariance))
-    difference = (mean - prior_mean)[..., tf.newaxis]  # [D, N, 1]
-    square = shrink * linalg.squared_norm_of_solution(factor, difference)
+    terms = _trace_and_square(factor, covariance, mean - prior_mean)
+    trace, square = (shrink * term for term in terms)
     square -= trace / num_samples
     if prior_count:
         square -= num_points / prior_count
     return 0.5 * tf.reduce_sum(trace + square - num_points + prior_log_det - log_det)
+
+
+def _trace_and_square(factor, covariance, difference):
+    """`tr(P^-1 C)` and `d^T P^-1 d`, `[D]`, by the Cholesky factor of P, `[D, N, N]`."""
+    trace = tf.linalg.trace(tf.linalg.cholesky_solve(factor, covariance))
+    return trace, linalg.squared_norm_of_solution(factor, difference[..., tf.newaxis])
 
 
 def _thinned(functions, points, most):

@@ -14,7 +14,7 @@ _SMALL = ("yacht", "boston")
 
 #: What is different on sets of 9,000 rows and more, whatever their noise.
 _LARGE = ("power", "naval", "protein")
-_MANY_STEPS = {"steps": 20000, "longer": 1, "weight_decay": 0.0}
+_ON_LARGE = {"steps": 20000, "longer": 1, "weight_decay": 0.0}
 
 #: Sets of little noise, or of many rows, and what SIP has on them.
 _FINE = ("energy", *_LARGE)
@@ -85,7 +85,7 @@ class Recipe:
         batch_size = 50 if dataset in _SMALL else 100
         config = {"batch_size": batch_size, "seed": seed, **self.settings}
         if dataset in _LARGE:
-            config.update(_MANY_STEPS)
+            config.update(_ON_LARGE)
         if self.kind == "sip" and dataset in _FINE:
             config.update(_SIP_FINE)
         return {**_COMMON, **_OPTIONS[self.kind], **config}

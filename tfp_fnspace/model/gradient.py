@@ -8,6 +8,7 @@ from tfp_fnspace import arguments, streams
 from tfp_fnspace.callbacks import FiniteLoss, wants_batches
 from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.model.epochs_ahead import EpochsAhead
+from tfp_fnspace.model.penalties import penalty, refuse_added_losses
 from tfp_fnspace.model.sizes import first_batches
 
 
@@ -16,7 +17,8 @@ class GradientTraining:
 
     `class M(GradientTraining, MixturePrediction, keras.Model)`; a plain class, as the contract
     is. A model implements `objective` and creates all its weights before the first step; it may
-    override `default_optimizer` and `prepare_training`.
+    override `default_optimizer` and `prepare_training`. What regularizers of layers ask of weights
+    (`kernel_regularizer`) is added to the objective, as Keras adds it to a loss.
 
     Step t draws from `fold_in(seed, t)` and the order of the rows follows from the seed and the
     epoch, so that the same seed gives the same run, and a restored run continues. Nothing is
@@ -158,6 +160,8 @@ class GradientTraining:
         variables = self.optimized_variables
         with tf.GradientTape() as tape:
             loss, parts = self.objective(inputs, targets, num_rows, seed)
+            refuse_added_losses(self)
+            loss += penalty(variables, loss.dtype)
             # The optimizer adds what replicas have; each has the mean over its rows.
             mean_loss = loss / tf.distribute.get_strategy().num_replicas_in_sync
             scaled_loss = self.optimizer.scale_loss(mean_loss)

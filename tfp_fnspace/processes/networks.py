@@ -18,7 +18,8 @@ class BNNProcess(Process):
     By default a weight of rank 2 or more is `N(0, kernel_gain^2 / fan_in)`, fan_in the product of
     all its axes but the last, and one of lower rank (a bias) `N(0, bias_stddev^2)`. All functions
     of a call are computed in one vectorised pass. Weights that the network does not train (moving
-    averages) stay as they are. The process has a copy of the network.
+    averages) stay as they are. The process has a copy of the network, whose regularizers have no
+    effect.
 
     Args:
         network: Keras model or layer from `[N, ...]` to `[N, D]`, or its serialised form.
@@ -111,7 +112,8 @@ class NeuralSamplerProcess(Process):
 
         f_s(x) = network([x, xi_s]),   xi_s ~ N(0, I_k),   s = 1 ... n
 
-    One draw of the noise is one function. The network's weights are those of the process.
+    One draw of the noise is one function. The network's weights are those of the process; a model
+    that trains them adds what their regularizers ask to its loss.
 
     Args:
         network: Keras model or layer from `[B, I + k]` to `[B, D]`, or its serialised form.

@@ -6,6 +6,7 @@ import tensorflow as tf
 from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.math.random import fold_in, split
 from tfp_fnspace.model.gradient import GradientTraining
+from tfp_fnspace.model.penalties import penalty, refuse_added_losses
 
 #: A discriminator is said to have collapsed when it tells more than this share of an epoch right.
 _COLLAPSED = 0.99
@@ -148,10 +149,13 @@ class AdversarialTraining(GradientTraining):
         ours, theirs = self.optimized_variables, self.discriminator_variables
         with tf.GradientTape(persistent=True) as tape:
             loss, divergences, parts = self.objectives(inputs, targets, num_rows, seed)
+            refuse_added_losses(self)
+            loss += penalty(ours, loss.dtype)
             # The optimizers add what replicas have; each has the mean over its rows and draws.
             replicas = tf.distribute.get_strategy().num_replicas_in_sync
             scaled = self.optimizer.scale_loss(loss / replicas)
-            their_loss = self.discriminator_optimizer.scale_loss(divergences.loss / replicas)
+            their_loss = divergences.loss + penalty(theirs, loss.dtype)
+            their_loss = self.discriminator_optimizer.scale_loss(their_loss / replicas)
         gradients = tape.gradient(scaled, ours), tape.gradient(their_loss, theirs)
         del tape
         # At the end of a generator Keras runs a step without data, which must not count.
@@ -169,6 +173,7 @@ class AdversarialTraining(GradientTraining):
         q, p = map(tf.stop_gradient, self.divergence_draws(seeds[0]))
         with tf.GradientTape() as tape:
             loss = self.log_ratio(q, p, seeds[1]).loss
+            loss += penalty(self.discriminator_variables, loss.dtype)
             mean_loss = loss / tf.distribute.get_strategy().num_replicas_in_sync
             scaled = self.discriminator_optimizer.scale_loss(mean_loss)
         variables = self.discriminator_variables

@@ -41,7 +41,8 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
 
     Args:
         network: Keras model from inputs in model units to f, `[N, D]`; or a pair of its symbolic
-            inputs and outputs. The model has a copy; the weights that it trains are drawn.
+            inputs and outputs. The model has a copy; the weights that it trains are drawn, and the
+            prior takes the place of their regularizers.
         likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise with a learned scale by
             default.
         alpha: From 0 to 1.

@@ -1,0 +1,38 @@
+"""What regularizers of Keras layers add to an objective."""
+
+import tensorflow as tf
+
+
+def penalty(variables, dtype):
+    """The sum of what their regularizers say of variables.
+
+    Args:
+        variables: Keras variables; those of layers have `kernel_regularizer` and the like.
+        dtype: Of the result.
+
+    Returns:
+        Scalar, 0 where none has one.
+    """
+    values = [v.regularizer(v) for v in variables if v.regularizer is not None]
+    return tf.add_n([tf.cast(v, dtype) for v in values]) if values else tf.zeros([], dtype)
+
+
+def refuse_added_losses(model):
+    """Refuses losses of layers that are no regularizers of weights, which an objective lacks.
+
+    They belong to the last call of a layer, and an objective may call it often or on draws.
+
+    Args:
+        model: Keras model, after its layers were called.
+
+    Raises:
+        ValueError: If a layer has added some.
+    """
+    of_weights = sum(v.regularizer is not None for v in model.trainable_variables)
+    added = len(model.losses) - of_weights
+    if added > 0:
+        raise ValueError(
+            f"Layers of {type(model).__name__} must not add losses when they are called "
+            "(`add_loss`, `activity_regularizer`): its objective would not have them. Regularizers "
+            f"of weights (`kernel_regularizer`) are part of it. Received: {added} added losses"
+        )

@@ -40,8 +40,8 @@ class AdversarialReport(JitterReport):
                 f"The discriminator tells {accuracy:.1%} of the draws of posterior and prior right "
                 f"in epoch {epoch + 1}: `kl_estimate` is then no more than a lower bound, and "
                 "regularises less than the divergence would. Predictions may be good all the same: "
-                "`val_nll` tells. `adaptive_contrast=True`, fewer inducing points or more dropout "
-                "make its task harder.",
+                "`val_nll` tells. `adaptive_contrast`, fewer inducing points or more dropout make "
+                "its task harder.",
             )
 
     def on_train_end(self, logs=None):
@@ -73,7 +73,7 @@ class AdversarialTraining(GradientTraining):
     """
 
     discriminator_steps = 1
-    jittered_matrix = "The covariance of the prior at the inducing points"
+    jittered_matrix = "A covariance at the inducing points"
 
     def default_discriminator_optimizer(self):
         """The optimizer of `compile(discriminator_optimizer=None)`."""

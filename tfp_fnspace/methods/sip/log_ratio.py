@@ -6,9 +6,10 @@ import keras
 import tensorflow as tf
 
 from tfp_fnspace.math import random
+from tfp_fnspace.methods.sip.contrast import IndependentNormal, JointNormal
 
-#: The least variance of a contrast, against a sampler that has collapsed to a point.
-_LEAST_VARIANCE = 1e-6
+#: What is added to the covariance of q, in units of the variance of the noise that p gets.
+_OF_Q = 0.01
 
 
 class Divergences(NamedTuple):
@@ -19,12 +20,14 @@ class Divergences(NamedTuple):
         reverse: KL(p || q).
         loss: What the discriminators minimise.
         accuracy: Share of the draws that they tell right, q and p alike.
+        num_jittered: Number of covariances that needed more on their diagonal, int32.
     """
 
     forward: tf.Tensor
     reverse: tf.Tensor
     loss: tf.Tensor
     accuracy: tf.Tensor
+    num_jittered: tf.Tensor | int = 0
 
 
 def classification(at_q, at_p):
@@ -54,23 +57,29 @@ class LogRatio(keras.layers.Layer):
 
         KL(q || p) = E_q T,    KL(p || q) = -E_p T                                (equation 10).
 
-    With adaptive contrast there is a discriminator for each law against the normal law of
-    independent values with its moments, in values standardised by them (appendix B):
+    With adaptive contrast there is a discriminator for each law against the normal law q_bar or
+    p_bar with its moments, in values standardised by them (appendix B):
 
         log q - log p = [T_q - log (p_bar / q_bar)] - T_p,
         KL(q || p) = E_q[T_q - T_p] + KL(q_bar || p_bar),
 
-    and the other way round. The discriminators then see what is not normal about q and p only.
+    and the other way round. The discriminators then see what is not normal about q and p only. The
+    paper's normal laws are of independent values, which leaves to the discriminators how values
+    depend on each other; values of a smooth function depend on each other strongly. With `noise`
+    they have full covariances (`JointNormal`).
 
     Gradients go through the draws, with T as it is. That is all of the gradient of KL(q || p) in q
     and of KL(p || q) in p, where E_q of the score of q is 0; it is nothing of that of KL(p || q) in
     q and of KL(q || p) in p, which the paper leaves out. Without contrast, q follows KL(q || p)
-    only, and p KL(p || q). With it the closed forms have all gradients: of two normal laws with
-    independent values, those of both divergences in both.
+    only, and p KL(p || q). With it the closed forms have all gradients: of two normal laws, those
+    of both divergences in both.
 
     Args:
         discriminator: Keras model from `[S, K]` to `[S, 1]`.
         contrast: Another one for p, with adaptive contrast; None without.
+        noise: Of full covariances: the variance of the noise that draws of p get first, as the
+            covariance at the inducing points does; a hundredth is added to the covariance of q.
+            None, the default: independent values.
         **kwargs: `name`, `dtype`.
 
     Call arguments:
@@ -89,9 +98,9 @@ class LogRatio(keras.layers.Layer):
     #: Whether a single discriminator sees values in units of their moments.
     standardizes = False
 
-    def __init__(self, discriminator, contrast=None, **kwargs):
+    def __init__(self, discriminator, contrast=None, noise=None, **kwargs):
         super().__init__(autocast=False, **kwargs)
-        self.discriminator, self.contrast = discriminator, contrast
+        self.discriminator, self.contrast, self.noise = discriminator, contrast, noise
         self.built = True
 
     def call(self, q, p, seed, training=True):
@@ -99,25 +108,34 @@ class LogRatio(keras.layers.Layer):
             at_q, at_p = (self._logits(self.discriminator, v, training) for v in (q, p))
             loss, accuracy = classification(at_q, at_p)
             return Divergences(tf.reduce_mean(at_q), -tf.reduce_mean(at_p), loss, accuracy)
-        q_bar, p_bar = _moments(q), _moments(p)
-        t_q = [self._logits(self.discriminator, _standard(v, q_bar), training) for v in (q, p)]
-        t_p = [self._logits(self.contrast, _standard(v, p_bar), training) for v in (q, p)]
+        if self.noise is not None:
+            p += self.noise**0.5 * random.normal(tf.shape(p), random.fold_in(seed, 1), p.dtype)
+        q_bar, p_bar = self._normals(q, p)
+        t_q = [self._logits(self.discriminator, q_bar.standard(v), training) for v in (q, p)]
+        t_p = [self._logits(self.contrast, p_bar.standard(v), training) for v in (q, p)]
         normals = [
             random.normal(tf.shape(v), its_seed, v.dtype)
             for v, its_seed in zip((q, p), random.split(seed, 2), strict=True)
         ]
         of_q = classification(t_q[0], self._logits(self.discriminator, normals[0], training))
         of_p = classification(t_p[1], self._logits(self.contrast, normals[1], training))
-        forward = tf.reduce_mean(t_q[0] - t_p[0]) + _normal_divergence(q_bar, p_bar)
-        reverse = tf.reduce_mean(t_p[1] - t_q[1]) + _normal_divergence(p_bar, q_bar)
+        forward = tf.reduce_mean(t_q[0] - t_p[0]) + q_bar.divergence(p_bar)
+        reverse = tf.reduce_mean(t_p[1] - t_q[1]) + p_bar.divergence(q_bar)
         loss, accuracy = (a + b for a, b in zip(of_q, of_p, strict=True))
-        return Divergences(forward, reverse, loss, 0.5 * accuracy)
+        jittered = 0 if self.noise is None else q_bar.num_jittered + p_bar.num_jittered
+        return Divergences(forward, reverse, loss, 0.5 * accuracy, jittered)
+
+    def _normals(self, q, p):
+        """The contrasts."""
+        if self.noise is None:
+            return IndependentNormal.of(q), IndependentNormal.of(p)
+        return JointNormal.of(q, _OF_Q * self.noise), JointNormal.of(p)
 
     def spread(self, q, p):
         """How much what a discriminator says differs over draws; of two, of the less."""
         values = tf.concat([q, p], axis=0)
         if self.standardizes or self.contrast is not None:
-            values = _standard(values, _moments(values))
+            values = IndependentNormal.of(values).standard(values)
         networks = [network for network in (self.discriminator, self.contrast) if network]
         logits = tf.stack([self._logits(network, values, False) for network in networks])
         return tf.reduce_min(tf.reduce_max(logits, axis=1) - tf.reduce_min(logits, axis=1))
@@ -144,7 +162,7 @@ class LogRatio(keras.layers.Layer):
         serialize = keras.saving.serialize_keras_object
         networks = {"discriminator": self.discriminator, "contrast": self.contrast}
         parts = {name: v if v is None else serialize(v) for name, v in networks.items()}
-        return {**super().get_config(), **parts}
+        return {**super().get_config(), **parts, "noise": self.noise}
 
     @classmethod
     def from_config(cls, config):
@@ -153,25 +171,6 @@ class LogRatio(keras.layers.Layer):
             if config[name] is not None:
                 config[name] = keras.saving.deserialize_keras_object(config[name])
         return cls(**config)
-
-
-def _moments(values):
-    mean, variance = tf.nn.moments(values, axes=[0])
-    return mean, variance + _LEAST_VARIANCE
-
-
-def _standard(values, moments):
-    """Values in units of moments, which are constants in the gradient (equation 19)."""
-    mean, variance = map(tf.stop_gradient, moments)
-    return (values - mean) * tf.math.rsqrt(variance)
-
-
-def _normal_divergence(a, b):
-    """Divergence of independent normal values from others, in closed form."""
-    (mean, variance), (other_mean, other_variance) = a, b
-    ratio = variance / other_variance
-    squares = tf.square(mean - other_mean) / other_variance
-    return 0.5 * tf.reduce_sum(ratio + squares - 1.0 - tf.math.log(ratio))
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
@@ -194,12 +193,11 @@ class NormalLogRatio(LogRatio):
     standardizes = True
 
     def call(self, q, p, seed, training=True):
-        q_bar, normal = _moments(q), (tf.zeros_like(q[0]), tf.ones_like(q[0]))
-        at_q, at_p = (
-            self._logits(self.discriminator, _standard(v, q_bar), training) for v in (q, p)
-        )
+        q_bar = IndependentNormal.of(q)
+        normal = IndependentNormal(tf.zeros_like(q[0]), tf.ones_like(q[0]))
+        at_q, at_p = (self._logits(self.discriminator, q_bar.standard(v), training) for v in (q, p))
         draws = random.normal(tf.shape(p), seed, p.dtype)
         loss, accuracy = classification(at_q, self._logits(self.discriminator, draws, training))
-        forward = tf.reduce_mean(at_q) + _normal_divergence(q_bar, normal)
-        reverse = _normal_divergence(normal, q_bar) - tf.reduce_mean(at_p)
+        forward = tf.reduce_mean(at_q) + q_bar.divergence(normal)
+        reverse = normal.divergence(q_bar) - tf.reduce_mean(at_p)
         return Divergences(forward, reverse, loss, accuracy)

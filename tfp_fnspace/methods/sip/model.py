@@ -88,7 +88,11 @@ class SIPModel(
         warm_up: Part of the steps of the first `fit` in which the weight of the divergence rises
             from 0 to 1. Of a stream of unknown length it is none.
         adaptive_contrast: Whether the divergence is estimated about its normal part (appendix B);
-            there are two discriminators then.
+            there are two discriminators then. `True` is the paper's, of independent values;
+            `"full"` has the covariances between the values at the inducing points, which needs at
+            least M D + 3 draws (`num_samples`, `num_prior_samples`), and adds `jitter` to the prior
+            as the conditional does. The discriminators see what is not normal then, and
+            `kl_estimate` is near the divergence.
         dropout: Rate of the dropout of hidden units of the discriminator, where it is the default.
         discriminator_steps: Steps of the discriminator for a step of the model.
         num_noise: K of the default posterior.
@@ -185,7 +189,9 @@ class SIPModel(
         if jitter is None:
             jitter = _EXACT_JITTER if getattr(prior, "has_moments", False) else _JITTER
         self.jitter = arguments.checked_positive("jitter", jitter)
-        self.adaptive_contrast = parts.checked_contrast(adaptive_contrast, self.num_samples)
+        self.adaptive_contrast = parts.checked_contrast(
+            adaptive_contrast, self.num_samples, ("full",)
+        )
         self.train_posterior = bool(train_posterior)
         self.fixed_prior_draws = bool(fixed_prior_draws)
         parts.check_networks(posterior, discriminator)
@@ -205,6 +211,9 @@ class SIPModel(
         dtype, size = self.variable_dtype, num_inducing * num_outputs
         _, *seeds = parts.seeds_of(self)
         self._build_prior(input_shape, num_outputs)
+        if self.adaptive_contrast == "full":
+            counts = ("num_samples", "num_prior_samples")
+            parts.check_full_contrast({name: getattr(self, name) for name in counts}, size)
         self.posterior = parts.build_posterior(
             self._posterior_argument, self.num_noise, size, dtype, seeds[0]
         )
@@ -215,6 +224,7 @@ class SIPModel(
             self.dropout,
             dtype,
             seeds[1],
+            self.jitter,
         )
         if not self.train_posterior:  # not set to True: a user may have frozen layers of it
             self.posterior.trainable = False
@@ -272,7 +282,7 @@ class SIPModel(
         history = {
             "log_likelihood": log_likelihood,
             "kl_estimate": kl,
-            "jittered": tf.cast(law.num_jittered, loss.dtype),
+            "jittered": tf.cast(law.num_jittered + divergences.num_jittered, loss.dtype),
         }
         return loss, divergences, history
 

@@ -84,12 +84,15 @@ def checked_rate(name, value):
     return number
 
 
-def checked_contrast(adaptive_contrast, num_samples):
-    """Whether there is adaptive contrast, which needs the moments of the draws of a step.
+def checked_contrast(adaptive_contrast, num_samples, kinds=()):
+    """Whether there is adaptive contrast, which needs the moments of draws, or its kind.
 
     Raises:
-        ValueError: If one draw is all there is.
+        ValueError: If it is a string that is no kind, or one draw is all there is.
     """
+    if isinstance(adaptive_contrast, str):
+        choices = (False, True, *kinds)
+        return arguments.checked_choice("adaptive_contrast", adaptive_contrast, choices)
     if adaptive_contrast and num_samples < 2:
         raise ValueError(
             "`num_samples` must be at least 2 with `adaptive_contrast`: one draw has no variance. "
@@ -144,14 +147,31 @@ def build_discriminator(discriminator, size, dropout, dtype, seed=None):
     return discriminator
 
 
-def build_log_ratio(discriminator, size, adaptive_contrast, dropout, dtype, seed=None):
-    """The estimator of the divergence, for M D values."""
+def check_full_contrast(counts, size):
+    """Refuses counts of draws of which a covariance of M D values has no inverse.
+
+    Raises:
+        ValueError: If one is less than M D + 3.
+    """
+    if min(counts.values()) < size + 3:
+        names = " and ".join(f"`{name}`" for name in counts)
+        received = ", ".join(f"{name}={value}" for name, value in counts.items())
+        raise ValueError(
+            f"{names} must be at least {size + 3} with `adaptive_contrast='full'`, 3 more than "
+            f"there are values at the inducing points; twice as many are better. Received: "
+            f"{received}"
+        )
+
+
+def build_log_ratio(discriminator, size, adaptive_contrast, dropout, dtype, seed=None, noise=None):
+    """The estimator of the divergence, for M D values; `noise` is that of the full contrast."""
     discriminator = build_discriminator(discriminator, size, dropout, dtype, seed)
     contrast = None
     if adaptive_contrast:
         contrast = keras.models.clone_model(discriminator)
         contrast.set_weights(discriminator.get_weights())  # those of a user are of no seed of ours
-    return LogRatio(discriminator, contrast, dtype=dtype)
+    noise = noise if adaptive_contrast == "full" else None
+    return LogRatio(discriminator, contrast, noise, dtype=dtype)
 
 
 def _shapes_of(network):

@@ -136,7 +136,7 @@ def test_a_gaussian_process_prior_gives_the_sparse_posterior(contrast, steps, er
 
     kl="forward", alpha=0: the bound of the sparse process, whose best q(u) is known (Titsias,
     2009). The posterior of u is correlated: with contrasts of independent values the discriminators
-    must learn that, with full ones nothing is left to them, and the divergence is within 10 %.
+    must learn that, with full ones nothing is left to them, and the divergence is within 2 %.
     """
     random, noise = np.random.default_rng(0), 0.3
     x = np.sort(random.uniform(-3.0, 3.0, size=(20, 1)), axis=0)
@@ -144,7 +144,7 @@ def test_a_gaussian_process_prior_gives_the_sparse_posterior(contrast, steps, er
     options = {"num_samples": 300, "num_eval_samples": 2000, "adaptive_contrast": contrast}
     start = np.linspace(-2.5, 2.5, 4)[:, np.newaxis]
     model = gaussian_model(start, noise, alpha=0.0, kl="forward", **options)
-    history = train(model, x, y, steps, (0.02, 0.1))
+    train(model, x, y, steps, (0.02, 0.1))
     at, z = np.linspace(-3.0, 3.0, 25)[:, np.newaxis], model.inducing_inputs_in_user_units()
     mean, stddev = sparse_posterior(x, y, z.astype("float64"), noise, at)
     outputs = model.predict(at)
@@ -152,7 +152,17 @@ def test_a_gaussian_process_prior_gives_the_sparse_posterior(contrast, steps, er
     assert_allclose(outputs["epistemic_stddev"][:, 0], stddev, rtol=error)
     assert stddev.min() < 0.3 and np.abs(mean).max() > 0.5  # the data did teach it
     if contrast == "full":
-        assert_allclose(history["kl_estimate"][-1], divergence_of(model, z), rtol=0.1)
+        assert_allclose(estimate_of(model), divergence_of(model, z), rtol=0.02)
+
+
+def estimate_of(model):
+    """What the model says of its divergence: the mean over 200 times fresh draws."""
+    seeds = [(i, 5) for i in range(200)]
+    draws = [model.divergence_draws(seed) for seed in seeds]
+    each = [
+        model.log_ratio(*pair, seed=seed).forward for pair, seed in zip(draws, seeds, strict=True)
+    ]
+    return np.mean(each)
 
 
 def divergence_of(model, z):

@@ -29,10 +29,11 @@ def refuse_added_losses(model):
         ValueError: If a layer has added some.
     """
     of_weights = sum(v.regularizer is not None for v in model.trainable_variables)
-    added = len(model.losses) - of_weights
-    if added > 0:
+    if len(model.losses) > of_weights:
+        layers = [layer.name for layer in model._flatten_layers() if layer._losses]
         raise ValueError(
-            f"Layers of {type(model).__name__} must not add losses when they are called "
-            "(`add_loss`, `activity_regularizer`): its objective would not have them. Regularizers "
-            f"of weights (`kernel_regularizer`) are part of it. Received: {added} added losses"
+            f"Layers of {type(model).__name__}, trained or not, must not add losses when they are "
+            "called (`add_loss`, `activity_regularizer`): its objective would not have them. "
+            "Regularizers of weights (`kernel_regularizer`) are part of it. "
+            f"Received: losses of the layers {layers}"
         )

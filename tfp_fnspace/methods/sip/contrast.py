@@ -55,21 +55,15 @@ class JointNormal(NamedTuple):
     num_jittered: tf.Tensor
 
     @classmethod
-    def of(cls, draws, jitter=0.0):
-        """The one with the moments of draws.
+    def of(cls, draws):
+        """The one with the moments of draws `[S, K]`, S at least K + 3.
 
-        Args:
-            draws: `[S, K]`, S at least K + 3.
-            jitter: Added to the diagonal of the covariance; where that is not positive definite in
-                floating point more is (`math.linalg.cholesky`).
-
-        Returns:
-            `JointNormal`.
+        Where their covariance is not positive definite in floating point, something is added to
+        its diagonal (`math.linalg.cholesky`), and counted.
         """
         mean, count = tf.reduce_mean(draws, axis=0), tf.cast(tf.shape(draws)[0], draws.dtype)
         centred = (draws - mean) * tf.math.rsqrt(count - 1.0)
         covariance = linalg.outer_product(tf.linalg.matrix_transpose(centred))
-        covariance += jitter * tf.eye(draws.shape[1], dtype=draws.dtype)
         factor, extra = linalg.cholesky(covariance)
         return cls(mean, factor, count, tf.math.count_nonzero(extra, dtype=tf.int32))
 
@@ -80,15 +74,16 @@ class JointNormal(NamedTuple):
         return tf.linalg.matrix_transpose(half)
 
     def divergence(self, other):
-        r"""An estimate of the KL divergence of normal laws from draws of them, without bias.
+        r"""An estimate of the KL divergence of the normal laws that the draws are of.
 
             1/2 [b (1 - 1/S_1) tr(C_2^-1 C_1) + b |L_2^-1 (m_1 - m_2)|^2 - K (1 + 1/S_2)]
                 + l_2 - l_1,
             b = (S_2 - K - 2) / (S_2 - 1),
             l = 1/2 log |C| - 1/2 sum_{k=1..K} [psi((S - k) / 2) - log((S - 1) / 2)]
 
-        with the moments of the draws. Those alone would err: the inverse of C_2 is 1 / b times too
-        large in the mean, log |C| too small, and the distance of two means too large.
+        with the moments of the draws. It has no bias where those are normal, independent of each
+        other, and no covariance was jittered. The moments alone would err: the inverse of C_2 is
+        1 / b times too large in the mean, log |C| too small, the distance of two means too large.
 
         References:
             Hartlap, Simon & Schneider (2007), "Why your model parameter confidences might be too

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfp_fnspace.math import random
 from tfp_fnspace.methods.sip.contrast import IndependentNormal, JointNormal
 
-#: What is added to the covariance of q, in units of the variance of the noise that p gets.
+#: Variance of the noise that draws of q get, in units of that of p.
 _OF_Q = 0.01
 
 
@@ -78,8 +78,9 @@ class LogRatio(keras.layers.Layer):
         discriminator: Keras model from `[S, K]` to `[S, 1]`.
         contrast: Another one for p, with adaptive contrast; None without.
         noise: Of full covariances: the variance of the noise that draws of p get first, as the
-            covariance at the inducing points does; a hundredth is added to the covariance of q.
-            None, the default: independent values.
+            covariance at the inducing points does; those of q, whose network may have fewer
+            dimensions than there are values, get noise of a hundredth of it. None, the default:
+            independent values.
         **kwargs: `name`, `dtype`.
 
     Call arguments:
@@ -109,7 +110,10 @@ class LogRatio(keras.layers.Layer):
             loss, accuracy = classification(at_q, at_p)
             return Divergences(tf.reduce_mean(at_q), -tf.reduce_mean(at_p), loss, accuracy)
         if self.noise is not None:
-            p += self.noise**0.5 * random.normal(tf.shape(p), random.fold_in(seed, 1), p.dtype)
+            q, p = (
+                v + share**0.5 * random.normal(tf.shape(v), random.fold_in(seed, i), v.dtype)
+                for i, (v, share) in enumerate([(q, _OF_Q * self.noise), (p, self.noise)], 1)
+            )
         q_bar, p_bar = self._normals(q, p)
         t_q = [self._logits(self.discriminator, q_bar.standard(v), training) for v in (q, p)]
         t_p = [self._logits(self.contrast, p_bar.standard(v), training) for v in (q, p)]
@@ -129,7 +133,7 @@ class LogRatio(keras.layers.Layer):
         """The contrasts."""
         if self.noise is None:
             return IndependentNormal.of(q), IndependentNormal.of(p)
-        return JointNormal.of(q, _OF_Q * self.noise), JointNormal.of(p)
+        return JointNormal.of(q), JointNormal.of(p)
 
     def spread(self, q, p):
         """How much what a discriminator says differs over draws; of two, of the less."""

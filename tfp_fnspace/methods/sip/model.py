@@ -89,10 +89,10 @@ class SIPModel(
             from 0 to 1. Of a stream of unknown length it is none.
         adaptive_contrast: Whether the divergence is estimated about its normal part (appendix B);
             there are two discriminators then. `True` is the paper's, of independent values;
-            `"full"` has the covariances between the values at the inducing points, which needs at
-            least M D + 3 draws (`num_samples`, `num_prior_samples`), and adds `jitter` to the prior
-            as the conditional does. The discriminators see what is not normal then, and
-            `kl_estimate` is near the divergence.
+            `"full"` has the covariances between the values at the inducing points, of at least
+            2 M D + 3 draws, those of `num_samples` and `num_prior_samples` among them; the prior
+            has noise of variance `jitter` then, as the conditional has it. The discriminators see
+            what is not normal, and `kl_estimate` is near the divergence.
         dropout: Rate of the dropout of hidden units of the discriminator, where it is the default.
         discriminator_steps: Steps of the discriminator for a step of the model.
         num_noise: K of the default posterior.
@@ -211,9 +211,6 @@ class SIPModel(
         dtype, size = self.variable_dtype, num_inducing * num_outputs
         _, *seeds = parts.seeds_of(self)
         self._build_prior(input_shape, num_outputs)
-        if self.adaptive_contrast == "full":
-            counts = ("num_samples", "num_prior_samples")
-            parts.check_full_contrast({name: getattr(self, name) for name in counts}, size)
         self.posterior = parts.build_posterior(
             self._posterior_argument, self.num_noise, size, dtype, seeds[0]
         )
@@ -270,9 +267,14 @@ class SIPModel(
     def objectives(self, inputs, targets, num_rows, seed):
         """See `AdversarialTraining`."""
         seeds = split(seed, 4)
-        u = self._posterior_draws(self.num_samples, seeds[0])
+        of_q, of_p = self._divergence_counts()
+        u = self._posterior_draws(of_q, seeds[0])
         law, at_z = self._conditional(inputs[0], seeds[1])
-        term = data_term(self.likelihood, law.given(u), targets, self.alpha, seeds[2])
+        if of_p > self.num_prior_samples:
+            z = tf.convert_to_tensor(self.inducing_inputs.value)
+            at_z = self._prior_functions(z, of_p, seeds[1])
+        given = law.given(u[: self.num_samples])
+        term = data_term(self.likelihood, given, targets, self.alpha, seeds[2])
         log_likelihood = tf.reduce_mean(term) - self.log_target_unit
         divergences = self.log_ratio(_flat(u), _flat(at_z), seeds[3])
         kl = divergences.forward
@@ -291,10 +293,17 @@ class SIPModel(
         return int(self._conditional(z[:1], self._prior_seed())[0].num_jittered)
 
     def divergence_draws(self, seed):
-        seeds = split(seed, 2)
-        u = self._posterior_draws(self.num_samples, seeds[0])
+        seeds, (of_q, of_p) = split(seed, 2), self._divergence_counts()
+        u = self._posterior_draws(of_q, seeds[0])
         z = tf.convert_to_tensor(self.inducing_inputs.value)
-        return _flat(u), _flat(self._prior_functions(z, self.num_prior_samples, seeds[1]))
+        return _flat(u), _flat(self._prior_functions(z, of_p, seeds[1]))
+
+    def _divergence_counts(self):
+        """How many draws of q and of p the divergence is of."""
+        needed = 0
+        if self.adaptive_contrast == "full":
+            needed = 2 * self.inducing_inputs.shape[0] * self.num_outputs + 3
+        return max(self.num_samples, needed), max(self.num_prior_samples, needed)
 
     # Parts ------------------------------------------------------------------------------------
 

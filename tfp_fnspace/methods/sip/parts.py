@@ -147,22 +147,6 @@ def build_discriminator(discriminator, size, dropout, dtype, seed=None):
     return discriminator
 
 
-def check_full_contrast(counts, size):
-    """Refuses counts of draws of which a covariance of M D values has no inverse.
-
-    Raises:
-        ValueError: If one is less than M D + 3.
-    """
-    if min(counts.values()) < size + 3:
-        names = " and ".join(f"`{name}`" for name in counts)
-        received = ", ".join(f"{name}={value}" for name, value in counts.items())
-        raise ValueError(
-            f"{names} must be at least {size + 3} with `adaptive_contrast='full'`, 3 more than "
-            f"there are values at the inducing points; twice as many are better. Received: "
-            f"{received}"
-        )
-
-
 def build_log_ratio(discriminator, size, adaptive_contrast, dropout, dtype, seed=None, noise=None):
     """The estimator of the divergence, for M D values; `noise` is that of the full contrast."""
     discriminator = build_discriminator(discriminator, size, dropout, dtype, seed)

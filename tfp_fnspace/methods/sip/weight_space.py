@@ -42,7 +42,7 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
     Args:
         network: Keras model from inputs in model units to f, `[N, D]`; or a pair of its symbolic
             inputs and outputs. The model has a copy; the weights that it trains are drawn, and the
-            prior takes the place of their regularizers.
+            prior takes the place of their regularizers, as of other losses of layers.
         likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise with a learned scale by
             default.
         alpha: From 0 to 1.

@@ -226,8 +226,16 @@ def test_recipe_follows_the_noise_of_a_gaussian_process(noise, steps, contrast, 
     prior = processes.GaussianProcess(processes.ard_squared_exponential(2), noise_scale=noise)
     monkeypatch.setattr(benchmark, "fitted_prior", lambda *_: prior)
     few = {"inducing_points": 3, "num_samples": 4, "num_eval_samples": 4}
-    config = {**benchmark.sip_ns.uci_config("yacht", 0), **few, "steps": 2, "shorter": 2}
-    model, chosen = benchmark.sip_ns.uci_fit({**config, "batch_size": 20}, X, Y)
+    few.update(steps=2, shorter=2, batch_size=20)
+    model, chosen = benchmark.sip_ns.uci_fit(
+        {**benchmark.sip_ns.uci_config("yacht", 0), **few}, X, Y
+    )
     assert chosen["steps"] == int(model.steps_seen.numpy()) == steps
     assert chosen["adaptive_contrast"] == model.adaptive_contrast == contrast
     assert_allclose(chosen["noise_scale"], start, rtol=0.05)  # after four steps at most
+
+
+def test_recipe_of_the_bayesian_network_has_full_contrast_where_it_has_few_points():
+    names = ("boston", "yacht", "wine", "energy", "power", "naval")
+    contrasts = [benchmark.sip_bnn.uci_config(name, 0)["adaptive_contrast"] for name in names]
+    assert contrasts == ["full", "full", "full", False, False, False]

@@ -92,7 +92,7 @@ class SIPModel(
             `"full"` has the covariances between the values at the inducing points, of at least
             2 M D + 3 draws, those of `num_samples` and `num_prior_samples` among them; the prior
             has noise of variance `jitter` then, as the conditional has it. The discriminators see
-            what is not normal, and `kl_estimate` is near the divergence.
+            what is not normal, and `kl_estimate` is near the divergence where they see little.
         dropout: Rate of the dropout of hidden units of the discriminator, where it is the default.
         discriminator_steps: Steps of the discriminator for a step of the model.
         num_noise: K of the default posterior.

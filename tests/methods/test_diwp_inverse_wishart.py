@@ -56,13 +56,15 @@ def draw(layer, blocks, num_samples, noise="independent", seed=(1, 2)):
 # The posterior at the inducing points ------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def posterior():
+@pytest.fixture(scope="module", params=[True, False], ids=["whitened", "plain"])
+def posterior(request):
     """Draws of q(G_ii), the divergence, and the parameters of q and p in SciPy's terms."""
     k = kernel_matrix(4)
-    layer = make_layer(3, prior=False)
+    layer = make_layer(3, prior=False, whiten=request.param)
     blocks, kl = draw(layer, blocks_of(k, 3), 20_000)
     v = layer.posterior.v.numpy()
+    if request.param:
+        v = np.linalg.cholesky(k[:3, :3]) @ v
     p = {"df": 3.0 + 4.0, "scale": 3.0 * k[:3, :3]}
     q = {"df": 3.0 + 2.5 + 4.0, "scale": p["scale"] + v @ v.T}
     return blocks.ii, kl, q, p
@@ -99,17 +101,42 @@ def test_divergence_of_the_prior_is_zero_and_nowhere_negative():
         assert draw(make_layer(3, delta=delta, prior=False), blocks_of(k, 3), 1)[1] > 0.0
 
 
+def test_whitened_posterior_is_the_plain_one_in_other_coordinates():
+    k = kernel_matrix(5)
+    layers = [make_layer(3, prior=False, whiten=whiten) for whiten in (True, False)]
+    whitened = layers[0].posterior.v.numpy()
+    layers[1].posterior.assign_v(np.linalg.cholesky(k[:3, :3]) @ whitened)
+    (first, kl), (second, plain_kl) = (draw(layer, blocks_of(k, 3), 7) for layer in layers)
+    for ours, expected in zip(first, second, strict=True):
+        assert_allclose(ours, expected, rtol=1e-6, atol=1e-7)  # the jitter
+    assert_allclose(kl, plain_kl, rtol=1e-6)
+
+
+def test_size_of_a_whitened_v_is_that_of_the_divergence_for_any_matrix():
+    """Where most eigenvalues are tiny, small entries of a plain V are far from the prior."""
+    k, kl = difficult_matrix(12), {}
+    for whiten in (True, False):
+        layer = make_layer(10, delta=40.0, prior=False, whiten=whiten)
+        layer.posterior.log_gamma.assign(-30.0)
+        layer.posterior.assign_v(1e-3 * layer.posterior.v)
+        kl[whiten] = draw(layer, blocks_of(k, 10), 1)[1]
+        if whiten:
+            assert_allclose(kl[whiten], draw(layer, blocks_of(np.eye(12), 10), 1)[1], rtol=1e-9)
+    assert kl[True] < 1e-6 and kl[False] > 10.0
+
+
 def difficult_matrix(size):
     """Most eigenvalues are smaller than the jitter of either dtype."""
     x = np.linspace(-1.0, 1.0, size + 2)[:, np.newaxis]
     return reference.squared_exponential(x @ x.T)
 
 
-def test_gradients_of_the_divergence_are_those_of_finite_differences():
-    layer = make_layer(10, delta=40.0, prior=False)
+@pytest.mark.parametrize("whiten", [True, False])
+def test_gradients_of_the_divergence_are_those_of_finite_differences(whiten):
+    layer = make_layer(10, delta=40.0, prior=False, whiten=whiten)
     weights = [layer.posterior.log_delta, layer.posterior.log_gamma, layer.posterior.v_in_units]
     layer.posterior.log_gamma.assign(0.3)
-    layer.posterior.assign_v(1e-3 * layer.posterior.v)
+    layer.posterior.assign_v((0.3 if whiten else 1e-3) * layer.posterior.v)
 
     def divergence(log_size):
         blocks = blocks_of(difficult_matrix(12), 10)
@@ -121,7 +148,7 @@ def test_gradients_of_the_divergence_are_those_of_finite_differences():
     with tf.GradientTape() as tape:
         value = divergence(log_size)
     variables = [weight.value for weight in weights] + [log_size]
-    gradients = tape.gradient(value, variables)
+    gradients = tape.gradient(value, variables, unconnected_gradients="zero")
     generator = np.random.default_rng(0)
     for variable, gradient in zip(variables, gradients, strict=True):
         direction, before = generator.normal(size=variable.shape), variable.numpy()
@@ -133,6 +160,7 @@ def test_gradients_of_the_divergence_are_those_of_finite_differences():
         variable.assign(before)
         slope = (values[0] - values[1]) / (2.0 * step)
         assert_allclose(np.sum(gradient * direction), slope, rtol=2e-3)
+    assert (float(gradients[-1]) == 0.0) == whiten  # K does not matter to it
 
 
 @pytest.mark.parametrize("delta", [1.0, 100.0, 1e4, 1e8])
@@ -142,7 +170,7 @@ def test_float32_divergence_of_a_difficult_matrix(delta):
     k = reference.squared_exponential(x @ x.T) + 1e-3 * np.eye(42)
     values, slopes = {}, {}
     for dtype in ("float32", "float64"):
-        layer = make_layer(40, delta=delta, prior=False, dtype=dtype)
+        layer = make_layer(40, delta=delta, prior=False, dtype=dtype, whiten=False)
         layer.posterior.assign_v(0.02 * layer.posterior.v)
         with tf.GradientTape() as tape, function_draws(1, (0, 0)) as draws:
             layer(blocks_of(k, 40, dtype=dtype))

@@ -430,6 +430,7 @@ def test_other_likelihoods():
         {"cls": diwp.DeepGPModel},
         {"stack": "omega", "depth": 0},
         {"kernel": ["relu", kernels.Matern(1.5)], "constant": False, "delta": 3.0},
+        {"whiten": False},
         {"dtype": "float64", "delta": 1e8, "learn_delta": False},
     ],
 )

@@ -319,14 +319,18 @@ def test_recipe(name):
     assert int(model.steps_seen.numpy()) == 4
 
 
-@pytest.mark.parametrize(("dataset", "fixed"), [("energy", True), ("wine", False)])
-def test_recipe_of_sip_on_fine_sets(dataset, fixed):
+@pytest.mark.parametrize(
+    ("dataset", "points", "fixed", "jitter"),
+    [("energy", 50, True, 1e-3), ("naval", 50, True, 1e-4), ("wine", 20, False, 1e-2)],
+)
+def test_recipe_of_sip_on_fine_sets(dataset, points, fixed, jitter):
     recipe = registry.method("sip_ns")
     config = recipe.uci_config(dataset, 1)
-    assert config["inducing_points"] == (50 if fixed else 20)
+    assert config["inducing_points"] == points
     config.update(steps=2, inducing_points=4, num_samples=4, batch_size=20)
     model, _ = recipe.uci_fit(config, X, Y)
     assert model.fixed_prior_draws == fixed and model.inducing_inputs.shape[0] == 4
+    assert model.jitter == jitter
 
 
 def test_recipes_differ_as_they_should():

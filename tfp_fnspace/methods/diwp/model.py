@@ -27,7 +27,7 @@ _LEARNING_RATES = (1e-2, 1e-3)
 
 #: Arguments that describe the layers, with `kernel` and `num_outputs`.
 _LAYER_OPTIONS = ("inducing_points", "depth", "hidden", "stack", "delta", "learn_delta")
-_LAYER_OPTIONS += ("learn_scale", "constant", "batch_size_defect")
+_LAYER_OPTIONS += ("whiten", "learn_scale", "constant", "batch_size_defect")
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
@@ -71,6 +71,8 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         num_eval_samples: Samples of everything that predicts.
         delta: Initial delta of each layer.
         learn_delta: Whether the deltas are learned.
+        whiten: Whether V of the posterior is learned in the coordinates of the kernel matrix, see
+            `diwp.InverseWishartProcess`; the paper has V itself.
         learn_scale: Whether scale and bias of each input are learned; by default for rows of
             rank 1.
         constant: Whether the first Gram matrix has a learned constant, the bias of a first layer.
@@ -111,6 +113,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         num_eval_samples=100,
         delta=100.0,
         learn_delta=True,
+        whiten=True,
         learn_scale=None,
         constant=True,
         batch_size_defect=False,
@@ -132,6 +135,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         self.kernel = list(map(without_variables, stacks.checked_kernels(kernel, self.depth)))
         self.delta = arguments.checked_positive("delta", delta)
         self.learn_delta, self.batch_size_defect = bool(learn_delta), bool(batch_size_defect)
+        self.whiten = bool(whiten)
         self.learn_scale, self.constant = learn_scale, bool(constant)
         self._standardize_argument = standardize
         if likelihood is None:

@@ -38,7 +38,7 @@ def network(input_shape, num_outputs, inducing_points, options, dtype):
         num_outputs: D.
         inducing_points: P.
         options: Dict of `kernel` (list of depth + 1), `hidden`, `stack`, `delta`, `learn_delta`,
-            `learn_scale`, `constant`, `batch_size_defect`.
+            `whiten`, `learn_scale`, `constant`, `batch_size_defect`.
         dtype: Dtype of the layers.
 
     Returns:
@@ -51,8 +51,8 @@ def network(input_shape, num_outputs, inducing_points, options, dtype):
 
     def hidden():
         if options["hidden"] == "inverse_wishart":
-            defect = options["batch_size_defect"]
-            return [layers.InverseWishartProcess(batch_size_defect=defect, **delta)]
+            of_layer = {name: options[name] for name in ("whiten", "batch_size_defect")}
+            return [layers.InverseWishartProcess(**of_layer, **delta)]
         if options["hidden"] == "gaussian_process":
             return [layers.GaussianProcessGram(width, dtype=dtype)]
         return []

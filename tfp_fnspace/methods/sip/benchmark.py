@@ -20,6 +20,13 @@ _ON_LARGE = {"steps": 20000, "longer": 1, "weight_decay": 0.0}
 _FINE = ("energy", *_LARGE)
 _SIP_FINE = {"inducing_points": 50, "fixed_prior_draws": True, "adaptive_contrast": False}
 
+#: Jitter on sets whose noise has a smaller variance than the usual one, by prior and set.
+_JITTER = {
+    ("neural_sampler", "energy"): 1e-3,
+    ("neural_sampler", "naval"): 1e-4,
+    ("bnn", "naval"): 1e-4,
+}
+
 #: What is the same for all methods; steps are of the optimizer.
 _COMMON = {
     "alpha": 0.5,
@@ -89,6 +96,9 @@ class Recipe:
             config.update(_ON_LARGE)
         if self.kind == "sip" and dataset in _FINE:
             config.update(_SIP_FINE)
+        if self.kind == "sip":
+            usual = _OPTIONS["sip"]["jitter"]
+            config["jitter"] = _JITTER.get((self.settings["prior"], dataset), usual)
         return {**_COMMON, **_OPTIONS[self.kind], **config}
 
     def uci_fit(self, config, x, y):

@@ -20,17 +20,19 @@ _V_UNIT = 0.1
 class InverseWishartPosterior:
     r"""`q(G) = W^-1(delta K + V V^T, delta + gamma + k + 1)` and its divergence from the prior.
 
-    The prior is `W^-1(delta K, delta + k + 1)`, whose mean is K (equations 18 and 21).
+    The prior is `W^-1(delta K, delta + k + 1)`, whose mean is K (equations 18 and 21). With
+    K = L L^T, what is learned is V, or U of V = L U.
 
     Args:
         layer: `GramLayer` that gets the weights.
         size: k.
         delta: Initial delta.
         learn_delta: Whether delta is learned.
+        whiten: Whether U is what is learned.
     """
 
-    def __init__(self, layer, size, delta, learn_delta):
-        self.size = size
+    def __init__(self, layer, size, delta, learn_delta, whiten=True):
+        self.size, self.whiten = size, whiten
         self.log_delta = layer.positive_weight("delta", delta, learn_delta)
         self.log_gamma = layer.positive_weight("gamma", _GAMMA, trainable=True)
         stddev = _V / _V_UNIT * size**-0.5
@@ -46,17 +48,17 @@ class InverseWishartPosterior:
 
     @property
     def v(self):
-        """V, `[k, k]`."""
+        """V, or U where it is whitened, `[k, k]`."""
         return _V_UNIT * tf.convert_to_tensor(self.v_in_units)
 
     def assign_v(self, v):
-        """Sets V."""
+        """Sets V, or U where it is whitened."""
         self.v_in_units.assign(tf.cast(v, self.v_in_units.dtype) / _V_UNIT)
 
     def sample(self, draws, k_factor):
         r"""M of a draw `G = (L M)(L M)^T`, K = L L^T; reports the divergence.
 
-        With W = L^-1 V / sqrt(delta), the scale of q is
+        With W = L^-1 V / sqrt(delta) = U / sqrt(delta), the scale of q is
 
             delta K + V V^T = delta L (I + W W^T) L^T:
 
@@ -72,9 +74,11 @@ class InverseWishartPosterior:
             Tensor `[S, k, k]`.
         """
         dtype = k_factor.dtype
-        v, delta = tf.cast(self.v, dtype), tf.cast(self.delta, dtype)
+        v, delta = tf.cast(self.v, dtype)[tf.newaxis], tf.cast(self.delta, dtype)
         root = tf.sqrt(delta)
-        w = tf.linalg.triangular_solve(k_factor, tf.broadcast_to(v, tf.shape(k_factor))) / root
+        if not self.whiten:
+            v = tf.linalg.triangular_solve(k_factor, tf.broadcast_to(v, tf.shape(k_factor)))
+        w = v / root
         gram = linalg.outer_product(w)
         inner = draws.cholesky(tf.eye(self.size, dtype=dtype) + gram)
         draws.add_divergence(self.divergence(*linalg.log_determinant_and_trace(w, gram, inner)))
@@ -133,9 +137,16 @@ class InverseWishartProcess(GramLayer):
     matrix normal law. delta says how far G strays from K; delta to infinity is the deterministic
     kernel of an infinitely wide network.
 
+    The paper learns V. Where K is smooth, most of its eigenvalues are tiny, and the least entries
+    of V in their directions take q far from the prior: a step of an optimiser is enough. With
+    `whiten` V is L U, `K_ii = L L^T`, and U is learned: U is in proportion to K whatever K is. For
+    a K that is given that is the same family of q; above other inverse Wishart layers V follows
+    each draw of K.
+
     Args:
         delta: Initial delta, positive.
         learn_delta: Whether delta is learned.
+        whiten: Whether V is learned in the coordinates of K.
         batch_size_defect: Puts the number of points of a batch into the degrees of freedom of
             each of them, as the authors' program does: predictions then depend on the batch.
             For comparison only.
@@ -154,15 +165,19 @@ class InverseWishartProcess(GramLayer):
         Aitchison, Yang & Ober (2021), "Deep kernel processes", ICML.
     """
 
-    def __init__(self, delta=100.0, learn_delta=True, batch_size_defect=False, **kwargs):
+    def __init__(
+        self, delta=100.0, learn_delta=True, whiten=True, batch_size_defect=False, **kwargs
+    ):
         super().__init__(**kwargs)
         self.initial_delta = checked_positive("delta", delta)
-        self.learn_delta = bool(learn_delta)
+        self.learn_delta, self.whiten = bool(learn_delta), bool(whiten)
         self.batch_size_defect = bool(batch_size_defect)
 
     def build(self, blocks_shape):
         size = blocks_shape[0][-1]
-        self.posterior = InverseWishartPosterior(self, size, self.initial_delta, self.learn_delta)
+        self.posterior = InverseWishartPosterior(
+            self, size, self.initial_delta, self.learn_delta, self.whiten
+        )
 
     @property
     def delta(self):
@@ -189,5 +204,6 @@ class InverseWishartProcess(GramLayer):
             **super().get_config(),
             "delta": self.initial_delta,
             "learn_delta": self.learn_delta,
+            "whiten": self.whiten,
             "batch_size_defect": self.batch_size_defect,
         }

@@ -5,7 +5,8 @@ or bias of the inputs; pixels standardised by one mean and one standard deviatio
 first half of the steps and 1e-3 in the second, one posterior sample a step, 100 for evaluation. The
 NNGP is the same without inverse Wishart layers; the process with the defect of the authors' program
 is the third. Those two also from delta = 1, as which of its optima a run finds depends on where it
-starts. Size of a batch and number of steps are ours: the paper gives none for images.
+starts. V of the posteriors is the paper's, not whitened. Size of a batch and number of steps are
+ours: the paper gives none for images.
 
     python benchmarks/diwp_mnist.py
 """
@@ -45,6 +46,7 @@ def run(method, seed, options, arrays):
         num_samples=options.samples,
         learn_scale=False,
         constant=False,
+        whiten=False,
         standardize=False,
         seed=seed,
         **METHODS[method],

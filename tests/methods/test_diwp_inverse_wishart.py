@@ -163,14 +163,15 @@ def test_gradients_of_the_divergence_are_those_of_finite_differences(whiten):
     assert (float(gradients[-1]) == 0.0) == whiten  # K does not matter to it
 
 
+@pytest.mark.parametrize("whiten", [True, False])
 @pytest.mark.parametrize("delta", [1.0, 100.0, 1e4, 1e8])
-def test_float32_divergence_of_a_difficult_matrix(delta):
+def test_float32_divergence_of_a_difficult_matrix(delta, whiten):
     """Log-determinant less trace in float32 would be off by 200 at delta = 1e8."""
     x = np.linspace(-3.0, 3.0, 42)[:, np.newaxis]
     k = reference.squared_exponential(x @ x.T) + 1e-3 * np.eye(42)
     values, slopes = {}, {}
     for dtype in ("float32", "float64"):
-        layer = make_layer(40, delta=delta, prior=False, dtype=dtype, whiten=False)
+        layer = make_layer(40, delta=delta, prior=False, dtype=dtype, whiten=whiten)
         layer.posterior.assign_v(0.02 * layer.posterior.v)
         with tf.GradientTape() as tape, function_draws(1, (0, 0)) as draws:
             layer(blocks_of(k, 40, dtype=dtype))

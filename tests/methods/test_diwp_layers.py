@@ -17,6 +17,7 @@ LAYERS = {
     "InverseWishartFeatures": lambda: diwp.InverseWishartFeatures(4, delta=3.0, learn_delta=False),
     "InverseWishartProcess": lambda: diwp.InverseWishartProcess(delta=7.0),
     "InverseWishartProcess_fixed": lambda: diwp.InverseWishartProcess(learn_delta=False),
+    "InverseWishartProcess_plain": lambda: diwp.InverseWishartProcess(whiten=False),
     "GramKernel": lambda: diwp.GramKernel("matern32", learn_amplitude=True),
     "GramKernel_sum": lambda: diwp.GramKernel(
         kernels.ArcCosine(2) + 0.5 * kernels.SquaredExponential(2.0)
@@ -57,6 +58,17 @@ def test_config_and_weights_round_trip(name):
     for one, other in zip(ours, expected, strict=True):
         assert_array_equal(one, other)
     assert_array_equal(draws.kl("float32"), other_draws.kl("float32"))
+
+
+def test_a_config_from_before_whitening_is_of_a_plain_layer():
+    config = diwp.InverseWishartProcess().get_config()
+    assert diwp.InverseWishartProcess.from_config(config).whiten
+    config.pop("whiten")
+    assert not diwp.InverseWishartProcess.from_config(config).whiten
+    config = diwp.DIWPModel(5).get_config()
+    assert diwp.DIWPModel.from_config(config).whiten
+    config.pop("whiten")
+    assert not diwp.DIWPModel.from_config(config).whiten
 
 
 @pytest.mark.parametrize("name", LAYERS)

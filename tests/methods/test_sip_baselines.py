@@ -347,6 +347,9 @@ def test_recipes_differ_as_they_should():
     assert configs["sip_ns"]["prior"] == "neural_sampler" and configs["sip_ns"]["dropout"] == 0.0
     assert [name for name, config in configs.items() if config["weight_decay"]] == ["sip_ns"]
     assert configs["sip_bnn"]["prior"] == configs["vip"]["prior"] == "bnn"
+    names = ("yacht", "naval", "energy")
+    jitters = [registry.method("sip_bnn").uci_config(name, 0)["jitter"] for name in names]
+    assert jitters == [1e-3, 1e-4, 1e-2]
 
 
 @pytest.mark.parametrize(

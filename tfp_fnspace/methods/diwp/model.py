@@ -27,7 +27,7 @@ _LEARNING_RATES = (1e-2, 1e-3)
 
 #: Arguments that describe the layers, with `kernel` and `num_outputs`.
 _LAYER_OPTIONS = ("inducing_points", "depth", "hidden", "stack", "delta", "learn_delta")
-_LAYER_OPTIONS += ("whiten", "learn_scale", "constant", "batch_size_defect")
+_LAYER_OPTIONS += ("learn_scale", "constant", "batch_size_defect", "whiten")
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
@@ -71,8 +71,6 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         num_eval_samples: Samples of everything that predicts.
         delta: Initial delta of each layer.
         learn_delta: Whether the deltas are learned.
-        whiten: Whether V of the posterior is learned in the coordinates of the kernel matrix, see
-            `diwp.InverseWishartProcess`; the paper has V itself.
         learn_scale: Whether scale and bias of each input are learned; by default for rows of
             rank 1.
         constant: Whether the first Gram matrix has a learned constant, the bias of a first layer.
@@ -80,6 +78,8 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         standardize: Whether to standardise inputs and targets by the data of the first `fit`;
             by default for rows of rank 1.
         seed: Non-negative integer: the same seed gives the same run.
+        whiten: Whether V of the posterior is learned in the coordinates of the kernel matrix, see
+            `diwp.InverseWishartProcess`; the paper has V itself.
         **kwargs: `name`, `dtype`: `"float64"` where delta is very large.
 
     Raises:
@@ -113,12 +113,12 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         num_eval_samples=100,
         delta=100.0,
         learn_delta=True,
-        whiten=True,
         learn_scale=None,
         constant=True,
         batch_size_defect=False,
         standardize=None,
         seed=None,
+        whiten=True,
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)
@@ -337,6 +337,12 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
             "kernel": [kernels.serialize(kernel) for kernel in self.kernel],
             "num_outputs": self._given_outputs,
         }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        if "depth" in config:  # from before there was `whiten`, V is not whitened
+            config = {"whiten": False, **config}
+        return super().from_config(config, custom_objects)
 
     def get_build_config(self):
         if self.network is None or self._given_network is not None:

@@ -104,7 +104,8 @@ class SIPModel(
         train_posterior: Whether those of the posterior's sampler are.
         jitter: Variance added to the covariance at the inducing points, in model units: 1e-5 by
             default where the prior has `moments`, 1e-2 where they are of draws. The paper has
-            1e-5, with which those of as many draws as inducing points are mostly noise.
+            1e-5, with which those of as many draws as inducing points are mostly noise. Less may be
+            better where the variance of the observation noise is smaller.
         num_samples: S_q, draws of u in a training step.
         num_eval_samples: S_q of everything that predicts.
         num_prior_samples: S, prior draws that moments are taken of and that the discriminator

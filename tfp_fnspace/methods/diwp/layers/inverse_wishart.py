@@ -12,8 +12,8 @@ from tfp_fnspace.methods.diwp.layers.base import GramLayer, positive
 #: Initial gamma, and the initial scale of V: little is known beyond the prior.
 _GAMMA, _V = 0.1, 0.01
 
-#: V in units of its weight. Adam's steps have one size, however small the gradient: in entries of V
-#: itself they would shake a smooth K by more than its jitter, and training ends lower.
+#: V in units of its weight. Adam's steps have one size, however small the gradient: where V is not
+#: whitened, in entries of V itself they would shake a smooth K by more than its jitter.
 _V_UNIT = 0.1
 
 
@@ -139,17 +139,17 @@ class InverseWishartProcess(GramLayer):
 
     The paper learns V. Where K is smooth, most of its eigenvalues are tiny, and the least entries
     of V in their directions take q far from the prior: a step of an optimiser is enough. With
-    `whiten` V is L U, `K_ii = L L^T`, and U is learned: U is in proportion to K whatever K is. For
-    a K that is given that is the same family of q; above other inverse Wishart layers V follows
-    each draw of K.
+    `whiten` V is L U, `K_ii = L L^T`, and U is learned: the divergence depends on U, delta and
+    gamma alone. For a K that is given that is the same family of q; above other inverse Wishart
+    layers V follows each draw of K.
 
     Args:
         delta: Initial delta, positive.
         learn_delta: Whether delta is learned.
-        whiten: Whether V is learned in the coordinates of K.
         batch_size_defect: Puts the number of points of a batch into the degrees of freedom of
             each of them, as the authors' program does: predictions then depend on the batch.
             For comparison only.
+        whiten: Whether V is learned in the coordinates of K.
         **kwargs: `name`, `dtype`.
 
     Call arguments:
@@ -166,7 +166,7 @@ class InverseWishartProcess(GramLayer):
     """
 
     def __init__(
-        self, delta=100.0, learn_delta=True, whiten=True, batch_size_defect=False, **kwargs
+        self, delta=100.0, learn_delta=True, batch_size_defect=False, whiten=True, **kwargs
     ):
         super().__init__(**kwargs)
         self.initial_delta = checked_positive("delta", delta)
@@ -204,6 +204,11 @@ class InverseWishartProcess(GramLayer):
             **super().get_config(),
             "delta": self.initial_delta,
             "learn_delta": self.learn_delta,
-            "whiten": self.whiten,
             "batch_size_defect": self.batch_size_defect,
+            "whiten": self.whiten,
         }
+
+    @classmethod
+    def from_config(cls, config):
+        """A layer; a config from before there was `whiten` is of one whose V is not whitened."""
+        return cls(**{"whiten": False, **config})

@@ -212,9 +212,9 @@ def stable_uci_table():
     return "\n".join(lines)
 
 
-def diwp_uci_table(kernel, batches=""):
+def diwp_uci_table(kernel, variant=""):
     """Deep inverse Wishart processes, their baselines, and the exact GP, on the same splits."""
-    cells, start = {}, f"uci_diwp_{batches}{kernel}"
+    cells, start = {}, f"uci_diwp_{variant}{kernel}"
     for name in (f"{start}.json", f"{start}_baselines.json", "uci_gp.json"):
         for record in records(name):
             cells.setdefault((record["dataset"], record["method"]), {})[record["split"]] = record
@@ -336,6 +336,7 @@ TABLES = {
     "stable-uci": stable_uci_table,
     "diwp-uci-relu": lambda: diwp_uci_table("relu"),
     "diwp-uci-squared-exponential": lambda: diwp_uci_table("squared_exponential"),
+    "diwp-uci-whitened": lambda: diwp_uci_table("squared_exponential", "whitened_"),
     "diwp-uci-batches-relu": lambda: diwp_uci_table("relu", "batches_"),
     "diwp-uci-batches-squared-exponential": lambda: diwp_uci_table(
         "squared_exponential", "batches_"

@@ -63,6 +63,24 @@ def test_inducing_inputs_start_at_rows_that_are_trained_on():
     assert_allclose(values * Y[:32].std() + Y[:32].mean(), Y[:32, 0], rtol=1e-3)
 
 
+def test_greedy_inducing_inputs_are_rows_far_apart():
+    """Of 100 rows within 1e-3 of each other and 5 far from all, the 5 are among any 6."""
+    random = np.random.default_rng(3)
+    x = np.concatenate([1e-3 * random.normal(size=(100, 2)), 9.0 * np.eye(5)[:, :2] + 5.0])
+    x[-3:] += np.arange(3.0)[:, np.newaxis] * 40.0
+    y = np.sin(x[:, :1])
+    chosen = {}
+    for init in ("random", "greedy"):
+        model = make_model(inducing_points=6, inducing_init=init)
+        model.adapt(x, y)
+        model.prepare_training([x], y)
+        chosen[init] = model.inducing_inputs_in_user_units()
+        for z in chosen[init]:
+            assert np.min(np.max(np.abs(x - z), axis=1)) < 1e-4
+    far = {init: np.sum(np.max(np.abs(z), axis=1) > 1.0) for init, z in chosen.items()}
+    assert far["greedy"] == 5 > far["random"]
+
+
 def test_fewer_rows_than_inducing_points_shrink_them_with_a_warning():
     model = make_model(eager=True, inducing_points=50)
     with pytest.warns(UserWarning, match="40 rows.*instead of 50"):
@@ -431,6 +449,7 @@ def test_other_likelihoods():
         {"stack": "omega", "depth": 0},
         {"kernel": ["relu", kernels.Matern(1.5)], "constant": False, "delta": 3.0},
         {"whiten": False},
+        {"inducing_init": "greedy"},
         {"dtype": "float64", "delta": 1e8, "learn_delta": False},
     ],
 )
@@ -484,6 +503,7 @@ def test_baselines_take_the_arguments_in_the_same_order(cls, hidden):
         ({"depth": 1.5}, "`depth` must be a non-negative integer. Received: depth=1.5"),
         ({"delta": 0.0}, "`delta` must be a positive finite number. Received: delta=0.0"),
         ({"hidden": "wishart"}, "`hidden` must be one of .*Received: hidden='wishart'"),
+        ({"inducing_init": "kmeans"}, "`inducing_init` must be one of .*Received: .*kmeans"),
         ({"stack": "other"}, "`stack` must be one of .*Received: stack='other'"),
         ({"kernel": "other"}, "Received: .*other"),
         ({"kernel": ["relu"] * 3}, "`kernel` must be one kernel.*Received: 3 kernels"),

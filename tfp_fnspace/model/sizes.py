@@ -9,6 +9,11 @@ import tensorflow as tf
 
 from tfp_fnspace import data, streams
 from tfp_fnspace.math.random import permutation
+from tfp_fnspace.math.selection import greedy_rows
+
+#: How inducing points may be put at rows, and of how many rows the greedy choice is at most.
+INDUCING_INITS = ("random", "greedy")
+_MOST_CANDIDATES = 10_000
 
 
 def first_batches(stream, num_rows):
@@ -114,8 +119,10 @@ class StartsAtRows(LearnsSizes):
     """`LearnsSizes` of models whose inducing points start at rows of the first data.
 
     A model has `inducing_points`, the most that there are, and calls `_num_inducing` when the sizes
-    are known and `_starting_rows` in `prepare_training`.
+    are known and `_starting_rows` in `prepare_training`. It may let its user set `inducing_init`.
     """
+
+    inducing_init = "random"
 
     def adapt(self, x, y=None):
         """Sets the standardisation from data; `fit` does so by itself the first time."""
@@ -153,15 +160,25 @@ class StartsAtRows(LearnsSizes):
         )
         return num_rows
 
-    def _starting_rows(self, num_rows, count):
+    def _starting_rows(self, inputs, count):
         """Which of the first rows the inducing points start at, `[count]` in order.
+
+        Args:
+            inputs: Array `[N, ...]` of the first rows, in the user's units.
+            count: Number of inducing points.
 
         Raises:
             ValueError: If there are fewer rows than inducing points.
         """
+        num_rows = len(inputs)
         if num_rows < count:
             raise ValueError(
                 "The first data must have at least as many rows as the model has inducing points, "
                 f"{count}. Received: {num_rows} rows"
             )
-        return np.sort(permutation(self.seed_state.numpy(), -1 % 2**31, num_rows)[:count])
+        order = permutation(self.seed_state.numpy(), -1 % 2**31, num_rows)
+        if self.inducing_init == "greedy":
+            order = order[: max(count, _MOST_CANDIDATES)]
+            (x,) = self.scaled([tf.constant(inputs[order])])
+            order = order[greedy_rows(tf.reshape(x, [len(order), -1]), count)]
+        return np.sort(order[:count])

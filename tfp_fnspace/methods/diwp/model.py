@@ -14,7 +14,7 @@ from tfp_fnspace.methods.diwp.layers.base import check_dtype
 from tfp_fnspace.methods.diwp.layers.kernel import without_variables
 from tfp_fnspace.model.gradient import GradientTraining
 from tfp_fnspace.model.mixture import MixturePrediction
-from tfp_fnspace.model.sizes import StartsAtRows
+from tfp_fnspace.model.sizes import INDUCING_INITS, StartsAtRows
 from tfp_fnspace.typing import GaussianMoments
 
 #: Numbers that the largest tensor of a batch of predictions may hold.
@@ -80,6 +80,9 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         seed: Non-negative integer: the same seed gives the same run.
         whiten: Whether V of the posterior is learned in the coordinates of the kernel matrix, see
             `diwp.InverseWishartProcess`; the paper has V itself.
+        inducing_init: Which rows the inducing points start at: `"random"` ones; or `"greedy"`, each
+            where a smooth process given its values at those before it has the greatest variance
+            (`math.selection.greedy_rows`, of 10,000 random rows at most).
         **kwargs: `name`, `dtype`: `"float64"` where delta is very large.
 
     Raises:
@@ -119,6 +122,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         standardize=None,
         seed=None,
         whiten=True,
+        inducing_init="random",
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)
@@ -136,6 +140,9 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         self.delta = arguments.checked_positive("delta", delta)
         self.learn_delta, self.batch_size_defect = bool(learn_delta), bool(batch_size_defect)
         self.whiten = bool(whiten)
+        self.inducing_init = arguments.checked_choice(
+            "inducing_init", inducing_init, INDUCING_INITS
+        )
         self.learn_scale, self.constant = learn_scale, bool(constant)
         self._standardize_argument = standardize
         if likelihood is None:
@@ -201,7 +208,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     def prepare_training(self, inputs, targets):
         """Puts the inducing points, and the pseudo-targets of regression, at rows of the data."""
         layer = self._features
-        rows = self._starting_rows(len(targets), layer.inducing_points)
+        rows = self._starting_rows(inputs[0], layer.inducing_points)
         (x,) = self.scaled([tf.constant(inputs[0][rows])])
         layer.inducing_inputs.assign(tf.reshape(x, layer.inducing_inputs.shape))
         if not self.likelihood.is_classifier:
@@ -321,7 +328,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     # Keras ------------------------------------------------------------------------------------
 
     def get_config(self):
-        options = ("num_samples", "num_eval_samples", "seed")
+        options = ("num_samples", "num_eval_samples", "seed", "inducing_init")
         config = {
             "name": self.name,
             "dtype": self.variable_dtype,

@@ -259,7 +259,7 @@ class SIPModel(
     def _place(self, inputs):
         """Puts the inducing points where they start: given, or rows of the inputs."""
         if self._start is None:
-            rows = self._starting_rows(len(inputs[0]), self.inducing_inputs.shape[0])
+            rows = self._starting_rows(inputs[0], self.inducing_inputs.shape[0])
             start = inputs[0][rows]
         else:
             (start,) = data.check_inputs(self._start, self.input_tensors, "inducing_points")

@@ -1,0 +1,46 @@
+"""Choice of a few rows that stand for many."""
+
+import numpy as np
+
+#: Below this part of the variance before, what is left of a row is rounding.
+_NOTHING_LEFT = 1e-10
+
+
+def greedy_rows(x, count):
+    """Rows that leave least of a smooth function at the others open, chosen one after the other.
+
+    Each is the row at which a Gaussian process with the kernel
+
+        k(x, x') = exp(-|x - x'|^2 / (2 K))
+
+    has the greatest variance given its values at the rows before it, the first of those that are
+    equal: a Cholesky decomposition with pivots. Where none has variance left, as among copies of
+    few rows, the first rows that are not yet chosen follow. Cost `O(N count^2)`.
+
+    Args:
+        x: Array `[N, K]`.
+        count: Number of rows, at most N.
+
+    Returns:
+        Indices `[count]` in the order in which they were chosen.
+
+    References:
+        Burt, Rasmussen & van der Wilk (2020), "Convergence of sparse variational inference in
+        Gaussian processes regression", JMLR 21, section 5.
+    """
+    x = np.asarray(x, np.float64)
+    squares, width = np.sum(x**2, axis=1), max(1, x.shape[1])
+    left, factor, rows = np.ones(len(x)), np.zeros([count, len(x)]), []
+    while len(rows) < count:
+        row = int(np.argmax(left))
+        if left[row] < _NOTHING_LEFT:
+            break
+        distances = np.maximum(squares + squares[row] - 2.0 * (x @ x[row]), 0.0)
+        known = factor[: len(rows)]
+        column = np.exp(-0.5 * distances / width) - known[:, row] @ known
+        factor[len(rows)] = column / np.sqrt(left[row])
+        left = np.maximum(left - factor[len(rows)] ** 2, 0.0)
+        left[row] = 0.0
+        rows.append(row)
+    others = np.setdiff1d(np.arange(len(x)), rows)
+    return np.array([*rows, *others[: count - len(rows)]], int)

@@ -337,6 +337,9 @@ TABLES = {
     "diwp-uci-relu": lambda: diwp_uci_table("relu"),
     "diwp-uci-squared-exponential": lambda: diwp_uci_table("squared_exponential"),
     "diwp-uci-whitened": lambda: diwp_uci_table("squared_exponential", "whitened_"),
+    "diwp-uci-whitened-relu": lambda: diwp_uci_table("relu", "whitened_"),
+    "diwp-uci-greedy": lambda: diwp_uci_table("squared_exponential", "greedy_"),
+    "diwp-uci-greedy-relu": lambda: diwp_uci_table("relu", "greedy_"),
     "diwp-uci-batches-relu": lambda: diwp_uci_table("relu", "batches_"),
     "diwp-uci-batches-squared-exponential": lambda: diwp_uci_table(
         "squared_exponential", "batches_"

@@ -321,7 +321,13 @@ def test_recipe(name):
 
 @pytest.mark.parametrize(
     ("dataset", "points", "fixed", "jitter"),
-    [("energy", 50, True, 1e-3), ("naval", 50, True, 1e-4), ("wine", 20, False, 1e-2)],
+    [
+        ("energy", 50, True, 3e-4),
+        ("naval", 50, True, 1e-4),
+        ("power", 50, True, 1e-3),
+        ("wine", 5, False, 1e-2),
+        ("boston", 20, False, 1e-2),
+    ],
 )
 def test_recipe_of_sip_on_fine_sets(dataset, points, fixed, jitter):
     recipe = registry.method("sip_ns")

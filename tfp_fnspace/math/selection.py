@@ -26,7 +26,7 @@ def greedy_rows(x, count):
 
     References:
         Burt, Rasmussen & van der Wilk (2020), "Convergence of sparse variational inference in
-        Gaussian processes regression", JMLR 21, section 5.
+        Gaussian processes regression", JMLR 21.
     """
     x = np.asarray(x, np.float64)
     squares, width = np.sum(x**2, axis=1), max(1, x.shape[1])

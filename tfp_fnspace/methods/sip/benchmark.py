@@ -20,12 +20,13 @@ _ON_LARGE = {"steps": 20000, "longer": 1, "weight_decay": 0.0}
 _FINE = ("energy", *_LARGE)
 _SIP_FINE = {"inducing_points": 50, "fixed_prior_draws": True, "adaptive_contrast": False}
 
-#: What SIP has on single sets, by prior and set: less jitter where the noise has less variance.
+#: What SIP has on single sets, by prior and set; less jitter where the noise has less variance.
 _SIP_ONLY = {
     ("neural_sampler", "energy"): {"jitter": 3e-4},
     ("neural_sampler", "naval"): {"jitter": 1e-4},
     ("neural_sampler", "power"): {"jitter": 1e-3},
     ("neural_sampler", "wine"): {"inducing_points": 5},
+    ("bnn", "energy"): {"adaptive_contrast": "full", "jitter": 1e-3},
     ("bnn", "naval"): {"jitter": 1e-4},
     ("bnn", "yacht"): {"jitter": 1e-3},
 }
@@ -79,10 +80,10 @@ class Recipe:
     cosine; 8000 where that noise is little, and 1000 where it is much, from noise near its least
     and with adaptive contrast; 20,000 on power, naval and protein. On these and on energy, whose
     noise is little, SIP has 50 inducing points instead of 20, and takes its moments of the same
-    prior draws in every step; on the others the Bayesian network has full contrast. Jitter is less
-    on some sets of little noise, and on wine the neural sampler has 5 inducing points
-    (`_SIP_ONLY`). The weights of a neural sampler decay (AdamW) by 5 times that noise, from 0.3 to
-    1, instead of dropout; not on the large sets.
+    prior draws in every step. The Bayesian network has full contrast, not on the large sets.
+    Jitter is less on some sets of little noise, and on wine the neural sampler has 5 inducing
+    points (`_SIP_ONLY`). The weights of a neural sampler decay (AdamW) by 5 times that noise, from
+    0.3 to 1, instead of dropout; not on the large sets.
 
     Args:
         kind: `"sip"`, `"vip"` or `"weight_space"`.

@@ -449,7 +449,7 @@ def test_other_likelihoods():
         {"stack": "omega", "depth": 0},
         {"kernel": ["relu", kernels.Matern(1.5)], "constant": False, "delta": 3.0},
         {"whiten": False},
-        {"inducing_init": "greedy"},
+        {"inducing_init": "greedy", "init": "marginal_likelihood"},
         {"dtype": "float64", "delta": 1e8, "learn_delta": False},
     ],
 )

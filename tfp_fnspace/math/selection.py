@@ -30,17 +30,38 @@ def greedy_rows(x, count):
     """
     x = np.asarray(x, np.float64)
     squares, width = np.sum(x**2, axis=1), max(1, x.shape[1])
-    left, factor, rows = np.ones(len(x)), np.zeros([count, len(x)]), []
+
+    def column(row):
+        distances = np.maximum(squares + squares[row] - 2.0 * (x @ x[row]), 0.0)
+        return np.exp(-0.5 * distances / width)
+
+    return greedy_pivots(np.ones(len(x)), column, count)
+
+
+def greedy_pivots(diagonal, column, count):
+    """Pivots of a Cholesky decomposition: rows of the greatest variance given those before.
+
+    Where none has variance left the first rows that are not yet chosen follow.
+
+    Args:
+        diagonal: Of the covariance matrix, array `[N]`.
+        column: Function from the number of a row to its column of the matrix, `[N]`.
+        count: Number of rows, at most N.
+
+    Returns:
+        Indices `[count]` in the order in which they were chosen.
+    """
+    left = np.array(diagonal, np.float64)
+    nothing = _NOTHING_LEFT * np.max(left)
+    factor, rows = np.zeros([count, len(left)]), []
     while len(rows) < count:
         row = int(np.argmax(left))
-        if left[row] < _NOTHING_LEFT:
+        if left[row] <= nothing:
             break
-        distances = np.maximum(squares + squares[row] - 2.0 * (x @ x[row]), 0.0)
         known = factor[: len(rows)]
-        column = np.exp(-0.5 * distances / width) - known[:, row] @ known
-        factor[len(rows)] = column / np.sqrt(left[row])
+        factor[len(rows)] = (column(row) - known[:, row] @ known) / np.sqrt(left[row])
         left = np.maximum(left - factor[len(rows)] ** 2, 0.0)
         left[row] = 0.0
         rows.append(row)
-    others = np.setdiff1d(np.arange(len(x)), rows)
+    others = np.setdiff1d(np.arange(len(left)), rows)
     return np.array([*rows, *others[: count - len(rows)]], int)

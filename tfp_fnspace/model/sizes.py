@@ -170,15 +170,37 @@ class StartsAtRows(LearnsSizes):
         Raises:
             ValueError: If there are fewer rows than inducing points.
         """
+        order = self._row_order(inputs, count)
+        if self.inducing_init == "greedy":
+            order = order[: max(count, _MOST_CANDIDATES)]
+            (x,) = self.scaled([tf.constant(inputs[order])])
+            order = order[greedy_rows(tf.reshape(x, [len(order), -1]), count)]
+        return np.sort(order[:count])
+
+    def _distinct_rows(self, inputs, count, most):
+        """Random rows, copies of others left out unless there are too few.
+
+        Args:
+            inputs: As for `_starting_rows`.
+            count: The least number of rows.
+            most: The most, if `count` is not more.
+
+        Raises:
+            ValueError: If there are fewer than `count`.
+        """
+        order = self._row_order(inputs, count)[: max(count, _MOST_CANDIDATES)]
+        flat = inputs[order].reshape([len(order), -1])
+        first = np.sort(np.unique(flat, axis=0, return_index=True)[1])
+        copies = np.setdiff1d(np.arange(len(order)), first)
+        size = max(count, min(most, len(first)))
+        return order[np.concatenate([first, copies])[:size]]
+
+    def _row_order(self, inputs, count):
+        """The rows in an order by the seed."""
         num_rows = len(inputs)
         if num_rows < count:
             raise ValueError(
                 "The first data must have at least as many rows as the model has inducing points, "
                 f"{count}. Received: {num_rows} rows"
             )
-        order = permutation(self.seed_state.numpy(), -1 % 2**31, num_rows)
-        if self.inducing_init == "greedy":
-            order = order[: max(count, _MOST_CANDIDATES)]
-            (x,) = self.scaled([tf.constant(inputs[order])])
-            order = order[greedy_rows(tf.reshape(x, [len(order), -1]), count)]
-        return np.sort(order[:count])
+        return permutation(self.seed_state.numpy(), -1 % 2**31, num_rows)

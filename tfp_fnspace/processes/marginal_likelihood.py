@@ -32,7 +32,7 @@ class Fit(NamedTuple):
     num_iterations: int
 
 
-def maximise(objective, variables, max_iterations=200):
+def maximise(objective, variables, max_iterations=200, starts=None):
     """Maximises a function of variables by L-BFGS and assigns them the best values.
 
     Args:
@@ -40,12 +40,14 @@ def maximise(objective, variables, max_iterations=200):
             scalar.
         variables: Float64 `keras.Variable`s.
         max_iterations: Positive integer.
+        starts: List of starts, each with a value for every variable; the best run counts. By
+            default one run from the present values.
 
     Returns:
-        `Fit`.
+        `Fit` of the best run.
 
     Raises:
-        ValueError: If the objective is not finite at the start.
+        ValueError: If the objective is not finite at a start.
     """
     check_count("max_iterations", max_iterations)
     shapes = [tuple(v.shape) for v in variables]
@@ -63,10 +65,18 @@ def maximise(objective, variables, max_iterations=200):
     def loss_and_gradient(position):
         return tfp.math.value_and_gradient(loss, position)
 
-    best = tf.concat([tf.reshape(v.value, [-1]) for v in variables], axis=0)
-    # Each is traced once, though L-BFGS calls the loss in many places, and as concrete functions,
-    # for which TensorFlow does not warn of retracing when a program fits a fifth process.
-    loss_and_gradient = tf.function(loss_and_gradient, autograph=False).get_concrete_function(best)
+    starts = [[v.value for v in variables]] if starts is None else starts
+    starts = [
+        tf.concat([tf.reshape(tf.cast(v, tf.float64), [-1]) for v in start], axis=0)
+        for start in starts
+    ]
+    # Each is traced once, though L-BFGS calls the loss in many places, where it is not inlined
+    # either, and as concrete functions, for which TensorFlow does not warn of retracing when a
+    # program fits a fifth process.
+    loss_and_gradient = tf.function(
+        loss_and_gradient, autograph=False, experimental_attributes={"_noinline": True}
+    )
+    loss_and_gradient = loss_and_gradient.get_concrete_function(starts[0])
 
     def minimise(start, scale, max_iterations):
         return tfp.optimizer.lbfgs_minimize(
@@ -79,15 +89,25 @@ def maximise(objective, variables, max_iterations=200):
             max_iterations=max_iterations,
         )
 
+    number = tf.TensorSpec([], tf.float64)
+    minimise = tf.function(minimise, autograph=False).get_concrete_function(
+        starts[0], number, tf.TensorSpec([], tf.int32)
+    )
+    runs = [_run(loss_and_gradient, minimise, start, max_iterations) for start in starts]
+    fit, position = max(runs, key=lambda run: run[0].log_marginal_likelihood)
+    for variable, value in zip(variables, parts(position), strict=True):
+        variable.assign(value)
+    return fit
+
+
+def _run(loss_and_gradient, minimise, best, max_iterations):
+    """L-BFGS from one start, again from where a line search failed; `Fit` and position."""
     least, gradient = loss_and_gradient(best)
     if not math.isfinite(float(least)):
         raise ValueError(
             "The marginal likelihood must be finite at the start. "
             f"Received: log_marginal_likelihood={-float(least)}"
         )
-    minimise = tf.function(minimise, autograph=False).get_concrete_function(
-        best, least, tf.TensorSpec([], tf.int32)
-    )
     converged, num_iterations = False, 0
     for _ in range(_MOST_STARTS):
         # The first step is along the gradient as it is: at most 1 in each weight.
@@ -102,9 +122,7 @@ def maximise(objective, variables, max_iterations=200):
         converged = is_better and bool(result.converged)
         if converged or num_iterations >= max_iterations or gain <= 0.0:
             break
-    for variable, value in zip(variables, parts(best), strict=True):
-        variable.assign(value)
-    return Fit(-float(least), converged, num_iterations)
+    return Fit(-float(least), converged, num_iterations), best
 
 
 def take_best(objective, variable, values):
@@ -112,8 +130,8 @@ def take_best(objective, variable, values):
 
     Args:
         objective: Function without arguments to a scalar; what is not finite counts as least.
-        variable: Scalar `keras.Variable`.
-        values: List of numbers.
+        variable: `keras.Variable`.
+        values: List of values.
     """
     found = []
     for value in values:
@@ -144,13 +162,32 @@ def collapsed_bound(y, x, inducing, kernel, noise_scale, jitter):
         Titsias (2009), "Variational learning of inducing variables in sparse Gaussian processes",
         AISTATS, equation 9.
     """
-    size = tf.cast(tf.shape(x)[0], x.dtype)
     identity = tf.eye(tf.shape(inducing)[0], dtype=x.dtype)
-    factor = linalg.cholesky(kernel.matrix(inducing, inducing) + jitter * identity).factor
-    a = tf.linalg.triangular_solve(factor, kernel.matrix(inducing, x)) / noise_scale  # [..., M, N]
+    ii = kernel.matrix(inducing, inducing) + jitter * identity
+    diagonal = kernel.apply(x, x, example_ndims=1) + jitter
+    return collapsed_bound_of(y, ii, kernel.matrix(inducing, x), diagonal, noise_scale)
+
+
+def collapsed_bound_of(y, ii, it, tt, noise_scale):
+    """`collapsed_bound` of kernel matrices.
+
+    Args:
+        y: Residuals, `[D, N]`.
+        ii: K_zz, `[..., M, M]`, the axes before the last two `[]` or `[D]`.
+        it: K_zx, `[..., M, N]`.
+        tt: Diagonal of K, `[..., N]`.
+        noise_scale: s, `[]` or `[D]`.
+
+    Returns:
+        Tensor `[D]`.
+    """
+    size = tf.cast(tf.shape(y)[-1], y.dtype)
+    scale = noise_scale[..., tf.newaxis, tf.newaxis]  # [1, 1] or [D, 1, 1]
+    a = tf.linalg.triangular_solve(linalg.cholesky(ii).factor, it) / scale  # [..., M, N]
     inner = linalg.outer_product(a)
+    identity = tf.eye(tf.shape(ii)[-1], dtype=y.dtype)
     inner_factor = linalg.cholesky(inner + identity).factor
-    projected = tf.linalg.matvec(a, y) / noise_scale  # [D, M]
+    projected = tf.linalg.matvec(a, y) / scale[..., 0]  # [D, M]
     factors = tf.broadcast_to(
         inner_factor, tf.concat([tf.shape(y)[:1], tf.shape(identity)], axis=0)
     )
@@ -159,8 +196,7 @@ def collapsed_bound(y, x, inducing, kernel, noise_scale, jitter):
     log_det = linalg.log_determinant(inner_factor) + size * tf.math.log(variance)
     squares = tf.reduce_sum(tf.square(y), axis=-1) / variance
     squares -= tf.reduce_sum(tf.square(explained), axis=-1)
-    total = tf.reduce_sum(kernel.apply(x, x, example_ndims=1), axis=-1) + size * jitter
-    unexplained = total / variance - tf.linalg.trace(inner)
+    unexplained = tf.reduce_sum(tt, axis=-1) / variance - tf.linalg.trace(inner)
     return -0.5 * (size * _LOG_TWO_PI + log_det + squares + unexplained)
 
 

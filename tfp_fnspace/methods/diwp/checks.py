@@ -4,7 +4,19 @@ import inspect
 
 import keras
 
+from tfp_fnspace import likelihoods
+from tfp_fnspace.methods.diwp import layers
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram, GlobalInducingGP
+
+#: Layers whose mean `start` knows.
+_WITH_MEANS = (
+    FeaturesToGram,
+    layers.InverseWishartFeatures,
+    layers.GramKernel,
+    layers.InverseWishartProcess,
+    layers.GaussianProcessGram,
+    GlobalInducingGP,
+)
 
 
 def check_network(network):
@@ -27,6 +39,33 @@ def check_network(network):
         raise ValueError(
             "`network` must begin with FeaturesToGram or InverseWishartFeatures and end with "
             f"GlobalInducingGP. Received: {type(inner[0]).__name__} ... {type(inner[-1]).__name__}"
+        )
+
+
+def check_start(likelihood, network):
+    """Refuses what `init="marginal_likelihood"` cannot start.
+
+    Args:
+        likelihood: The likelihood.
+        network: A given network, or `None`.
+
+    Raises:
+        ValueError: If the likelihood is not Gaussian, or layers of the network do not stand one
+            after the other or are no layers of `diwp`.
+    """
+    rule = '`init="marginal_likelihood"` '
+    if type(likelihood) is not likelihoods.Gaussian:
+        raise ValueError(
+            f"{rule}needs Gaussian noise. Received: likelihood={type(likelihood).__name__}"
+        )
+    if network is None:
+        return
+    other = [each for each in network.layers if type(each) not in _WITH_MEANS]
+    other = [type(each).__name__ for each in other if not isinstance(each, keras.layers.InputLayer)]
+    if other or not isinstance(network, keras.Sequential):
+        raise ValueError(
+            f"{rule}needs a `keras.Sequential` of layers of `diwp`. "
+            f"Received: {type(network).__name__} with {', '.join(other) or 'no other layers'}"
         )
 
 

@@ -12,6 +12,7 @@ from tfp_fnspace.methods.diwp import checks, stacks
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram
 from tfp_fnspace.methods.diwp.layers.base import check_dtype
 from tfp_fnspace.methods.diwp.layers.kernel import without_variables
+from tfp_fnspace.methods.diwp.start import MAX_ROWS, fitted_start, kernel_weights
 from tfp_fnspace.model.gradient import GradientTraining
 from tfp_fnspace.model.mixture import MixturePrediction
 from tfp_fnspace.model.sizes import INDUCING_INITS, StartsAtRows
@@ -24,6 +25,9 @@ _PREDICT_NUMBERS = 2**23
 _SAMPLE_NUMBERS, _MAX_POINTS = 2**26, 10_000
 
 _LEARNING_RATES = (1e-2, 1e-3)
+
+#: Where training may start.
+INITS = ("rows", "marginal_likelihood")
 
 #: Arguments that describe the layers, with `kernel` and `num_outputs`.
 _LAYER_OPTIONS = ("inducing_points", "depth", "hidden", "stack", "delta", "learn_delta")
@@ -83,6 +87,12 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         inducing_init: Which rows the inducing points start at: `"random"` ones; or `"greedy"`, each
             where a smooth process given its values at those before it has the greatest variance
             (`math.selection.greedy_rows`, of 10,000 random rows at most).
+        init: Where training starts: `"rows"`, at the inducing points, with their targets and all
+            other parameters at fixed values; or `"marginal_likelihood"`, at the Gaussian process
+            that the model is with its random matrices at their prior means, fitted to at most 500
+            distinct random rows (P if that is more): scale and bias of the inputs, amplitude and
+            noise by L-BFGS, v and A in closed form (`start.fitted_start`). `"greedy"` then is
+            under the fitted kernel. For Gaussian likelihoods.
         **kwargs: `name`, `dtype`: `"float64"` where delta is very large.
 
     Raises:
@@ -123,6 +133,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         seed=None,
         whiten=True,
         inducing_init="random",
+        init="rows",
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)
@@ -143,11 +154,14 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         self.inducing_init = arguments.checked_choice(
             "inducing_init", inducing_init, INDUCING_INITS
         )
+        self.init = arguments.checked_choice("init", init, INITS)
         self.learn_scale, self.constant = learn_scale, bool(constant)
         self._standardize_argument = standardize
         if likelihood is None:
             dtype = self.variable_dtype
             likelihood = likelihoods.Gaussian(scale=0.3, trainable=True, dtype=dtype)
+        if self.init == "marginal_likelihood":
+            checks.check_start(likelihood, network)
         self._given_outputs = None
         if num_outputs is not None:
             self._given_outputs = arguments.checked_count("num_outputs", num_outputs)
@@ -203,10 +217,14 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
 
     @property
     def first_rows(self):
-        return self._features.inducing_points
+        most = MAX_ROWS if self.init == "marginal_likelihood" else 0
+        return max(self._features.inducing_points, most)
 
     def prepare_training(self, inputs, targets):
         """Puts the inducing points, and the pseudo-targets of regression, at rows of the data."""
+        if self.init == "marginal_likelihood":
+            self._start_at_fitted_process(inputs[0], targets)
+            return
         layer = self._features
         rows = self._starting_rows(inputs[0], layer.inducing_points)
         (x,) = self.scaled([tf.constant(inputs[0][rows])])
@@ -214,6 +232,23 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         if not self.likelihood.is_classifier:
             y = self.target_scaler(tf.constant(targets[rows]))
             self.network.layers[-1].posterior.v.assign(tf.transpose(y))
+
+    def _start_at_fitted_process(self, inputs, targets):
+        layer = self._features
+        count = layer.inducing_points
+        rows = self._distinct_rows(inputs, count, MAX_ROWS)
+        (x,) = self.scaled([tf.constant(inputs[rows])])
+        x, y = tf.reshape(x, [len(rows), -1]), self.target_scaler(tf.constant(targets[rows]))
+        greedy = self.inducing_init == "greedy"
+        start = fitted_start(self.network, self.likelihood, x, y, count, greedy)
+        layer.inducing_inputs.assign(tf.gather(x, start.rows))
+        for weight, value in zip(kernel_weights(self.network.layers), start.weights, strict=True):
+            weight.assign(value)
+        if self.likelihood.trainable_variables:
+            self.likelihood.set_scale(start.noise_scale)
+        # As precise as pseudo-observations of all rows are.
+        factor = start.pseudo_noise_factor * np.sqrt(len(rows) / len(inputs))
+        self.network.layers[-1].posterior.assign(start.pseudo_targets, factor)
 
     def objective(self, inputs, targets, num_rows, seed):
         samples = self._samples(self.num_samples)
@@ -328,7 +363,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     # Keras ------------------------------------------------------------------------------------
 
     def get_config(self):
-        options = ("num_samples", "num_eval_samples", "seed", "inducing_init")
+        options = ("num_samples", "num_eval_samples", "seed", "inducing_init", "init")
         config = {
             "name": self.name,
             "dtype": self.variable_dtype,

@@ -54,6 +54,26 @@ class GlobalInducingPosterior:
                 name="pseudo_noise_tril", shape=(count, size, size), initializer="zeros"
             )
 
+    def assign(self, v, noise_factor):
+        """Sets v and A; what the weights cannot hold is taken of A.
+
+        Args:
+            v: Array `[D, P]`.
+            noise_factor: T, lower triangular with positive diagonal, `[D, P, P]`. Units that
+                share A get the mean; a diagonal A has the precisions of the given one.
+        """
+        factor = np.asarray(noise_factor, np.float64)
+        if len(factor) > self.log_diagonal.shape[0]:
+            upper = np.linalg.qr(np.concatenate(factor, axis=-1).T / np.sqrt(len(factor)), "r")
+            factor = (np.sign(np.diag(upper))[:, np.newaxis] * upper).T[np.newaxis]
+        diagonal = np.einsum("dii->di", factor)
+        if self.lower is None:
+            diagonal = np.linalg.norm(np.linalg.inv(factor), axis=-2) ** -1.0
+        else:
+            self.lower.assign(np.tril(factor / diagonal[:, :, np.newaxis], -1))
+        self.log_diagonal.assign(np.log(diagonal))
+        self.v.assign(v)
+
     @property
     def noise_factor(self):
         """T, lower triangular with positive diagonal, `[D or 1, P, P]`."""

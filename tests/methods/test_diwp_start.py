@@ -1,0 +1,221 @@
+"""`init="marginal_likelihood"`: against another fit, SciPy and dense formulas."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+
+from tfp_fnspace import diwp, kernels, likelihoods
+from tfp_fnspace.methods.diwp import model as module
+from tfp_fnspace.methods.diwp.start import fitted_start
+from tfp_fnspace.processes import GaussianProcess, ard_squared_exponential
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(40, 2))
+Y = np.stack([np.sin(2.0 * X[:, 0]) + X[:, 1], np.cos(X[:, 0])], axis=1)
+Y += [0.1, 0.3] * RANDOM.normal(size=Y.shape)
+OPTIONS = {"depth": 0, "kernel": "squared_exponential", "constant": False, "standardize": False}
+OPTIONS.update(dtype="float64", seed=0, init="marginal_likelihood", inducing_init="greedy")
+
+
+def noise(scale=0.3, **options):
+    return likelihoods.Gaussian(scale=scale, trainable=True, dtype="float64", **options)
+
+
+def started(y=Y, x=X, cls=diwp.NNGPModel, likelihood=None, **options):
+    """A model before its first step, and its objective there, per row."""
+    model = cls(**{**OPTIONS, "likelihood": likelihood or noise(), **options})
+    model.adapt(x, y)
+    x, y = x.astype(model.variable_dtype), y.astype(model.variable_dtype)
+    model.prepare_training([x], y)
+    seed = tf.constant([0, 0])
+    _, parts = model.objective([tf.constant(x)], tf.constant(y), float(len(x)), seed)
+    return model, {name: float(value) for name, value in parts.items()}
+
+
+def composed_kernel(model, x):
+    """The model's kernel matrix in NumPy, squared exponentials one after the other."""
+    features, *inner = model.network.layers[:-1]
+    z = x * features.scale.numpy() + features.bias.numpy()
+    k = z @ z.T / x.shape[1]
+    for layer in inner:
+        if isinstance(layer, diwp.GramKernel):
+            norms = np.diag(k)
+            k = np.exp(-0.5 * (norms[:, np.newaxis] + norms - 2.0 * k))
+            if layer.learn_amplitude:
+                k = k * np.exp(2.0 * layer.log_amplitude.numpy())
+    return k
+
+
+def log_density(y, k, scale):
+    """Of SciPy, the sum over outputs."""
+    scales = np.broadcast_to(scale, y.shape[1:])
+    covariances = [k + s**2 * np.eye(len(y)) for s in scales]
+    laws = [stats.multivariate_normal(np.zeros(len(y)), c) for c in covariances]
+    return sum(law.logpdf(column) for law, column in zip(laws, y.T, strict=True))
+
+
+def test_with_one_kernel_it_is_the_gaussian_process_of_another_fit():
+    y = Y[:, :1]
+    process = GaussianProcess(ard_squared_exponential(2), dtype="float64")
+    expected = process.fit(X, y).log_marginal_likelihood
+    model, parts = started(y, inducing_points=40)
+    assert_allclose(40 * parts["elbo"], expected, atol=0.02)
+    assert_allclose(model.likelihood.scale, process.noise_scale, rtol=0.02)
+    x = RANDOM.normal(size=(7, 2))
+    k, cross = process.kernel().matrix(X, X), process.kernel().matrix(X, x).numpy()
+    mean = cross.T @ np.linalg.solve(k + float(process.noise_scale) ** 2 * np.eye(40), y)
+    assert_allclose(model.predict(x)["mean"], mean, atol=0.02)
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_all_points_have_the_log_evidence(depth):
+    """Two outputs, each with its own noise; the log-density is SciPy's."""
+    model, parts = started(inducing_points=40, depth=depth, likelihood=noise([0.3, 0.3]))
+    scale = model.likelihood.scale.numpy()
+    assert 0.05 < scale[0] < 0.2 < scale[1] < 0.45
+    expected = log_density(Y, composed_kernel(model, X), scale)
+    assert_allclose(40 * parts["elbo"], expected, atol=1e-2)
+    assert 40 * parts["elbo"] < expected + 1e-6
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_few_points_have_the_collapsed_bound(depth):
+    """Titsias's bound by dense formulas: v and A are those of the best posterior."""
+    model, parts = started(inducing_points=6, depth=depth)
+    points = model.inducing_inputs_in_user_units()
+    assert all(np.min(np.max(np.abs(X - z), axis=1)) < 1e-9 for z in points)
+    k = composed_kernel(model, np.concatenate([points, X]))
+    zz, zx, xx = k[:6, :6], k[:6, 6:], k[6:, 6:]
+    q = zx.T @ np.linalg.solve(zz, zx)
+    scale = float(model.likelihood.scale)
+    bound = log_density(Y, q, scale) - 2 * np.trace(xx - q) / (2.0 * scale**2)
+    assert_allclose(40 * parts["elbo"], bound, atol=0.02)
+
+
+@pytest.mark.parametrize(("stack", "depth"), [("features", 2), ("omega", 0)])
+def test_the_process_starts_where_its_limit_does(stack, depth, monkeypatch):
+    """With a large delta its bound is that of the process without random matrices."""
+    found = []
+
+    def record(*args):
+        found.append(fitted_start(*args))
+        return found[0]
+
+    monkeypatch.setattr(module, "fitted_start", record)
+    options = {"cls": diwp.DIWPModel, "stack": stack, "num_samples": 50, "delta": 1e7}
+    _, process = started(inducing_points=10, depth=depth, **options)
+    monkeypatch.setattr(module, "fitted_start", lambda *args: found[0])
+    _, limit = started(inducing_points=10, depth=depth)
+    assert_allclose(process["elbo"], limit["elbo"], atol=0.01)
+    assert_allclose(40 * limit["elbo"], found[0].bound, atol=0.02)
+
+
+def test_a_hundred_steps_from_there_are_ahead_of_as_many_from_rows():
+    elbos = {}
+    for init in ("rows", "marginal_likelihood"):
+        model = diwp.NNGPModel(inducing_points=15, seed=0, init=init, inducing_init="greedy")
+        elbos[init] = model.fit(X, Y, batch_size=40, epochs=100, verbose=0).history["elbo"]
+    assert elbos["marginal_likelihood"][0] > elbos["rows"][-1]
+    assert elbos["marginal_likelihood"][-1] > elbos["marginal_likelihood"][0]
+
+
+def test_copies_of_rows_are_seen_once():
+    x, y = np.repeat(X[:20], 2, axis=0), np.repeat(Y[:20], 2, axis=0)
+    model, parts = started(y, x, inducing_points=10, dtype="float32", likelihood=None)
+    assert len(np.unique(model.inducing_inputs_in_user_units(), axis=0)) == 10
+    assert np.isfinite(parts["elbo"])
+    model, parts = started(y, x, inducing_points=30)  # ten of them are copies
+    assert len(np.unique(model.inducing_inputs_in_user_units(), axis=0)) == 20
+    assert np.isfinite(parts["elbo"])
+
+
+def test_pseudo_observations_are_as_precise_as_all_rows(monkeypatch):
+    """Of 40 rows 20 are fitted to: the variances of their pseudo-observations are halved."""
+    monkeypatch.setattr(module, "MAX_ROWS", 20)
+    noise_of = likelihoods.Gaussian(scale=0.2, dtype="float64")
+    model, _ = started(inducing_points=6, learn_scale=False, likelihood=noise_of)
+    rows = model._distinct_rows(X, 6, 20)
+    assert model.first_rows == 20 == len(set(rows))
+    assert float(model.likelihood.scale) == 0.2
+    start = fitted_start(model.network, noise_of, X[rows], Y[rows], 6, True)
+    assert_array_equal(model.inducing_inputs_in_user_units(), X[rows[start.rows]])
+    factor = model.network.layers[-1].posterior.noise_factor
+    assert_allclose(np.sqrt(2.0) * factor, start.pseudo_noise_factor, rtol=1e-3, atol=1e-6)
+
+
+def test_a_dataset_gives_its_first_batches():
+    model = diwp.NNGPModel(6, **{**OPTIONS, "likelihood": noise(), "learn_scale": False})
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
+    history = model.fit(data, epochs=2, verbose=0).history
+    assert model.first_rows == 500 and np.all(np.isfinite(history["loss"]))
+    assert abs(float(model.likelihood.scale) - 0.3) > 0.1
+
+
+@pytest.mark.parametrize("precision", ["full", "diagonal"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_a_posterior_is_assigned(precision, shared):
+    layer = diwp.GlobalInducingGP(2, precision, shared, dtype="float64")
+    layer.build([(1, 4, 4), (1, 4, None), (1, None)])
+    v = RANDOM.normal(size=(2, 4))
+    t = np.tril(RANDOM.normal(size=(2, 4, 4)), -1) + np.eye(4) * [[0.5], [2.0]][0]
+    layer.posterior.assign(v, t)
+    a = t @ np.swapaxes(t, -1, -2)
+    if shared:
+        a = np.mean(a, axis=0, keepdims=True)
+    if precision == "diagonal":
+        a = np.stack([np.diag(1.0 / np.diag(np.linalg.inv(each))) for each in a])
+    factor = layer.posterior.noise_factor.numpy()
+    assert_allclose(factor @ np.swapaxes(factor, -1, -2), a, rtol=1e-10, atol=1e-12)
+    assert_array_equal(layer.posterior.v, v)
+
+
+def network(*layers):
+    first = [keras.Input([2], dtype="float64"), diwp.FeaturesToGram(8, dtype="float64")]
+    return keras.Sequential([*first, *layers, diwp.GlobalInducingGP(2, dtype="float64")])
+
+
+def test_a_network_without_kernel_weights_and_noise_that_is_fixed():
+    first = diwp.FeaturesToGram(8, learn_scale=False, dtype="float64")
+    layers = [keras.Input([2], dtype="float64"), first]
+    layers += [diwp.GramKernel("relu", dtype="float64"), diwp.GlobalInducingGP(2, dtype="float64")]
+    fixed = likelihoods.Gaussian(scale=0.2, dtype="float64")
+    start = fitted_start(keras.Sequential(layers), fixed, tf.constant(X), tf.constant(Y), 8, True)
+    assert start.weights == [] and start.noise_scale == 0.2
+    assert start.bound < start.log_marginal_likelihood
+
+
+def test_networks_of_ones_own_start_there_too():
+    kernel = diwp.GramKernel(kernels.Matern(1.5), learn_amplitude=True, dtype="float64")
+    model = diwp.DIWPModel(
+        network=network(kernel), likelihood=noise(), init="marginal_likelihood", dtype="float64"
+    )
+    history = model.fit(X, Y, epochs=2, verbose=0).history
+    assert float(kernel.log_amplitude) != 0.0 and np.all(np.isfinite(history["loss"]))
+
+
+class Twice(diwp.GramKernel):
+    """A user's layer, whose mean is not known."""
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"init": "zeros"}, "`init` must be 'rows' or 'marginal_likelihood'|`init` must be one of"),
+        (
+            {"likelihood": likelihoods.StudentT(df=4.0)},
+            "needs Gaussian noise. Received: .*StudentT",
+        ),
+        ({"likelihood": likelihoods.Categorical(), "num_outputs": 3}, "Received: .*Categorical"),
+    ],
+)
+def test_bad_arguments_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        diwp.DIWPModel(**{"init": "marginal_likelihood", **options})
+
+
+def test_layers_whose_means_are_not_known_are_refused():
+    with pytest.raises(ValueError, match="Sequential.* of layers of `diwp`. Received: .*Twice"):
+        diwp.DIWPModel(network=network(Twice("relu", dtype="float64")), init="marginal_likelihood")

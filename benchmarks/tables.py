@@ -341,6 +341,8 @@ TABLES = {
     "diwp-uci-greedy": lambda: diwp_uci_table("squared_exponential", "greedy_"),
     "diwp-uci-greedy-relu": lambda: diwp_uci_table("relu", "greedy_"),
     "diwp-uci-more-points": lambda: diwp_uci_table("squared_exponential", "150_points_"),
+    "diwp-uci-fitted-start": lambda: diwp_uci_table("squared_exponential", "fitted_start_"),
+    "diwp-uci-fitted-start-relu": lambda: diwp_uci_table("relu", "fitted_start_"),
     "diwp-uci-batches-relu": lambda: diwp_uci_table("relu", "batches_"),
     "diwp-uci-batches-squared-exponential": lambda: diwp_uci_table(
         "squared_exponential", "batches_"

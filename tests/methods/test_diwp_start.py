@@ -81,10 +81,12 @@ def test_all_points_have_the_log_evidence(depth):
     assert 40 * parts["elbo"] < expected + 1e-6
 
 
-@pytest.mark.parametrize("depth", [0, 1])
-def test_few_points_have_the_collapsed_bound(depth):
-    """Titsias's bound by dense formulas: v and A are those of the best posterior."""
+@pytest.mark.parametrize(("depth", "max_rows"), [(0, 40), (1, 20)])
+def test_few_points_have_the_collapsed_bound(depth, max_rows, monkeypatch):
+    """Titsias's bound by dense formulas: v and A are those of the best posterior of all rows."""
+    monkeypatch.setattr(module, "MAX_ROWS", max_rows)
     model, parts = started(inducing_points=6, depth=depth)
+    assert model.first_rows == max_rows
     points = model.inducing_inputs_in_user_units()
     assert all(np.min(np.max(np.abs(X - z), axis=1)) < 1e-9 for z in points)
     k = composed_kernel(model, np.concatenate([points, X]))
@@ -124,26 +126,50 @@ def test_a_hundred_steps_from_there_are_ahead_of_as_many_from_rows():
 
 def test_copies_of_rows_are_seen_once():
     x, y = np.repeat(X[:20], 2, axis=0), np.repeat(Y[:20], 2, axis=0)
-    model, parts = started(y, x, inducing_points=10, dtype="float32", likelihood=None)
-    assert len(np.unique(model.inducing_inputs_in_user_units(), axis=0)) == 10
-    assert np.isfinite(parts["elbo"])
-    model, parts = started(y, x, inducing_points=30)  # ten of them are copies
+    model, parts = started(y, x, inducing_points=30, dtype="float32", likelihood=None)
     assert len(np.unique(model.inducing_inputs_in_user_units(), axis=0)) == 20
     assert np.isfinite(parts["elbo"])
+    rows, num_distinct = model._rows_of_a_fit(x, y, 30)
+    assert num_distinct == 20 == len(np.unique(x[rows[:20]], axis=0))
+    assert_array_equal(np.sort(rows), np.arange(40))
 
 
-def test_pseudo_observations_are_as_precise_as_all_rows(monkeypatch):
-    """Of 40 rows 20 are fitted to: the variances of their pseudo-observations are halved."""
-    monkeypatch.setattr(module, "MAX_ROWS", 20)
-    noise_of = likelihoods.Gaussian(scale=0.2, dtype="float64")
-    model, _ = started(inducing_points=6, learn_scale=False, likelihood=noise_of)
-    rows = model._distinct_rows(X, 6, 20)
-    assert model.first_rows == 20 == len(set(rows))
-    assert float(model.likelihood.scale) == 0.2
-    start = fitted_start(model.network, noise_of, X[rows], Y[rows], 6, True)
-    assert_array_equal(model.inducing_inputs_in_user_units(), X[rows[start.rows]])
-    factor = model.network.layers[-1].posterior.noise_factor
-    assert_allclose(np.sqrt(2.0) * factor, start.pseudo_noise_factor, rtol=1e-3, atol=1e-6)
+def test_measurements_that_are_repeated_tell_the_noise():
+    """Six inputs, thirty times each: the noise is known to a twentieth; 5 standard errors."""
+    random = np.random.default_rng(1)
+    x = np.repeat(np.linspace(-2.0, 2.0, 6), 30)[:, np.newaxis]
+    y = np.sin(x) + 0.5 * random.normal(size=x.shape)
+    model, _ = started(y, x, inducing_points=6, inducing_init="random")
+    assert_allclose(np.sort(model.inducing_inputs_in_user_units(), axis=0), x[::30], atol=1e-9)
+    assert_allclose(model.likelihood.scale, 0.5, rtol=5 * 0.053)
+
+
+@pytest.mark.parametrize("y", [np.full([40, 1], 3.0), X[:, :1] ** 2], ids=["constant", "exact"])
+def test_without_noise_it_starts_above_its_least(y):
+    model, parts = started(
+        y, inducing_points=15, standardize=None, dtype="float32", likelihood=None
+    )
+    least = model.likelihood.min_scale
+    assert least < float(model.likelihood.scale) < 100 * least
+    assert np.isfinite(parts["elbo"])
+
+
+def test_what_is_frozen_stays():
+    features = diwp.FeaturesToGram(8, dtype="float64")
+    kernel = diwp.GramKernel("relu", learn_amplitude=True, dtype="float64")
+    layers = [keras.Input([2], dtype="float64"), features, kernel]
+    stack = keras.Sequential([*layers, diwp.GlobalInducingGP(2, dtype="float64")])
+    features.scale.assign([0.7, 1.2])
+    kernel.log_amplitude.assign(1.0)
+    features.trainable = kernel.trainable = False
+    fixed = likelihoods.Gaussian(scale=0.2, dtype="float64")
+    for likelihood in (fixed, noise()):
+        rows = tf.constant(X), tf.constant(Y)
+        start = fitted_start(stack, likelihood, *rows, 40, 8, True)
+        assert_allclose(start.weights[0], [0.7, 1.2])
+        assert_allclose(start.weights[-1], 1.0)
+        assert start.bound < start.log_marginal_likelihood
+    assert abs(start.noise_scale - 0.3) > 0.05  # of the second, which is learned
 
 
 def test_a_dataset_gives_its_first_batches():
@@ -177,16 +203,6 @@ def network(*layers):
     return keras.Sequential([*first, *layers, diwp.GlobalInducingGP(2, dtype="float64")])
 
 
-def test_a_network_without_kernel_weights_and_noise_that_is_fixed():
-    first = diwp.FeaturesToGram(8, learn_scale=False, dtype="float64")
-    layers = [keras.Input([2], dtype="float64"), first]
-    layers += [diwp.GramKernel("relu", dtype="float64"), diwp.GlobalInducingGP(2, dtype="float64")]
-    fixed = likelihoods.Gaussian(scale=0.2, dtype="float64")
-    start = fitted_start(keras.Sequential(layers), fixed, tf.constant(X), tf.constant(Y), 8, True)
-    assert start.weights == [] and start.noise_scale == 0.2
-    assert start.bound < start.log_marginal_likelihood
-
-
 def test_networks_of_ones_own_start_there_too():
     kernel = diwp.GramKernel(kernels.Matern(1.5), learn_amplitude=True, dtype="float64")
     model = diwp.DIWPModel(
@@ -196,26 +212,42 @@ def test_networks_of_ones_own_start_there_too():
     assert float(kernel.log_amplitude) != 0.0 and np.all(np.isfinite(history["loss"]))
 
 
+def test_the_default_rates_are_a_tenth_from_there():
+    rates = [
+        diwp.NNGPModel(init=init).default_optimizer(10).learning_rate
+        for init in ("rows", "marginal_likelihood")
+    ]
+    assert_allclose(rates, [1e-2, 1e-3])
+
+
 class Twice(diwp.GramKernel):
     """A user's layer, whose mean is not known."""
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "error", "message"),
     [
-        ({"init": "zeros"}, "`init` must be 'rows' or 'marginal_likelihood'|`init` must be one of"),
+        ({"init": "zeros"}, ValueError, "`init` must be one of .*Received: init='zeros'"),
         (
             {"likelihood": likelihoods.StudentT(df=4.0)},
+            ValueError,
             "needs Gaussian noise. Received: .*StudentT",
         ),
-        ({"likelihood": likelihoods.Categorical(), "num_outputs": 3}, "Received: .*Categorical"),
+        ({"hidden": "gaussian_process"}, ValueError, "Received: hidden='gaussian_process'"),
+        ({"likelihood": "gaussian"}, TypeError, "`likelihood` must be .*Received: .*gaussian"),
+        ({"network": 3}, TypeError, "`network` must be a Keras model. Received: network=3"),
     ],
 )
-def test_bad_arguments_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_arguments_are_refused(options, error, message):
+    with pytest.raises(error, match=message):
         diwp.DIWPModel(**{"init": "marginal_likelihood", **options})
 
 
-def test_layers_whose_means_are_not_known_are_refused():
-    with pytest.raises(ValueError, match="Sequential.* of layers of `diwp`. Received: .*Twice"):
-        diwp.DIWPModel(network=network(Twice("relu", dtype="float64")), init="marginal_likelihood")
+@pytest.mark.parametrize(
+    "layer",
+    [Twice("relu", dtype="float64"), diwp.GaussianProcessGram(2, dtype="float64")],
+    ids=["own", "sampled features"],
+)
+def test_layers_that_have_no_such_limit_are_refused(layer):
+    with pytest.raises(ValueError, match=f"of layers of `diwp`.*with {type(layer).__name__}"):
+        diwp.DIWPModel(network=network(layer), init="marginal_likelihood")

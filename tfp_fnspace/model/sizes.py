@@ -177,23 +177,33 @@ class StartsAtRows(LearnsSizes):
             order = order[greedy_rows(tf.reshape(x, [len(order), -1]), count)]
         return np.sort(order[:count])
 
-    def _distinct_rows(self, inputs, count, most):
-        """Random rows, copies of others left out unless there are too few.
+    def _rows_of_a_fit(self, inputs, targets, count):
+        """Random rows in the order in which a start should use them, the first more than others.
+
+        Rows with new inputs come first, then those that repeat inputs with other targets; copies
+        of whole rows are last.
 
         Args:
             inputs: As for `_starting_rows`.
+            targets: Array `[N, D]`.
             count: The least number of rows.
-            most: The most, if `count` is not more.
+
+        Returns:
+            Indices of at most 10,000 rows (`count`, if that is more), and the number of those
+            that are no copies.
 
         Raises:
-            ValueError: If there are fewer than `count`.
+            ValueError: If there are fewer rows than `count`.
         """
         order = self._row_order(inputs, count)[: max(count, _MOST_CANDIDATES)]
-        flat = inputs[order].reshape([len(order), -1])
-        first = np.sort(np.unique(flat, axis=0, return_index=True)[1])
-        copies = np.setdiff1d(np.arange(len(order)), first)
-        size = max(count, min(most, len(first)))
-        return order[np.concatenate([first, copies])[:size]]
+        x = inputs[order].reshape([len(order), -1]).astype("float64")
+        y = targets[order].reshape([len(order), -1])
+        new_x, new_row = (
+            np.unique(rows, axis=0, return_index=True)[1] for rows in (x, np.hstack([x, y]))
+        )
+        rank = np.full(len(order), 2)
+        rank[new_row], rank[new_x] = 1, 0
+        return order[np.argsort(rank, kind="stable")], len(np.union1d(new_x, new_row))
 
     def _row_order(self, inputs, count):
         """The rows in an order by the seed."""

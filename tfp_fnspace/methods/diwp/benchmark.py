@@ -59,6 +59,7 @@ class Recipe:
             "batch_size_defect": self.batch_size_defect,
             "batch_size": 512 if dataset in _LARGE else None,
             "steps": 8000,
+            "learning_rate": 0.01,
             "dtype": "float32",
             "seed": seed,
         }
@@ -69,6 +70,10 @@ class Recipe:
         batch_size = config["batch_size"] or len(x)
         steps_per_epoch = -(-len(x) // batch_size)
         epochs = -(-config["steps"] // steps_per_epoch)
+        rates = [config["learning_rate"], config["learning_rate"] / 10.0]
+        half = epochs * steps_per_epoch // 2
+        schedule = keras.optimizers.schedules.PiecewiseConstantDecay([half], rates)
+        model.compile(keras.optimizers.Adam(schedule))
         model.fit(x, y, batch_size=batch_size, epochs=epochs, verbose=0)
         history = model.history.history
         tenth = -(-epochs // 10)

@@ -8,13 +8,12 @@ from tfp_fnspace import likelihoods
 from tfp_fnspace.methods.diwp import layers
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram, GlobalInducingGP
 
-#: Layers whose mean `start` knows.
+#: Layers that `start` knows: their draws tend to the mean as delta grows.
 _WITH_MEANS = (
     FeaturesToGram,
     layers.InverseWishartFeatures,
     layers.GramKernel,
     layers.InverseWishartProcess,
-    layers.GaussianProcessGram,
     GlobalInducingGP,
 )
 
@@ -42,21 +41,27 @@ def check_network(network):
         )
 
 
-def check_start(likelihood, network):
+def check_start(likelihood, network, hidden):
     """Refuses what `init="marginal_likelihood"` cannot start.
 
     Args:
         likelihood: The likelihood.
         network: A given network, or `None`.
+        hidden: The kind of hidden layers.
 
     Raises:
-        ValueError: If the likelihood is not Gaussian, or layers of the network do not stand one
-            after the other or are no layers of `diwp`.
+        ValueError: If the likelihood is not Gaussian, hidden layers are Gaussian processes, or
+            layers of the network do not stand one after the other or are no layers of `diwp`.
     """
     rule = '`init="marginal_likelihood"` '
     if type(likelihood) is not likelihoods.Gaussian:
         raise ValueError(
             f"{rule}needs Gaussian noise. Received: likelihood={type(likelihood).__name__}"
+        )
+    if hidden == "gaussian_process":
+        raise ValueError(
+            f"{rule}needs random matrices that are near their means; those of a few sampled "
+            "features are not. Received: hidden='gaussian_process'"
         )
     if network is None:
         return
@@ -64,7 +69,8 @@ def check_start(likelihood, network):
     other = [type(each).__name__ for each in other if not isinstance(each, keras.layers.InputLayer)]
     if other or not isinstance(network, keras.Sequential):
         raise ValueError(
-            f"{rule}needs a `keras.Sequential` of layers of `diwp`. "
+            f"{rule}needs a `keras.Sequential` of layers of `diwp`, `GaussianProcessGram` not "
+            "among them. "
             f"Received: {type(network).__name__} with {', '.join(other) or 'no other layers'}"
         )
 

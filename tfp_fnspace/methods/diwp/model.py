@@ -24,10 +24,8 @@ _PREDICT_NUMBERS = 2**23
 #: Numbers that the joint covariances of a chunk of function draws may hold, and their points.
 _SAMPLE_NUMBERS, _MAX_POINTS = 2**26, 10_000
 
-_LEARNING_RATES = (1e-2, 1e-3)
-
-#: Where training may start.
-INITS = ("rows", "marginal_likelihood")
+#: Where training may start, and the rates of the default optimizer.
+_LEARNING_RATES = {"rows": (1e-2, 1e-3), "marginal_likelihood": (1e-3, 1e-4)}
 
 #: Arguments that describe the layers, with `kernel` and `num_outputs`.
 _LAYER_OPTIONS = ("inducing_points", "depth", "hidden", "stack", "delta", "learn_delta")
@@ -87,12 +85,14 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         inducing_init: Which rows the inducing points start at: `"random"` ones; or `"greedy"`, each
             where a smooth process given its values at those before it has the greatest variance
             (`math.selection.greedy_rows`, of 10,000 random rows at most).
-        init: Where training starts: `"rows"`, at the inducing points, with their targets and all
-            other parameters at fixed values; or `"marginal_likelihood"`, at the Gaussian process
-            that the model is with its random matrices at their prior means, fitted to at most 500
-            distinct random rows (P if that is more): scale and bias of the inputs, amplitude and
-            noise by L-BFGS, v and A in closed form (`start.fitted_start`). `"greedy"` then is
-            under the fitted kernel. For Gaussian likelihoods.
+        init: Where training starts: `"rows"`, with the pseudo-targets of the posterior at those of
+            the inducing points and all other parameters at fixed values; or
+            `"marginal_likelihood"`, at the Gaussian process that the model is with its random
+            matrices at their prior means, which is near for large delta: scale and bias of the
+            inputs, amplitude and noise fitted to at most 500 random rows (P if that is more) by
+            L-BFGS, v and A in closed form of at most 10,000 (`start.fitted_start`). `"greedy"` then
+            chooses among the 500, under the fitted kernel. For Gaussian noise, and not with
+            `hidden="gaussian_process"`.
         **kwargs: `name`, `dtype`: `"float64"` where delta is very large.
 
     Raises:
@@ -154,14 +154,12 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         self.inducing_init = arguments.checked_choice(
             "inducing_init", inducing_init, INDUCING_INITS
         )
-        self.init = arguments.checked_choice("init", init, INITS)
+        self.init = arguments.checked_choice("init", init, tuple(_LEARNING_RATES))
         self.learn_scale, self.constant = learn_scale, bool(constant)
         self._standardize_argument = standardize
         if likelihood is None:
             dtype = self.variable_dtype
             likelihood = likelihoods.Gaussian(scale=0.3, trainable=True, dtype=dtype)
-        if self.init == "marginal_likelihood":
-            checks.check_start(likelihood, network)
         self._given_outputs = None
         if num_outputs is not None:
             self._given_outputs = arguments.checked_count("num_outputs", num_outputs)
@@ -172,6 +170,9 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
             options = {name: getattr(self, name) for name in _LAYER_OPTIONS}
             options.update(kernel=kernel, num_outputs=num_outputs)
             checks.check_defaults(DIWPModel, options)
+        if self.init == "marginal_likelihood":
+            checks.check_start(self.likelihood, network, self.hidden)
+        if network is not None:
             self._setup_network(network, network.input_shape[1:], network.layers[-1].units)
 
     # Sizes ------------------------------------------------------------------------------------
@@ -210,9 +211,13 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     # Training ---------------------------------------------------------------------------------
 
     def default_optimizer(self, total_steps):
-        """Adam, 1e-2 in the first half of the first `fit` and 1e-3 after it (section 7)."""
+        """Adam, 1e-2 in the first half of the first `fit` and 1e-3 after it (section 7).
+
+        From a start by marginal likelihood a tenth of that.
+        """
         half = (total_steps or 8000) // 2
-        schedule = keras.optimizers.schedules.PiecewiseConstantDecay([half], list(_LEARNING_RATES))
+        rates = list(_LEARNING_RATES[self.init])
+        schedule = keras.optimizers.schedules.PiecewiseConstantDecay([half], rates)
         return keras.optimizers.Adam(schedule)
 
     @property
@@ -236,19 +241,19 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     def _start_at_fitted_process(self, inputs, targets):
         layer = self._features
         count = layer.inducing_points
-        rows = self._distinct_rows(inputs, count, MAX_ROWS)
+        rows, num_distinct = self._rows_of_a_fit(inputs, targets, count)
         (x,) = self.scaled([tf.constant(inputs[rows])])
         x, y = tf.reshape(x, [len(rows), -1]), self.target_scaler(tf.constant(targets[rows]))
+        size = max(count, min(MAX_ROWS, num_distinct))
         greedy = self.inducing_init == "greedy"
-        start = fitted_start(self.network, self.likelihood, x, y, count, greedy)
+        start = fitted_start(self.network, self.likelihood, x, y, size, count, greedy)
         layer.inducing_inputs.assign(tf.gather(x, start.rows))
         for weight, value in zip(kernel_weights(self.network.layers), start.weights, strict=True):
             weight.assign(value)
         if self.likelihood.trainable_variables:
             self.likelihood.set_scale(start.noise_scale)
-        # As precise as pseudo-observations of all rows are.
-        factor = start.pseudo_noise_factor * np.sqrt(len(rows) / len(inputs))
-        self.network.layers[-1].posterior.assign(start.pseudo_targets, factor)
+        posterior = self.network.layers[-1].posterior
+        posterior.assign(start.pseudo_targets, start.pseudo_noise_factor)
 
     def objective(self, inputs, targets, num_rows, seed):
         samples = self._samples(self.num_samples)

@@ -14,7 +14,7 @@ from tfp_fnspace.methods.diwp.layers import FeaturesToGram, GramKernel
 from tfp_fnspace.methods.diwp.layers.base import JITTER, with_jitter
 from tfp_fnspace.processes.marginal_likelihood import Fit, collapsed_bound_of, maximise, take_best
 
-#: The most rows that the process is fitted to, unless there are more inducing points.
+#: The most rows that kernel and noise are fitted to, unless there are more inducing points.
 MAX_ROWS = 500
 
 #: What the scales of the inputs are multiplied by, one after the other: the best start counts.
@@ -27,6 +27,9 @@ _MAX_ITERATIONS = 100
 
 #: The pseudo-observations are at least this precise, in units of the prior's precision.
 _LEAST_PRECISION = 1e-3
+
+#: A learned noise starts at least this many times its least: below it has next to no gradient.
+_ABOVE_LEAST = 1.01
 
 _LOG_TWO_PI = math.log(2.0 * math.pi)
 
@@ -70,8 +73,8 @@ def kernel_weights(layers):
 class _MeanKernel:
     """The kernel of a network whose random matrices are at their prior means, in float64.
 
-    The mean of a draw of an inverse Wishart process, or of the Gram matrix of Gaussian processes,
-    is the matrix that comes in; that of Omega is the identity.
+    The mean of a draw of an inverse Wishart process is the matrix that comes in, that of Omega is
+    the identity.
 
     Args:
         layers: The network's, in order.
@@ -94,6 +97,12 @@ class _MeanKernel:
         self.weights = kernel_weights(self.layers)
         for own, other in zip(self.weights, kernel_weights(layers), strict=True):
             own.assign(tf.cast(other.value, own.dtype))
+            own.trainable = other.trainable
+
+    @property
+    def trainable_weights(self):
+        """The weights that are not frozen."""
+        return [weight for weight in self.weights if weight.trainable]
 
     def blocks(self, data):
         """K_zz, K_zx and the diagonal of K_xx for data x, `[P, P]`, `[P, N]` and `[N]`."""
@@ -109,27 +118,28 @@ class _Noise:
 
     def __init__(self, likelihood):
         scale = np.asarray(keras.ops.convert_to_numpy(likelihood.scale), np.float64)
-        self._least, self._fixed, self.weights = likelihood.min_scale, scale, []
+        self.least, self._fixed, self.weights = likelihood.min_scale, scale, []
         if likelihood.trainable_variables:
             self.weights = [keras.Variable(self.stored(scale), dtype="float64", name="noise")]
 
     def stored(self, scale):
         """The value of the weight that stands for a scale."""
-        return np.log(np.maximum(scale - self._least, 1e-6 * self._least))
+        return np.log(np.maximum(scale - self.least, 1e-6 * self.least))
 
     @property
     def scale(self):
         if not self.weights:
             return tf.constant(self._fixed)
-        return self._least + tf.exp(self.weights[0].value)
+        return self.least + tf.exp(self.weights[0].value)
 
 
-def fitted_start(network, likelihood, x, y, count, greedy):
+def fitted_start(network, likelihood, x, y, size, count, greedy):
     r"""Fits the Gaussian process that the network is with its random matrices at their means.
 
-    1. Kernel and noise at the largest `log N(y; 0, K + s^2 I)` of three runs of L-BFGS.
+    1. Kernel and noise at the largest `log N(y; 0, K + s^2 I)` of three runs of L-BFGS, from
+       several multiples of the scales of the inputs.
     2. The inducing points at rows, and kernel and noise at the largest lower bound with them.
-    3. The posterior that has this bound: with `L L^T = K_zz` and
+    3. The best posterior of all rows: with `L L^T = K_zz` and
        `W = L^-1 K_zx K_xz L^-T + c s^2 I`, c a small number for what the data do not see,
 
            A = s^2 L W^-1 L^T = T T^T,     v = L W^-1 L^-1 K_zx y.
@@ -139,9 +149,10 @@ def fitted_start(network, likelihood, x, y, count, greedy):
         likelihood: `likelihoods.Gaussian`.
         x: Tensor `[N, N_0]`, the rows in model units.
         y: Tensor `[N, D]`.
-        count: Number of inducing points, at most N.
-        greedy: Whether they are at the rows of greatest variance given those before them, under
-            the fitted kernel; else at the first.
+        size: How many of the rows, the first, kernel and noise are fitted to.
+        count: Number of inducing points, at most `size`.
+        greedy: Whether they are at those rows of greatest variance given the ones before them,
+            under the fitted kernel; else at the first.
 
     Returns:
         `Start`.
@@ -152,33 +163,37 @@ def fitted_start(network, likelihood, x, y, count, greedy):
     """
     jitter = JITTER[network.layers[-1].variable_dtype]
     x, y = (tf.cast(values, tf.float64) for values in (x, y))
-    kernel, noise = _MeanKernel(network.layers, x), _Noise(likelihood)
+    some_x, some_y = x[:size], y[:size]
+    kernel, noise = _MeanKernel(network.layers, some_x), _Noise(likelihood)
 
     def evidence():
         ii, _, _ = kernel.blocks(x[:1])
-        return _log_evidence(y, with_jitter(ii, jitter), noise.scale)
+        return _log_evidence(some_y, with_jitter(ii, jitter), noise.scale)
 
-    largest = _maximised(evidence, kernel.weights + noise.weights, _starts(kernel, noise))
+    largest = _maximised(evidence, *_starts(kernel, noise))
     rows = np.arange(count)
     if greedy:
         k = kernel.blocks(x[:1])[0].numpy()
         rows = np.sort(greedy_pivots(np.diag(k), k.__getitem__, count))
     kernel = _MeanKernel(kernel.layers, tf.gather(x, rows))
 
-    def blocks():
-        ii, it, tt = kernel.blocks(x)
+    def blocks(data):
+        ii, it, tt = kernel.blocks(data)
         return with_jitter(ii, jitter), it, tt
 
     def bound():
-        return tf.reduce_sum(collapsed_bound_of(tf.transpose(y), *blocks(), noise.scale))
+        bounds = collapsed_bound_of(tf.transpose(some_y), *blocks(some_x), noise.scale)
+        return tf.reduce_sum(bounds)
 
     # The noise of all rows is too small for a few points.
     for weight in noise.weights:
         take_best(bound, weight, [noise.stored(f * noise.scale.numpy()) for f in _NOISE_FACTORS])
-    found = _maximised(bound, kernel.weights + noise.weights)
-    ii, it, _ = (block.numpy() for block in blocks())
+    found = _maximised(bound, kernel.trainable_weights + noise.weights)
     scale = noise.scale.numpy()
-    posterior = _best_posterior(y.numpy(), ii, it, np.broadcast_to(scale, y.shape[1:]))
+    if noise.weights:
+        scale = np.maximum(scale, _ABOVE_LEAST * noise.least)
+    ii, it, _ = blocks(x)
+    posterior = _best_posterior(y.numpy(), ii, it.numpy(), np.broadcast_to(scale, y.shape[1:]))
     return Start(
         rows,
         [weight.numpy() for weight in kernel.weights],
@@ -190,15 +205,14 @@ def fitted_start(network, likelihood, x, y, count, greedy):
 
 
 def _starts(kernel, noise):
-    """Where L-BFGS starts: the present values, with several scales of the inputs."""
-    weights = kernel.weights + noise.weights
+    """What is fitted, and where L-BFGS starts: the present values, with several scales."""
+    weights = kernel.trainable_weights + noise.weights
     values = [weight.numpy() for weight in weights]
     scale = getattr(kernel.layers[0], "scale", None)
-    if scale is None:
-        return [values]
-    return [
-        [f * v if w is scale else v for w, v in zip(weights, values, strict=True)] for f in _SCALES
-    ]
+    if not any(weight is scale for weight in weights):
+        return weights, [values]
+    pairs = list(zip(weights, values, strict=True))
+    return weights, [[f * v if w is scale else v for w, v in pairs] for f in _SCALES]
 
 
 def _maximised(objective, weights, starts=None):
@@ -209,25 +223,27 @@ def _maximised(objective, weights, starts=None):
 
 def _log_evidence(y, k, noise_scale):
     """`sum_d log N(y_d; 0, K + s_d^2 I)` of y `[N, D]`, K `[N, N]` and s `[]` or `[D]`."""
-    size, units = tf.shape(y)[0], tf.shape(y)[1]
-    variance = tf.reshape(tf.square(noise_scale), [-1, 1, 1])
-    factor = linalg.cholesky(k + variance * tf.eye(size, dtype=k.dtype)).factor
-    factor = tf.broadcast_to(factor, [units, size, size])
-    whitened = tf.linalg.triangular_solve(factor, tf.transpose(y)[..., tf.newaxis])
-    terms = tf.reduce_sum(tf.square(whitened), axis=[1, 2]) + linalg.log_determinant(factor)
-    return -0.5 * tf.reduce_sum(terms + tf.cast(size, k.dtype) * _LOG_TWO_PI)
+    units = tf.cast(tf.shape(y)[1], y.dtype)
+    variance = tf.square(noise_scale)[..., tf.newaxis, tf.newaxis]
+    factor = linalg.cholesky(k + variance * tf.eye(tf.shape(k)[0], dtype=k.dtype)).factor
+    if noise_scale.shape.rank:
+        y, units = tf.transpose(y)[..., tf.newaxis], 1.0
+    squares = tf.reduce_sum(tf.square(tf.linalg.triangular_solve(factor, y)))
+    log_determinants = units * tf.reduce_sum(linalg.log_determinant(factor))
+    count = tf.cast(tf.size(y), y.dtype)
+    return -0.5 * (squares + log_determinants + count * _LOG_TWO_PI)
 
 
 def _best_posterior(y, ii, it, noise_scale):
     """The v `[D, P]` and T `[D, P, P]` of `fitted_start`, for a noise of each output."""
-    factor = np.linalg.cholesky(ii)
+    factor = linalg.cholesky(ii).factor.numpy()
     cross = np.linalg.solve(factor, it)
     targets, factors = [], []
     for column, scale in zip(y.T, noise_scale, strict=True):
-        w = cross @ cross.T + _LEAST_PRECISION * scale**2 * np.eye(len(ii))
-        root = np.linalg.cholesky(w)
+        # Factors not of W and A themselves, whose small eigenvalues rounding would take.
+        least = np.sqrt(_LEAST_PRECISION) * scale * np.eye(len(factor))
+        root = np.linalg.qr(np.concatenate([cross.T, least]), mode="r").T
         targets.append(factor @ np.linalg.solve(root.T, np.linalg.solve(root, cross @ column)))
-        # Not from A, whose small eigenvalues rounding would take: A = H^T H, H = Q R.
         upper = np.linalg.qr(scale * np.linalg.solve(root, factor.T), mode="r")
         factors.append((np.sign(np.diag(upper))[:, np.newaxis] * upper).T)
     return np.stack(targets), np.stack(factors)

@@ -1,5 +1,6 @@
 """Deep inverse Wishart processes (Aitchison, Yang & Ober 2021)."""
 
+from tfp_fnspace.methods.diwp.baselines import DeepGPModel, NNGPModel
 from tfp_fnspace.methods.diwp.layers import (
     FeaturesToGram,
     GaussianProcessGram,
@@ -8,7 +9,7 @@ from tfp_fnspace.methods.diwp.layers import (
     InverseWishartFeatures,
     InverseWishartProcess,
 )
-from tfp_fnspace.methods.diwp.model import DeepGPModel, DIWPModel, NNGPModel
+from tfp_fnspace.methods.diwp.model import DIWPModel
 from tfp_fnspace.methods.diwp.prior import PriorSample, sample_gram, sample_prior
 
 __all__ = [

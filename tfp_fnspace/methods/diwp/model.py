@@ -405,35 +405,3 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
             self._build_network(
                 config["input_shape"], config["num_outputs"], config["inducing_points"]
             )
-
-
-@keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
-class NNGPModel(DIWPModel):
-    """Gaussian process with the kernel of an infinitely wide network: `DIWPModel(hidden="none")`.
-
-    Arguments as for `DIWPModel`; `hidden` is no other.
-    """
-
-    def __init__(self, inducing_points=100, kernel="relu", depth=2, hidden="none", *args, **kwargs):
-        hidden = arguments.checked_choice("hidden", hidden, ("none",))
-        super().__init__(inducing_points, kernel, depth, hidden, *args, **kwargs)
-
-
-@keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
-class DeepGPModel(DIWPModel):
-    """Deep Gaussian process, as wide as the input: `DIWPModel(hidden="gaussian_process")`.
-
-    Arguments as for `DIWPModel`; `hidden` is no other.
-    """
-
-    def __init__(
-        self,
-        inducing_points=100,
-        kernel="relu",
-        depth=2,
-        hidden="gaussian_process",
-        *args,
-        **kwargs,
-    ):
-        hidden = arguments.checked_choice("hidden", hidden, ("gaussian_process",))
-        super().__init__(inducing_points, kernel, depth, hidden, *args, **kwargs)

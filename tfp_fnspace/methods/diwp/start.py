@@ -1,11 +1,11 @@
 """Where training starts: a Gaussian process that is fitted by marginal likelihood."""
 
-import math
 from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.math import linalg
@@ -30,8 +30,6 @@ _LEAST_PRECISION = 1e-3
 
 #: A learned noise starts at least this many times its least: below it has next to no gradient.
 _ABOVE_LEAST = 1.01
-
-_LOG_TWO_PI = math.log(2.0 * math.pi)
 
 
 class Start(NamedTuple):
@@ -223,15 +221,10 @@ def _maximised(objective, weights, starts=None):
 
 def _log_evidence(y, k, noise_scale):
     """`sum_d log N(y_d; 0, K + s_d^2 I)` of y `[N, D]`, K `[N, N]` and s `[]` or `[D]`."""
-    units = tf.cast(tf.shape(y)[1], y.dtype)
     variance = tf.square(noise_scale)[..., tf.newaxis, tf.newaxis]
     factor = linalg.cholesky(k + variance * tf.eye(tf.shape(k)[0], dtype=k.dtype)).factor
-    if noise_scale.shape.rank:
-        y, units = tf.transpose(y)[..., tf.newaxis], 1.0
-    squares = tf.reduce_sum(tf.square(tf.linalg.triangular_solve(factor, y)))
-    log_determinants = units * tf.reduce_sum(linalg.log_determinant(factor))
-    count = tf.cast(tf.size(y), y.dtype)
-    return -0.5 * (squares + log_determinants + count * _LOG_TWO_PI)
+    law = tfp.distributions.MultivariateNormalTriL(scale_tril=factor)
+    return tf.reduce_sum(law.log_prob(tf.transpose(y)))
 
 
 def _best_posterior(y, ii, it, noise_scale):

@@ -19,7 +19,7 @@ from tfp_fnspace.processes import (
     StudentTProcess,
     ard_squared_exponential,
 )
-from tfp_fnspace.processes.marginal_likelihood import maximise
+from tfp_fnspace.processes.marginal_likelihood import Maximiser, maximise
 
 tfpk = tfp.math.psd_kernels
 FALSE_FAIL = 1e-6
@@ -252,6 +252,17 @@ def test_many_fits_in_one_program_do_not_warn_of_retracing():
         assert_allclose(variable, 2.0, atol=1e-6)
     tf.get_logger().removeHandler(handler)
     assert not messages
+
+
+def test_several_runs_see_what_changed_between_them():
+    """The maximum of a concave quadratic, whose place another variable gives."""
+    place, variable = (keras.Variable([0.0, 0.0], dtype="float64") for _ in range(2))
+    maximiser = Maximiser(lambda: -tf.reduce_sum(tf.square(variable - place)), [variable])
+    for values in ([1.0, 2.0], [-3.0, 0.5]):
+        place.assign(values)
+        fit = maximiser.run()
+        assert_allclose(variable, values, atol=1e-6)
+        assert fit.converged and abs(fit.log_marginal_likelihood) < 1e-10
 
 
 def test_functions_in_kernels_are_found_by_name():

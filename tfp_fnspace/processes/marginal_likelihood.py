@@ -32,7 +32,7 @@ class Fit(NamedTuple):
     num_iterations: int
 
 
-def maximise(objective, variables, max_iterations=200, starts=None):
+def maximise(objective, variables, max_iterations=200):
     """Maximises a function of variables by L-BFGS and assigns them the best values.
 
     Args:
@@ -40,89 +40,95 @@ def maximise(objective, variables, max_iterations=200, starts=None):
             scalar.
         variables: Float64 `keras.Variable`s.
         max_iterations: Positive integer.
-        starts: List of starts, each with a value for every variable; the best run counts. By
-            default one run from the present values.
 
     Returns:
-        `Fit` of the best run.
+        `Fit`.
 
     Raises:
-        ValueError: If the objective is not finite at a start.
+        ValueError: If the objective is not finite at the start.
     """
-    check_count("max_iterations", max_iterations)
-    shapes = [tuple(v.shape) for v in variables]
-    sizes = [math.prod(shape) for shape in shapes]
+    return Maximiser(objective, variables).run(max_iterations)
 
-    def parts(position):
-        pieces = tf.split(position, sizes)
-        return [tf.reshape(p, shape) for p, shape in zip(pieces, shapes, strict=True)]
 
-    def loss(position):
-        mapping = list(zip(variables, parts(position), strict=True))
-        with keras.StatelessScope(state_mapping=mapping):
-            return -tf.reshape(objective(), [])
+class Maximiser:
+    """`maximise` for several runs, for which the objective is traced once.
 
-    def loss_and_gradient(position):
-        return tfp.math.value_and_gradient(loss, position)
+    Args:
+        objective: As for `maximise`. Between runs other variables that it reads may change.
+        variables: As for `maximise`.
+    """
 
-    starts = [[v.value for v in variables]] if starts is None else starts
-    starts = [
-        tf.concat([tf.reshape(tf.cast(v, tf.float64), [-1]) for v in start], axis=0)
-        for start in starts
-    ]
-    # Each is traced once, though L-BFGS calls the loss in many places, where it is not inlined
-    # either, and as concrete functions, for which TensorFlow does not warn of retracing when a
-    # program fits a fifth process.
-    loss_and_gradient = tf.function(
-        loss_and_gradient, autograph=False, experimental_attributes={"_noinline": True}
-    )
-    loss_and_gradient = loss_and_gradient.get_concrete_function(starts[0])
+    def __init__(self, objective, variables):
+        self.variables = variables
+        self._shapes = [tuple(v.shape) for v in variables]
+        present = self._position()
 
-    def minimise(start, scale, max_iterations):
-        return tfp.optimizer.lbfgs_minimize(
-            lambda position: tf.nest.map_structure(
-                lambda v: scale * v, loss_and_gradient(position)
-            ),
-            start,
-            tolerance=1e-6,
-            f_relative_tolerance=1e-12,
-            max_iterations=max_iterations,
+        def loss(position):
+            mapping = list(zip(variables, self._parts(position), strict=True))
+            with keras.StatelessScope(state_mapping=mapping):
+                return -tf.reshape(objective(), [])
+
+        def loss_and_gradient(position):
+            return tfp.math.value_and_gradient(loss, position)
+
+        # Each is traced once, though L-BFGS calls the loss in many places, where it is not
+        # inlined either, and as concrete functions, for which TensorFlow does not warn of
+        # retracing when a program fits a fifth process.
+        loss_and_gradient = tf.function(
+            loss_and_gradient, autograph=False, experimental_attributes={"_noinline": True}
+        )
+        self._loss_and_gradient = loss_and_gradient.get_concrete_function(present)
+
+        def minimise(start, scale, max_iterations):
+            return tfp.optimizer.lbfgs_minimize(
+                lambda position: tf.nest.map_structure(
+                    lambda v: scale * v, self._loss_and_gradient(position)
+                ),
+                start,
+                tolerance=1e-6,
+                f_relative_tolerance=1e-12,
+                max_iterations=max_iterations,
+            )
+
+        number = tf.TensorSpec([], tf.float64)
+        self._minimise = tf.function(minimise, autograph=False).get_concrete_function(
+            present, number, tf.TensorSpec([], tf.int32)
         )
 
-    number = tf.TensorSpec([], tf.float64)
-    minimise = tf.function(minimise, autograph=False).get_concrete_function(
-        starts[0], number, tf.TensorSpec([], tf.int32)
-    )
-    runs = [_run(loss_and_gradient, minimise, start, max_iterations) for start in starts]
-    fit, position = max(runs, key=lambda run: run[0].log_marginal_likelihood)
-    for variable, value in zip(variables, parts(position), strict=True):
-        variable.assign(value)
-    return fit
+    def run(self, max_iterations=200):
+        """One run from the present values, as `maximise`; again where a line search failed."""
+        check_count("max_iterations", max_iterations)
+        best = self._position()
+        least, gradient = self._loss_and_gradient(best)
+        if not math.isfinite(float(least)):
+            raise ValueError(
+                "The marginal likelihood must be finite at the start. "
+                f"Received: log_marginal_likelihood={-float(least)}"
+            )
+        converged, num_iterations = False, 0
+        for _ in range(_MOST_STARTS):
+            # The first step is along the gradient as it is: at most 1 in each weight.
+            scale = 1.0 / tf.maximum(tf.reduce_max(tf.abs(gradient)), 1.0)
+            result = self._minimise(best, scale, tf.constant(max_iterations - num_iterations))
+            num_iterations += int(result.num_iterations)
+            value, slope = self._loss_and_gradient(result.position)
+            is_better = bool(value <= least)  # not if a line search met a NaN
+            gain = float(least - value) if is_better else 0.0
+            if is_better:
+                best, least, gradient = result.position, value, slope
+            converged = is_better and bool(result.converged)
+            if converged or num_iterations >= max_iterations or gain <= 0.0:
+                break
+        for variable, value in zip(self.variables, self._parts(best), strict=True):
+            variable.assign(value)
+        return Fit(-float(least), converged, num_iterations)
 
+    def _position(self):
+        return tf.concat([tf.reshape(v.value, [-1]) for v in self.variables], axis=0)
 
-def _run(loss_and_gradient, minimise, best, max_iterations):
-    """L-BFGS from one start, again from where a line search failed; `Fit` and position."""
-    least, gradient = loss_and_gradient(best)
-    if not math.isfinite(float(least)):
-        raise ValueError(
-            "The marginal likelihood must be finite at the start. "
-            f"Received: log_marginal_likelihood={-float(least)}"
-        )
-    converged, num_iterations = False, 0
-    for _ in range(_MOST_STARTS):
-        # The first step is along the gradient as it is: at most 1 in each weight.
-        scale = 1.0 / tf.maximum(tf.reduce_max(tf.abs(gradient)), 1.0)
-        result = minimise(best, scale, tf.constant(max_iterations - num_iterations))
-        num_iterations += int(result.num_iterations)
-        value, slope = loss_and_gradient(result.position)
-        is_better = bool(value <= least)  # not if a line search met a NaN
-        gain = float(least - value) if is_better else 0.0
-        if is_better:
-            best, least, gradient = result.position, value, slope
-        converged = is_better and bool(result.converged)
-        if converged or num_iterations >= max_iterations or gain <= 0.0:
-            break
-    return Fit(-float(least), converged, num_iterations), best
+    def _parts(self, position):
+        pieces = tf.split(position, [math.prod(shape) for shape in self._shapes])
+        return [tf.reshape(p, shape) for p, shape in zip(pieces, self._shapes, strict=True)]
 
 
 def take_best(objective, variable, values):

@@ -12,13 +12,16 @@ from tfp_fnspace.math import linalg
 from tfp_fnspace.math.selection import greedy_pivots
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram, GramKernel
 from tfp_fnspace.methods.diwp.layers.base import JITTER, with_jitter
-from tfp_fnspace.processes.marginal_likelihood import Fit, collapsed_bound_of, maximise, take_best
+from tfp_fnspace.processes.marginal_likelihood import Maximiser, collapsed_bound_of, take_best
 
 #: The most rows that kernel and noise are fitted to, unless there are more inducing points.
 MAX_ROWS = 500
 
-#: What the scales of the inputs are multiplied by, one after the other: the best start counts.
+#: What the scales of the inputs are multiplied by, one after the other: several starts.
 _SCALES = (0.5, 2.0, 8.0)
+
+#: By how much more a row and output a start must have than the fit to all rows to replace it.
+_MARGIN = 0.05
 
 #: What the noise is multiplied by when the inducing points become few; again the best counts.
 _NOISE_FACTORS = tuple(2.0**i for i in range(8))
@@ -102,6 +105,10 @@ class _MeanKernel:
         """The weights that are not frozen."""
         return [weight for weight in self.weights if weight.trainable]
 
+    def move_to(self, points):
+        """Puts the inducing inputs elsewhere, `[P, N_0]`."""
+        self.layers[0].inducing_inputs.assign(points)
+
     def blocks(self, data):
         """K_zz, K_zx and the diagonal of K_xx for data x, `[P, P]`, `[P, N]` and `[N]`."""
         with function_draws(1, 0):
@@ -134,9 +141,12 @@ class _Noise:
 def fitted_start(network, likelihood, x, y, size, count, greedy):
     r"""Fits the Gaussian process that the network is with its random matrices at their means.
 
-    1. Kernel and noise at the largest `log N(y; 0, K + s^2 I)` of three runs of L-BFGS, from
-       several multiples of the scales of the inputs.
-    2. The inducing points at rows, and kernel and noise at the largest lower bound with them.
+    1. Kernel and noise at maxima of `log N(y; 0, K + s^2 I)`, by L-BFGS from several multiples of
+       the scales of the inputs.
+    2. The inducing points at rows, and kernel and noise at a maximum of the lower bound with them,
+       from the largest maximum of 1. As that may be too rough for few points, also from the other
+       maxima and from where 1. started; one of these is taken if its density of 1. is larger by
+       0.05 a row and output.
     3. The best posterior of all rows: with `L L^T = K_zz` and
        `W = L^-1 K_zx K_xz L^-T + c s^2 I`, c a small number for what the data do not see,
 
@@ -150,7 +160,7 @@ def fitted_start(network, likelihood, x, y, size, count, greedy):
         size: How many of the rows, the first, kernel and noise are fitted to.
         count: Number of inducing points, at most `size`.
         greedy: Whether they are at those rows of greatest variance given the ones before them,
-            under the fitted kernel; else at the first.
+            under the kernel that a run of 2. starts at; else at the first.
 
     Returns:
         `Start`.
@@ -162,61 +172,82 @@ def fitted_start(network, likelihood, x, y, size, count, greedy):
     jitter = JITTER[network.layers[-1].variable_dtype]
     x, y = (tf.cast(values, tf.float64) for values in (x, y))
     some_x, some_y = x[:size], y[:size]
-    kernel, noise = _MeanKernel(network.layers, some_x), _Noise(likelihood)
+    of_all, of_few = (_MeanKernel(network.layers, some_x[:points]) for points in (size, count))
+    noise = _Noise(likelihood)
+    weights, few_weights = (k.trainable_weights + noise.weights for k in (of_all, of_few))
 
     def evidence():
-        ii, _, _ = kernel.blocks(x[:1])
+        ii, _, _ = of_all.blocks(x[:1])
         return _log_evidence(some_y, with_jitter(ii, jitter), noise.scale)
 
-    largest = _maximised(evidence, *_starts(kernel, noise))
-    rows = np.arange(count)
-    if greedy:
-        k = kernel.blocks(x[:1])[0].numpy()
-        rows = np.sort(greedy_pivots(np.diag(k), k.__getitem__, count))
-    kernel = _MeanKernel(kernel.layers, tf.gather(x, rows))
-
-    def blocks(data):
-        ii, it, tt = kernel.blocks(data)
+    def few_blocks(data):
+        ii, it, tt = of_few.blocks(data)
         return with_jitter(ii, jitter), it, tt
 
     def bound():
-        bounds = collapsed_bound_of(tf.transpose(some_y), *blocks(some_x), noise.scale)
-        return tf.reduce_sum(bounds)
+        blocks = few_blocks(some_x)
+        return tf.reduce_sum(collapsed_bound_of(tf.transpose(some_y), *blocks, noise.scale))
 
-    # The noise of all rows is too small for a few points.
-    for weight in noise.weights:
-        take_best(bound, weight, [noise.stored(f * noise.scale.numpy()) for f in _NOISE_FACTORS])
-    found = _maximised(bound, kernel.trainable_weights + noise.weights)
+    starts, maximise = _starts(of_all, noise), _maximiser(evidence, weights)
+    maxima = []
+    for values in starts:
+        _assign(weights, values)
+        maxima.append((maximise(), _values(weights)))
+    maxima.sort(key=lambda each: -each[0])
+    maximise, found = _maximiser(bound, few_weights), []
+    for values in [*(values for _, values in maxima), *starts]:
+        _assign(weights, values)
+        rows = np.arange(count)
+        if greedy:
+            k = of_all.blocks(x[:1])[0].numpy()
+            rows = np.sort(greedy_pivots(np.diag(k), k.__getitem__, count))
+        of_few.move_to(tf.gather(x, rows))
+        _assign(few_weights, values)
+        # The noise of all rows is too small for a few points.
+        for weight in noise.weights:
+            stored = [noise.stored(factor * noise.scale.numpy()) for factor in _NOISE_FACTORS]
+            take_best(bound, weight, stored)
+        largest_bound, values = maximise(), _values(few_weights)
+        _assign(weights, values)
+        handicap = 0.0 if not found else _MARGIN * size * y.shape[1]
+        found.append((float(evidence()) - handicap, largest_bound, rows, values))
+    _, largest_bound, rows, values = max(found, key=lambda each: each[0])
+    of_few.move_to(tf.gather(x, rows))
+    _assign(few_weights, values)
     scale = noise.scale.numpy()
     if noise.weights:
         scale = np.maximum(scale, _ABOVE_LEAST * noise.least)
-    ii, it, _ = blocks(x)
+    ii, it, _ = few_blocks(x)
     posterior = _best_posterior(y.numpy(), ii, it.numpy(), np.broadcast_to(scale, y.shape[1:]))
-    return Start(
-        rows,
-        [weight.numpy() for weight in kernel.weights],
-        scale,
-        *posterior,
-        largest.log_marginal_likelihood,
-        found.log_marginal_likelihood,
-    )
+    return Start(rows, _values(of_few.weights), scale, *posterior, maxima[0][0], largest_bound)
 
 
 def _starts(kernel, noise):
-    """What is fitted, and where L-BFGS starts: the present values, with several scales."""
+    """Where L-BFGS starts: the present values of what is fitted, with several scales."""
     weights = kernel.trainable_weights + noise.weights
-    values = [weight.numpy() for weight in weights]
+    values = _values(weights)
     scale = getattr(kernel.layers[0], "scale", None)
     if not any(weight is scale for weight in weights):
-        return weights, [values]
+        return [values]
     pairs = list(zip(weights, values, strict=True))
-    return weights, [[f * v if w is scale else v for w, v in pairs] for f in _SCALES]
+    return [[f * v if w is scale else v for w, v in pairs] for f in _SCALES]
 
 
-def _maximised(objective, weights, starts=None):
+def _maximiser(objective, weights):
+    """A function that takes weights from where they are to a maximum, and returns its value."""
     if not weights:
-        return Fit(float(objective()), True, 0)
-    return maximise(objective, weights, _MAX_ITERATIONS, starts)
+        return lambda: float(objective())
+    maximiser = Maximiser(objective, weights)
+    return lambda: maximiser.run(_MAX_ITERATIONS).log_marginal_likelihood
+
+
+def _values(weights):
+    return [weight.numpy() for weight in weights]
+
+
+def _assign(weights, values):
+    for weight, value in zip(weights, values, strict=True):
+        weight.assign(value)
 
 
 def _log_evidence(y, k, noise_scale):

@@ -336,13 +336,13 @@ TABLES = {
     "stable-uci": stable_uci_table,
     "diwp-uci-relu": lambda: diwp_uci_table("relu"),
     "diwp-uci-squared-exponential": lambda: diwp_uci_table("squared_exponential"),
+    "diwp-uci-paper-relu": lambda: diwp_uci_table("relu", "paper_"),
+    "diwp-uci-paper-squared-exponential": lambda: diwp_uci_table("squared_exponential", "paper_"),
     "diwp-uci-whitened": lambda: diwp_uci_table("squared_exponential", "whitened_"),
     "diwp-uci-whitened-relu": lambda: diwp_uci_table("relu", "whitened_"),
     "diwp-uci-greedy": lambda: diwp_uci_table("squared_exponential", "greedy_"),
     "diwp-uci-greedy-relu": lambda: diwp_uci_table("relu", "greedy_"),
     "diwp-uci-more-points": lambda: diwp_uci_table("squared_exponential", "150_points_"),
-    "diwp-uci-fitted-start": lambda: diwp_uci_table("squared_exponential", "fitted_start_"),
-    "diwp-uci-fitted-start-relu": lambda: diwp_uci_table("relu", "fitted_start_"),
     "diwp-uci-batches-relu": lambda: diwp_uci_table("relu", "batches_"),
     "diwp-uci-batches-squared-exponential": lambda: diwp_uci_table(
         "squared_exponential", "batches_"

@@ -188,14 +188,14 @@ def fitted_start(network, likelihood, x, y, size, count, greedy):
         blocks = few_blocks(some_x)
         return tf.reduce_sum(collapsed_bound_of(tf.transpose(some_y), *blocks, noise.scale))
 
-    starts, maximise = _starts(of_all, noise), _maximiser(evidence, weights)
-    maxima = []
-    for values in starts:
+    maximise_evidence = _maximiser(evidence, weights)
+    maximise_bound = _maximiser(bound, few_weights)
+
+    def maximum(values):
         _assign(weights, values)
-        maxima.append((maximise(), _values(weights)))
-    maxima.sort(key=lambda each: -each[0])
-    maximise, found = _maximiser(bound, few_weights), []
-    for values in [*(values for _, values in maxima), *starts]:
+        return maximise_evidence(), _values(weights)
+
+    def with_few_points(values):
         _assign(weights, values)
         rows = np.arange(count)
         if greedy:
@@ -207,11 +207,17 @@ def fitted_start(network, likelihood, x, y, size, count, greedy):
         for weight in noise.weights:
             stored = [noise.stored(factor * noise.scale.numpy()) for factor in _NOISE_FACTORS]
             take_best(bound, weight, stored)
-        largest_bound, values = maximise(), _values(few_weights)
+        largest_bound, values = maximise_bound(), _values(few_weights)
         _assign(weights, values)
-        handicap = 0.0 if not found else _MARGIN * size * y.shape[1]
-        found.append((float(evidence()) - handicap, largest_bound, rows, values))
-    _, largest_bound, rows, values = max(found, key=lambda each: each[0])
+        return float(evidence()), largest_bound, rows, values
+
+    starts = _starts(of_all, noise)
+    maxima = sorted(map(maximum, starts), key=lambda each: -each[0])
+    chosen, *others = map(with_few_points, [*(values for _, values in maxima), *starts])
+    other = max(others, key=lambda each: each[0])
+    if other[0] > chosen[0] + _MARGIN * size * y.shape[1]:
+        chosen = other
+    _, largest_bound, rows, values = chosen
     of_few.move_to(tf.gather(x, rows))
     _assign(few_weights, values)
     scale = noise.scale.numpy()

@@ -1,0 +1,44 @@
+"""The recipes of deep inverse Wishart processes and their baselines."""
+
+import numpy as np
+import pytest
+
+from tfp_fnspace import diwp, registry
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(30, 2))
+Y = np.sin(X[:, :1]) + 0.1 * RANDOM.normal(size=(30, 1))
+FEW = {"inducing_points": 8, "steps": 4, "num_samples": 2, "num_eval_samples": 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "cls", "num_deltas"),
+    [("diwp", diwp.DIWPModel, 2), ("nngp", diwp.NNGPModel, 0), ("deep_gp", diwp.DeepGPModel, 0)],
+)
+def test_recipe(name, cls, num_deltas):
+    recipe = registry.method(name)
+    config = {**recipe.uci_config("yacht", 1), **FEW}
+    model, chosen = recipe.uci_fit(config, X, Y)
+    assert model.hidden == cls(num_samples=1).hidden
+    assert model.dtype_policy.name == ("float32" if name == "deep_gp" else "float64")
+    assert len(model.history.epoch) == 4 and model.optimizer.learning_rate < config["learning_rate"]
+    assert len(chosen["delta"]) == num_deltas and np.isfinite(chosen["elbo"])
+    start = "rows" if name == "deep_gp" else "marginal_likelihood"
+    assert model.init == start and model.whiten == (name != "deep_gp")
+
+
+def test_large_sets_have_batches_and_one_sample():
+    for name, dtype, rate in (("naval", "float64", 1e-3), ("power", "float32", 1e-2)):
+        config = registry.method("diwp").uci_config(name, 0)
+        assert config["learning_rate"] == rate
+        assert (config["batch_size"], config["num_samples"], config["dtype"]) == (512, 1, dtype)
+    config.update(FEW, num_samples=1, batch_size=10)
+    model, _ = registry.method("diwp").uci_fit(config, X, Y)
+    assert len(model.history.epoch) == 2  # of three steps
+
+
+def test_the_defect_is_a_switch_of_the_same_recipe():
+    plain, defective = (
+        registry.method(n).uci_config("wine", 0) for n in ("diwp", "diwp_defective")
+    )
+    assert {**defective, "batch_size_defect": False} == plain != defective

@@ -125,7 +125,7 @@ def test_a_hundred_steps_from_there_are_ahead_of_as_many_from_rows():
 
 
 def test_few_points_do_not_start_at_what_only_all_rows_prefer():
-    """On a lattice the most likely kernel is too rough for ten points: a run from rows is ahead."""
+    """On a lattice the likeliest kernel of all rows is too rough for ten: worse than from rows."""
     random = np.random.default_rng(1)
     x = random.integers(0, 4, size=(150, 4)).astype(float)
     y = np.sin(2.0 * x[:, :1] + x[:, 1:2]) + 0.5 * x[:, 2:3] * (x[:, 3:] > 1)

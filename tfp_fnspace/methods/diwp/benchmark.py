@@ -26,10 +26,10 @@ _OPTIONS = (
 #: Data sets on which the paper trains with one posterior sample.
 _LARGE = ("naval", "power", "protein")
 
-#: Data sets whose noise is so small that the jitter of float32 is not.
+#: Data sets with little noise, which jitter of float32 adds to.
 _LITTLE_NOISE = ("yacht", "naval")
 
-#: What the paper and its program do.
+#: Training from fixed values as in the paper; delta and dtype are ours.
 _PAPER = {
     "delta": 100.0,
     "whiten": False,
@@ -52,8 +52,7 @@ class Recipe:
     paper's rates but on large noisy sets, of which the fit saw a small part.
 
     Args:
-        hidden: As for `DIWPModel`. Of `"gaussian_process"`, which has no such start, steps, rates
-            and start are the paper's.
+        hidden: As for `DIWPModel`. Of `"gaussian_process"`, which has no such start, `_PAPER`.
         batch_size_defect: As for `DIWPModel`.
     """
 

@@ -12,7 +12,7 @@ from tfp_fnspace.methods.diwp import checks, stacks
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram
 from tfp_fnspace.methods.diwp.layers.base import check_dtype
 from tfp_fnspace.methods.diwp.layers.kernel import without_variables
-from tfp_fnspace.methods.diwp.start import MAX_ROWS, fitted_start, kernel_weights
+from tfp_fnspace.methods.diwp.start import MAX_ROWS, fitted_start
 from tfp_fnspace.model.gradient import GradientTraining
 from tfp_fnspace.model.mixture import MixturePrediction
 from tfp_fnspace.model.sizes import INDUCING_INITS, StartsAtRows
@@ -239,21 +239,14 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
             self.network.layers[-1].posterior.v.assign(tf.transpose(y))
 
     def _start_at_fitted_process(self, inputs, targets):
-        layer = self._features
-        count = layer.inducing_points
+        count = self._features.inducing_points
         rows, num_distinct = self._rows_of_a_fit(inputs, targets, count)
         (x,) = self.scaled([tf.constant(inputs[rows])])
         x, y = tf.reshape(x, [len(rows), -1]), self.target_scaler(tf.constant(targets[rows]))
         size = max(count, min(MAX_ROWS, num_distinct))
         greedy = self.inducing_init == "greedy"
         start = fitted_start(self.network, self.likelihood, x, y, size, count, greedy)
-        layer.inducing_inputs.assign(tf.gather(x, start.rows))
-        for weight, value in zip(kernel_weights(self.network.layers), start.weights, strict=True):
-            weight.assign(value)
-        if self.likelihood.trainable_variables:
-            self.likelihood.set_scale(start.noise_scale)
-        posterior = self.network.layers[-1].posterior
-        posterior.assign(start.pseudo_targets, start.pseudo_noise_factor)
+        start.assign_to(self.network, self.likelihood)
 
     def objective(self, inputs, targets, num_rows, seed):
         samples = self._samples(self.num_samples)

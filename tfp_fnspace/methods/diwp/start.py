@@ -39,8 +39,8 @@ class Start(NamedTuple):
     """A process with inducing points and its best posterior there; numbers in model units.
 
     Attributes:
-        rows: The rows that the inducing points are at, `[P]`.
-        weights: Values of the kernel's weights, one array for each of `kernel_weights`.
+        inducing_inputs: Rows that the inducing points are at, `[P, N_0]`.
+        weights: Values of the kernel's weights, one array each.
         noise_scale: Standard deviation of the noise, `[]` or `[D]`.
         pseudo_targets: v, `[D, P]`.
         pseudo_noise_factor: T, lower triangular with positive diagonal, `[D, P, P]`.
@@ -48,7 +48,7 @@ class Start(NamedTuple):
         bound: The lower bound with the inducing points, at `weights`; a float.
     """
 
-    rows: np.ndarray
+    inducing_inputs: np.ndarray
     weights: list
     noise_scale: np.ndarray
     pseudo_targets: np.ndarray
@@ -56,8 +56,17 @@ class Start(NamedTuple):
     log_marginal_likelihood: float
     bound: float
 
+    def assign_to(self, network, likelihood):
+        """Gives a network and a likelihood, as for `fitted_start`, these values."""
+        features = next(each for each in network.layers if isinstance(each, FeaturesToGram))
+        features.inducing_inputs.assign(self.inducing_inputs)
+        _assign(_kernel_weights(network.layers), self.weights)
+        if likelihood.trainable_variables:
+            likelihood.set_scale(self.noise_scale)
+        network.layers[-1].posterior.assign(self.pseudo_targets, self.pseudo_noise_factor)
 
-def kernel_weights(layers):
+
+def _kernel_weights(layers):
     """The weights of a network's layers that are parameters of its kernels.
 
     Args:
@@ -95,8 +104,8 @@ class _MeanKernel:
             else:
                 continue
             self.layers.append(own)
-        self.weights = kernel_weights(self.layers)
-        for own, other in zip(self.weights, kernel_weights(layers), strict=True):
+        self.weights = _kernel_weights(self.layers)
+        for own, other in zip(self.weights, _kernel_weights(layers), strict=True):
             own.assign(tf.cast(other.value, own.dtype))
             own.trainable = other.trainable
 
@@ -225,7 +234,9 @@ def fitted_start(network, likelihood, x, y, size, count, greedy):
         scale = np.maximum(scale, _ABOVE_LEAST * noise.least)
     ii, it, _ = few_blocks(x)
     posterior = _best_posterior(y.numpy(), ii, it.numpy(), np.broadcast_to(scale, y.shape[1:]))
-    return Start(rows, _values(of_few.weights), scale, *posterior, maxima[0][0], largest_bound)
+    inducing_inputs = tf.gather(x, rows).numpy()
+    fitted = inducing_inputs, _values(of_few.weights), scale
+    return Start(*fitted, *posterior, maxima[0][0], largest_bound)
 
 
 def _starts(kernel, noise):

@@ -23,7 +23,7 @@ def test_recipe(name, cls, num_deltas):
     assert model.dtype_policy.name == ("float32" if name == "deep_gp" else "float64")
     assert len(model.history.epoch) == 4 and model.optimizer.learning_rate < config["learning_rate"]
     assert len(chosen["delta"]) == num_deltas and np.isfinite(chosen["elbo"])
-    start = "rows" if name == "deep_gp" else "marginal_likelihood"
+    start = "rows" if name == "deep_gp" else "lower_bound"
     assert model.init == start and model.whiten == (name != "deep_gp")
 
 

@@ -450,6 +450,7 @@ def test_other_likelihoods():
         {"kernel": ["relu", kernels.Matern(1.5)], "constant": False, "delta": 3.0},
         {"whiten": False},
         {"inducing_init": "greedy", "init": "marginal_likelihood"},
+        {"init": "lower_bound"},
         {"dtype": "float64", "delta": 1e8, "learn_delta": False},
     ],
 )

@@ -1,4 +1,4 @@
-"""`init="marginal_likelihood"`: against another fit, SciPy and dense formulas."""
+"""Fitted starts: against another fit, SciPy and dense formulas."""
 
 import keras
 import numpy as np
@@ -89,12 +89,42 @@ def test_few_points_have_the_collapsed_bound(depth, max_rows, monkeypatch):
     assert model.first_rows == max_rows
     points = model.inducing_inputs_in_user_units()
     assert all(np.min(np.max(np.abs(X - z), axis=1)) < 1e-9 for z in points)
+    assert_allclose(40 * parts["elbo"], dense_bound(model, points), atol=0.02)
+
+
+def dense_bound(model, points):
+    """Titsias's bound of all rows with two outputs."""
+    size = len(points)
     k = composed_kernel(model, np.concatenate([points, X]))
-    zz, zx, xx = k[:6, :6], k[:6, 6:], k[6:, 6:]
+    zz, zx, xx = k[:size, :size], k[:size, size:], k[size:, size:]
     q = zx.T @ np.linalg.solve(zz, zx)
     scale = float(model.likelihood.scale)
-    bound = log_density(Y, q, scale) - 2 * np.trace(xx - q) / (2.0 * scale**2)
+    return log_density(Y, q, scale) - 2 * np.trace(xx - q) / (2.0 * scale**2)
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_points_that_move_have_a_larger_bound(depth):
+    """To where no point, moved a little along an input, gains: a maximum."""
+    _, before = started(inducing_points=6, depth=depth)
+    model, parts = started(inducing_points=6, depth=depth, init="lower_bound")
+    points = model.inducing_inputs_in_user_units()
+    assert all(np.min(np.max(np.abs(X - z), axis=1)) > 1e-3 for z in points)
+    bound = dense_bound(model, points)
     assert_allclose(40 * parts["elbo"], bound, atol=0.02)
+    assert bound > 40 * before["elbo"] + 1.0
+    for step in 0.01 * np.concatenate([np.eye(12), -np.eye(12)]):
+        assert dense_bound(model, points + step.reshape(6, 2)) < bound + 0.02
+
+
+def test_points_that_are_frozen_do_not_move():
+    stack = network(diwp.GramKernel("relu", dtype="float64"))
+    rows = tf.constant(X), tf.constant(Y)
+    stack.layers[0].inducing_inputs.trainable = False
+    frozen = fitted_start(stack, noise(), *rows, 40, 8, True, move=True)
+    stack.layers[0].inducing_inputs.trainable = True
+    free = fitted_start(stack, noise(), *rows, 40, 8, True, move=True)
+    assert all(np.any(np.all(z == X, axis=1)) for z in frozen.inducing_inputs)
+    assert free.bound > frozen.bound
 
 
 @pytest.mark.parametrize(("stack", "depth"), [("features", 2), ("omega", 0)])
@@ -229,9 +259,9 @@ def test_networks_of_ones_own_start_there_too():
 def test_the_default_rates_are_a_tenth_from_there():
     rates = [
         diwp.NNGPModel(init=init).default_optimizer(10).learning_rate
-        for init in ("rows", "marginal_likelihood")
+        for init in ("rows", "marginal_likelihood", "lower_bound")
     ]
-    assert_allclose(rates, [1e-2, 1e-3])
+    assert_allclose(rates, [1e-2, 1e-3, 1e-3])
 
 
 class Twice(diwp.GramKernel):
@@ -248,6 +278,11 @@ class Twice(diwp.GramKernel):
             "needs Gaussian noise. Received: .*StudentT",
         ),
         ({"hidden": "gaussian_process"}, ValueError, "Received: hidden='gaussian_process'"),
+        (
+            {"init": "lower_bound", "hidden": "gaussian_process"},
+            ValueError,
+            '`init="lower_bound"` needs random matrices',
+        ),
         ({"likelihood": "gaussian"}, TypeError, "`likelihood` must be .*Received: .*gaussian"),
         ({"network": 3}, TypeError, "`network` must be a Keras model. Received: network=3"),
     ],

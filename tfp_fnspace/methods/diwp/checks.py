@@ -41,10 +41,11 @@ def check_network(network):
         )
 
 
-def check_start(likelihood, network, hidden):
-    """Refuses what `init="marginal_likelihood"` cannot start.
+def check_start(init, likelihood, network, hidden):
+    """Refuses what has no fitted start.
 
     Args:
+        init: Which fitted start, for the message.
         likelihood: The likelihood.
         network: A given network, or `None`.
         hidden: The kind of hidden layers.
@@ -53,7 +54,7 @@ def check_start(likelihood, network, hidden):
         ValueError: If the likelihood is not Gaussian, hidden layers are Gaussian processes, or
             layers of the network do not stand one after the other or are no layers of `diwp`.
     """
-    rule = '`init="marginal_likelihood"` '
+    rule = f'`init="{init}"` '
     if type(likelihood) is not likelihoods.Gaussian:
         raise ValueError(
             f"{rule}needs Gaussian noise. Received: likelihood={type(likelihood).__name__}"

@@ -25,7 +25,8 @@ _PREDICT_NUMBERS = 2**23
 _SAMPLE_NUMBERS, _MAX_POINTS = 2**26, 10_000
 
 #: Where training may start, and the rates of the default optimizer.
-_LEARNING_RATES = {"rows": (1e-2, 1e-3), "marginal_likelihood": (1e-3, 1e-4)}
+_FITTED = ("marginal_likelihood", "lower_bound")
+_LEARNING_RATES = {"rows": (1e-2, 1e-3), **dict.fromkeys(_FITTED, (1e-3, 1e-4))}
 
 #: Arguments that describe the layers, with `kernel` and `num_outputs`.
 _LAYER_OPTIONS = ("inducing_points", "depth", "hidden", "stack", "delta", "learn_delta")
@@ -91,7 +92,9 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
             matrices at their prior means, which is near for large delta: scale and bias of the
             inputs, amplitude and noise fitted to at most 500 random rows (P if that is more) by
             L-BFGS, v and A in closed form of at most 10,000 (`start.fitted_start`). `"greedy"` then
-            chooses among the 500, under the fitted kernel. For Gaussian noise, and not with
+            chooses among the 500, under the fitted kernel. Or `"lower_bound"`: from there the
+            inducing points move, with kernel and noise, to a larger lower bound of those rows: for
+            data sets of few hundred rows with little noise. Both for Gaussian noise, and not with
             `hidden="gaussian_process"`.
         **kwargs: `name`, `dtype`: `"float64"` where delta is very large.
 
@@ -170,8 +173,8 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
             options = {name: getattr(self, name) for name in _LAYER_OPTIONS}
             options.update(kernel=kernel, num_outputs=num_outputs)
             checks.check_defaults(DIWPModel, options)
-        if self.init == "marginal_likelihood":
-            checks.check_start(self.likelihood, network, self.hidden)
+        if self.init in _FITTED:
+            checks.check_start(self.init, self.likelihood, network, self.hidden)
         if network is not None:
             self._setup_network(network, network.input_shape[1:], network.layers[-1].units)
 
@@ -213,7 +216,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     def default_optimizer(self, total_steps):
         """Adam, 1e-2 in the first half of the first `fit` and 1e-3 after it (section 7).
 
-        From a start by marginal likelihood a tenth of that.
+        From a fitted start a tenth of that.
         """
         half = (total_steps or 8000) // 2
         rates = list(_LEARNING_RATES[self.init])
@@ -222,12 +225,12 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
 
     @property
     def first_rows(self):
-        most = MAX_ROWS if self.init == "marginal_likelihood" else 0
+        most = MAX_ROWS if self.init in _FITTED else 0
         return max(self._features.inducing_points, most)
 
     def prepare_training(self, inputs, targets):
         """Puts the inducing points, and the pseudo-targets of regression, at rows of the data."""
-        if self.init == "marginal_likelihood":
+        if self.init in _FITTED:
             self._start_at_fitted_process(inputs[0], targets)
             return
         layer = self._features
@@ -244,8 +247,8 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         (x,) = self.scaled([tf.constant(inputs[rows])])
         x, y = tf.reshape(x, [len(rows), -1]), self.target_scaler(tf.constant(targets[rows]))
         size = max(count, min(MAX_ROWS, num_distinct))
-        greedy = self.inducing_init == "greedy"
-        start = fitted_start(self.network, self.likelihood, x, y, size, count, greedy)
+        how = self.inducing_init == "greedy", self.init == "lower_bound"
+        start = fitted_start(self.network, self.likelihood, x, y, size, count, *how)
         start.assign_to(self.network, self.likelihood)
 
     def objective(self, inputs, targets, num_rows, seed):

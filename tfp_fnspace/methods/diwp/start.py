@@ -26,7 +26,8 @@ _MARGIN = 0.05
 #: What the noise is multiplied by when the inducing points become few; again the best counts.
 _NOISE_FACTORS = tuple(2.0**i for i in range(8))
 
-_MAX_ITERATIONS = 100
+#: L-BFGS of kernel and noise, and of inducing points that move with them.
+_MAX_ITERATIONS, _MAX_MOVES = 100, 1000
 
 #: The pseudo-observations are at least this precise, in units of the prior's precision.
 _LEAST_PRECISION = 1e-3
@@ -39,13 +40,13 @@ class Start(NamedTuple):
     """A process with inducing points and its best posterior there; numbers in model units.
 
     Attributes:
-        inducing_inputs: Rows that the inducing points are at, `[P, N_0]`.
+        inducing_inputs: Where the inducing points are, `[P, N_0]`.
         weights: Values of the kernel's weights, one array each.
         noise_scale: Standard deviation of the noise, `[]` or `[D]`.
         pseudo_targets: v, `[D, P]`.
         pseudo_noise_factor: T, lower triangular with positive diagonal, `[D, P, P]`.
         log_marginal_likelihood: Of the rows, at the weights that maximise it; a float.
-        bound: The lower bound with the inducing points, at `weights`; a float.
+        bound: The lower bound of the rows with the inducing points, at `weights`; a float.
     """
 
     inducing_inputs: np.ndarray
@@ -98,6 +99,7 @@ class _MeanKernel:
                 own = FeaturesToGram(len(points), layer.learn_scale, layer.constant, **double)
                 own.build([None, points.shape[1]])
                 own.inducing_inputs.assign(points)
+                own.inducing_inputs.trainable = layer.inducing_inputs.trainable
             elif isinstance(layer, GramKernel):
                 own = GramKernel.from_config({**layer.get_config(), **double})
                 own.build(blocks_shape)
@@ -114,9 +116,10 @@ class _MeanKernel:
         """The weights that are not frozen."""
         return [weight for weight in self.weights if weight.trainable]
 
-    def move_to(self, points):
-        """Puts the inducing inputs elsewhere, `[P, N_0]`."""
-        self.layers[0].inducing_inputs.assign(points)
+    @property
+    def inducing_inputs(self):
+        """The inducing inputs, a weight `[P, N_0]`."""
+        return self.layers[0].inducing_inputs
 
     def blocks(self, data):
         """K_zz, K_zx and the diagonal of K_xx for data x, `[P, P]`, `[P, N]` and `[N]`."""
@@ -147,7 +150,7 @@ class _Noise:
         return self.least + tf.exp(self.weights[0].value)
 
 
-def fitted_start(network, likelihood, x, y, size, count, greedy):
+def fitted_start(network, likelihood, x, y, size, count, greedy, move=False):
     r"""Fits the Gaussian process that the network is with its random matrices at their means.
 
     1. Kernel and noise at maxima of `log N(y; 0, K + s^2 I)`, by L-BFGS from several multiples of
@@ -155,7 +158,8 @@ def fitted_start(network, likelihood, x, y, size, count, greedy):
     2. The inducing points at rows, and kernel and noise at a maximum of the lower bound with them,
        from the largest maximum of 1. As that may be too rough for few points, also from the other
        maxima and from where 1. started; one of these is taken if its density of 1. is larger by
-       0.05 a row and output.
+       0.05 a row and output. If they may move, from there 1,000 steps of L-BFGS on the same bound
+       in the inducing inputs too.
     3. The best posterior of all rows: with `L L^T = K_zz` and
        `W = L^-1 K_zx K_xz L^-T + c s^2 I`, c a small number for what the data do not see,
 
@@ -170,6 +174,7 @@ def fitted_start(network, likelihood, x, y, size, count, greedy):
         count: Number of inducing points, at most `size`.
         greedy: Whether they are at those rows of greatest variance given the ones before them,
             under the kernel that a run of 2. starts at; else at the first.
+        move: Whether they move from those rows, unless they are frozen.
 
     Returns:
         `Start`.
@@ -199,6 +204,7 @@ def fitted_start(network, likelihood, x, y, size, count, greedy):
 
     maximise_evidence = _maximiser(evidence, weights)
     maximise_bound = _maximiser(bound, few_weights)
+    moving = [of_few.inducing_inputs] if move and of_few.inducing_inputs.trainable else []
 
     def maximum(values):
         _assign(weights, values)
@@ -210,7 +216,7 @@ def fitted_start(network, likelihood, x, y, size, count, greedy):
         if greedy:
             k = of_all.blocks(x[:1])[0].numpy()
             rows = np.sort(greedy_pivots(np.diag(k), k.__getitem__, count))
-        of_few.move_to(tf.gather(x, rows))
+        of_few.inducing_inputs.assign(tf.gather(x, rows))
         _assign(few_weights, values)
         # The noise of all rows is too small for a few points.
         for weight in noise.weights:
@@ -227,15 +233,16 @@ def fitted_start(network, likelihood, x, y, size, count, greedy):
     if other[0] > chosen[0] + _MARGIN * size * y.shape[1]:
         chosen = other
     _, largest_bound, rows, values = chosen
-    of_few.move_to(tf.gather(x, rows))
+    of_few.inducing_inputs.assign(tf.gather(x, rows))
     _assign(few_weights, values)
+    if moving:
+        largest_bound = _maximiser(bound, [*few_weights, *moving], _MAX_MOVES)()
     scale = noise.scale.numpy()
     if noise.weights:
         scale = np.maximum(scale, _ABOVE_LEAST * noise.least)
     ii, it, _ = few_blocks(x)
     posterior = _best_posterior(y.numpy(), ii, it.numpy(), np.broadcast_to(scale, y.shape[1:]))
-    inducing_inputs = tf.gather(x, rows).numpy()
-    fitted = inducing_inputs, _values(of_few.weights), scale
+    fitted = of_few.inducing_inputs.numpy(), _values(of_few.weights), scale
     return Start(*fitted, *posterior, maxima[0][0], largest_bound)
 
 
@@ -250,12 +257,12 @@ def _starts(kernel, noise):
     return [[f * v if w is scale else v for w, v in pairs] for f in _SCALES]
 
 
-def _maximiser(objective, weights):
+def _maximiser(objective, weights, max_iterations=_MAX_ITERATIONS):
     """A function that takes weights from where they are to a maximum, and returns its value."""
     if not weights:
         return lambda: float(objective())
     maximiser = Maximiser(objective, weights)
-    return lambda: maximiser.run(_MAX_ITERATIONS).log_marginal_likelihood
+    return lambda: maximiser.run(max_iterations).log_marginal_likelihood
 
 
 def _values(weights):

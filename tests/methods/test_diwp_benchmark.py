@@ -27,6 +27,19 @@ def test_recipe(name, cls, num_deltas):
     assert model.init == start and model.whiten == (name != "deep_gp")
 
 
+@pytest.mark.parametrize(
+    ("dataset", "init", "delta", "steps"),
+    [
+        ("yacht", "lower_bound", 1e5, 4000),
+        ("energy", "marginal_likelihood", 1e4, 2000),
+        ("naval", "marginal_likelihood", 1e4, 8000),
+    ],
+)
+def test_where_training_starts(dataset, init, delta, steps):
+    config = registry.method("diwp").uci_config(dataset, 0)
+    assert (config["init"], config["delta"], config["steps"]) == (init, delta, steps)
+
+
 def test_large_sets_have_batches_and_one_sample():
     for name, dtype, rate in (("naval", "float64", 1e-3), ("power", "float32", 1e-2)):
         config = registry.method("diwp").uci_config(name, 0)

@@ -104,27 +104,50 @@ def dense_bound(model, points):
 
 @pytest.mark.parametrize("depth", [0, 1])
 def test_points_that_move_have_a_larger_bound(depth):
-    """To where no point, moved a little along an input, gains: a maximum."""
+    """A maximum in the points, the scales of the inputs and the noise together."""
     _, before = started(inducing_points=6, depth=depth)
     model, parts = started(inducing_points=6, depth=depth, init="lower_bound")
     points = model.inducing_inputs_in_user_units()
-    assert all(np.min(np.max(np.abs(X - z), axis=1)) > 1e-3 for z in points)
+    assert any(np.min(np.max(np.abs(X - z), axis=1)) > 1e-3 for z in points)
     bound = dense_bound(model, points)
     assert_allclose(40 * parts["elbo"], bound, atol=0.02)
     assert bound > 40 * before["elbo"] + 1.0
-    for step in 0.01 * np.concatenate([np.eye(12), -np.eye(12)]):
-        assert dense_bound(model, points + step.reshape(6, 2)) < bound + 0.02
+    for step in 0.02 * np.concatenate([np.eye(12), -np.eye(12)]):
+        assert dense_bound(model, points + step.reshape(6, 2)) < bound + 2e-3
+    features, likelihood = model.network.layers[0], model.likelihood
+    scale, noise_scale = features.scale.numpy(), likelihood.scale.numpy()
+    for factor in (0.98, 1.02):
+        likelihood.set_scale(factor * noise_scale)
+        assert dense_bound(model, points) < bound + 2e-3
+        likelihood.set_scale(noise_scale)
+        for i in range(2):
+            features.scale.assign(np.where(np.arange(2) == i, factor, 1.0) * scale)
+            assert dense_bound(model, points) < bound + 2e-3
+        features.scale.assign(scale)
 
 
-def test_points_that_are_frozen_do_not_move():
+@pytest.mark.parametrize("likelihood", [noise([0.3, 0.3]), likelihoods.Gaussian(scale=0.2)])
+def test_points_move_whatever_the_noise(likelihood):
+    """A noise for each output, a fixed one; with copies of rows."""
+    rows = tf.constant(np.repeat(X[:20], 2, axis=0)), tf.constant(np.repeat(Y[:20], 2, axis=0))
     stack = network(diwp.GramKernel("relu", dtype="float64"))
-    rows = tf.constant(X), tf.constant(Y)
-    stack.layers[0].inducing_inputs.trainable = False
-    frozen = fitted_start(stack, noise(), *rows, 40, 8, True, move=True)
-    stack.layers[0].inducing_inputs.trainable = True
-    free = fitted_start(stack, noise(), *rows, 40, 8, True, move=True)
-    assert all(np.any(np.all(z == X, axis=1)) for z in frozen.inducing_inputs)
-    assert free.bound > frozen.bound
+    bounds = [
+        fitted_start(stack, likelihood, *rows, 40, 8, True, move=move).bound
+        for move in (False, True)
+    ]
+    assert bounds[1] > bounds[0] + 0.1
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_layers_that_are_frozen_stay(before):
+    """Frozen before they are built, where their weights do not know of it, or after."""
+    features = diwp.FeaturesToGram(8, dtype="float64", trainable=not before)
+    layers = [keras.Input([2], dtype="float64"), features, diwp.GramKernel("relu", dtype="float64")]
+    stack = keras.Sequential([*layers, diwp.GlobalInducingGP(2, dtype="float64")])
+    features.trainable = False
+    start = fitted_start(stack, noise(), tf.constant(X), tf.constant(Y), 40, 8, True, move=True)
+    assert all(np.any(np.all(z == X, axis=1)) for z in start.inducing_inputs)
+    assert_array_equal(start.weights[0], features.scale)
 
 
 @pytest.mark.parametrize(("stack", "depth"), [("features", 2), ("omega", 0)])

@@ -24,8 +24,10 @@ _PREDICT_NUMBERS = 2**23
 #: Numbers that the joint covariances of a chunk of function draws may hold, and their points.
 _SAMPLE_NUMBERS, _MAX_POINTS = 2**26, 10_000
 
-#: Where training may start, and the rates of the default optimizer.
+#: Starts at a process that is fitted.
 _FITTED = ("marginal_likelihood", "lower_bound")
+
+#: Where training may start, and the rates of the default optimizer.
 _LEARNING_RATES = {"rows": (1e-2, 1e-3), **dict.fromkeys(_FITTED, (1e-3, 1e-4))}
 
 #: Arguments that describe the layers, with `kernel` and `num_outputs`.
@@ -55,9 +57,9 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     diagonal. A warning says so once a run, and at its end if predictions need it.
 
     Args:
-        inducing_points: P, at most. They start at rows of the first data, of a dataset at those of
-            as many batches as it takes; fewer rows than P give as many inducing points as there
-            are rows, with a warning.
+        inducing_points: P, at most. They start at rows of the first data (but see `init`), of a
+            dataset at those of as many batches as it takes; fewer rows than P give as many inducing
+            points as there are rows, with a warning.
         kernel: A kernel of `tfp_fnspace.kernels` or its name, or a list of depth + 1.
         depth: Number of hidden layers; there are depth + 1 kernels.
         hidden: `"inverse_wishart"`; `"none"`: no hidden layers (`NNGPModel`);
@@ -93,9 +95,9 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
             inputs, amplitude and noise fitted to at most 500 random rows (P if that is more) by
             L-BFGS, v and A in closed form of at most 10,000 (`start.fitted_start`). `"greedy"` then
             chooses among the 500, under the fitted kernel. Or `"lower_bound"`: from there the
-            inducing points move, with kernel and noise, to a larger lower bound of those rows: for
-            data sets of few hundred rows with little noise. Both for Gaussian noise, and not with
-            `hidden="gaussian_process"`.
+            inducing points move, unless they are frozen, with kernel and noise to a larger lower
+            bound of those rows: for few hundred rows with little noise. Both for Gaussian noise,
+            and not with `hidden="gaussian_process"`.
         **kwargs: `name`, `dtype`: `"float64"` where delta is very large.
 
     Raises:
@@ -229,7 +231,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         return max(self._features.inducing_points, most)
 
     def prepare_training(self, inputs, targets):
-        """Puts the inducing points, and the pseudo-targets of regression, at rows of the data."""
+        """Puts inducing points and pseudo-targets where `init` says: at rows, or fitted."""
         if self.init in _FITTED:
             self._start_at_fitted_process(inputs[0], targets)
             return
@@ -247,8 +249,8 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         (x,) = self.scaled([tf.constant(inputs[rows])])
         x, y = tf.reshape(x, [len(rows), -1]), self.target_scaler(tf.constant(targets[rows]))
         size = max(count, min(MAX_ROWS, num_distinct))
-        how = self.inducing_init == "greedy", self.init == "lower_bound"
-        start = fitted_start(self.network, self.likelihood, x, y, size, count, *how)
+        how = {"greedy": self.inducing_init == "greedy", "move": self.init == "lower_bound"}
+        start = fitted_start(self.network, self.likelihood, x, y, size, count, **how)
         start.assign_to(self.network, self.likelihood)
 
     def objective(self, inputs, targets, num_rows, seed):

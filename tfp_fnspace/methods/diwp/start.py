@@ -81,6 +81,11 @@ def _kernel_weights(layers):
     return [weight for weight in found if weight is not None]
 
 
+def _is_trained(weight, layers):
+    """Whether a weight is trained: one made in a frozen layer is not, whatever it says itself."""
+    return any(weight is each for layer in layers for each in layer.trainable_weights)
+
+
 class _MeanKernel:
     """The kernel of a network whose random matrices are at their prior means, in float64.
 
@@ -99,7 +104,7 @@ class _MeanKernel:
                 own = FeaturesToGram(len(points), layer.learn_scale, layer.constant, **double)
                 own.build([None, points.shape[1]])
                 own.inducing_inputs.assign(points)
-                own.inducing_inputs.trainable = layer.inducing_inputs.trainable
+                own.inducing_inputs.trainable = _is_trained(layer.inducing_inputs, layers)
             elif isinstance(layer, GramKernel):
                 own = GramKernel.from_config({**layer.get_config(), **double})
                 own.build(blocks_shape)
@@ -109,7 +114,7 @@ class _MeanKernel:
         self.weights = _kernel_weights(self.layers)
         for own, other in zip(self.weights, _kernel_weights(layers), strict=True):
             own.assign(tf.cast(other.value, own.dtype))
-            own.trainable = other.trainable
+            own.trainable = _is_trained(other, layers)
 
     @property
     def trainable_weights(self):
@@ -158,8 +163,8 @@ def fitted_start(network, likelihood, x, y, size, count, greedy, move=False):
     2. The inducing points at rows, and kernel and noise at a maximum of the lower bound with them,
        from the largest maximum of 1. As that may be too rough for few points, also from the other
        maxima and from where 1. started; one of these is taken if its density of 1. is larger by
-       0.05 a row and output. If they may move, from there 1,000 steps of L-BFGS on the same bound
-       in the inducing inputs too.
+       0.05 a row and output. If they may move, from there at most 1,000 steps of L-BFGS on the
+       same bound in the inducing inputs too.
     3. The best posterior of all rows: with `L L^T = K_zz` and
        `W = L^-1 K_zx K_xz L^-T + c s^2 I`, c a small number for what the data do not see,
 

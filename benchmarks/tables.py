@@ -336,6 +336,8 @@ TABLES = {
     "stable-uci": stable_uci_table,
     "diwp-uci-relu": lambda: diwp_uci_table("relu"),
     "diwp-uci-squared-exponential": lambda: diwp_uci_table("squared_exponential"),
+    "diwp-uci-fitted-relu": lambda: diwp_uci_table("relu", "fitted_"),
+    "diwp-uci-fitted": lambda: diwp_uci_table("squared_exponential", "fitted_"),
     "diwp-uci-at-rows-relu": lambda: diwp_uci_table("relu", "at_rows_"),
     "diwp-uci-at-rows": lambda: diwp_uci_table("squared_exponential", "at_rows_"),
     "diwp-uci-paper-relu": lambda: diwp_uci_table("relu", "paper_"),

@@ -31,7 +31,7 @@ def test_recipe(name, cls, num_deltas):
     ("dataset", "init", "delta", "steps"),
     [
         ("yacht", "lower_bound", 1e5, 4000),
-        ("energy", "marginal_likelihood", 1e4, 2000),
+        ("energy", "rows", 100.0, 8000),
         ("naval", "marginal_likelihood", 1e4, 8000),
     ],
 )

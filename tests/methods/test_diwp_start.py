@@ -155,14 +155,14 @@ def test_the_process_starts_where_its_limit_does(stack, depth, monkeypatch):
     """With a large delta its bound is that of the process without random matrices."""
     found = []
 
-    def record(*args):
-        found.append(fitted_start(*args))
+    def record(*args, **options):
+        found.append(fitted_start(*args, **options))
         return found[0]
 
     monkeypatch.setattr(module, "fitted_start", record)
     options = {"cls": diwp.DIWPModel, "stack": stack, "num_samples": 50, "delta": 1e7}
     _, process = started(inducing_points=10, depth=depth, **options)
-    monkeypatch.setattr(module, "fitted_start", lambda *args: found[0])
+    monkeypatch.setattr(module, "fitted_start", lambda *args, **options: found[0])
     _, limit = started(inducing_points=10, depth=depth)
     assert_allclose(process["elbo"], limit["elbo"], atol=0.01)
     assert_allclose(40 * limit["elbo"], found[0].bound, atol=0.02)

@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
+from scipy import special
 
 from tfp_fnspace import layers, processes
+from tfp_fnspace.kernels import spectral
 
 tfpk = tfp.math.psd_kernels
 X = np.random.default_rng(0).normal(size=(5, 2))
@@ -140,3 +142,13 @@ def test_frozen_and_thawed_it_is_not_trained():
     model.trainable = False
     model.trainable = True
     assert model.trainable_variables == []
+
+
+@pytest.mark.parametrize("length", [0.1, 1.0, 5.0])
+def test_weights_of_harmonics_are_bessel_functions(length):
+    z = length**-2.0
+    count = 20 + int(8.0 * np.sqrt(z))
+    expected = special.ive(np.arange(count), z) * np.where(np.arange(count) > 0, 2.0, 1.0)
+    found = spectral._fourier_weights(count, z)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    np.testing.assert_allclose(np.sum(found), 1.0, rtol=1e-12)

@@ -1,7 +1,6 @@
 """Draws from the spectral density of stationary kernels."""
 
 import numpy as np
-import tensorflow_probability as tfp
 
 #: Matern kernels -> degrees of freedom of the t law of their frequencies, twice the smoothness.
 _DEGREES = {"MaternOneHalf": 1, "MaternThreeHalves": 3, "MaternFiveHalves": 5}
@@ -84,10 +83,22 @@ def _harmonics(shape, length, period, generator):
     """Frequencies of `exp(-2 sin^2(pi r / period) / length^2)`, in each input."""
     z = length**-2.0
     numbers = np.arange(20 + int(8.0 * np.sqrt(z)))  # beyond, the weights are below 1e-12
-    weights = tfp.math.bessel_ive(numbers.astype(np.float64), np.float64(z)).numpy()
-    weights *= np.where(numbers > 0, 2.0, 1.0)
+    weights = _fourier_weights(len(numbers), z)
     chosen = generator.choice(numbers, size=shape, p=weights / np.sum(weights))
     return 2.0 * np.pi / period * chosen * generator.choice([-1.0, 1.0], size=shape)
+
+
+def _fourier_weights(count, z):
+    """The first coefficients of the cosine series of `exp(z (cos a - 1))`, `[count]`.
+
+    They are `e^-z I_0(z)` and `2 e^-z I_j(z)`; by a transform of twice as many values, which are
+    exact to rounding where the coefficients beyond are.
+    """
+    angles = np.pi / count * np.arange(2 * count)
+    values = np.fft.rfft(np.exp(z * (np.cos(angles) - 1.0))).real[:count] / (2 * count)
+    weights = np.maximum(values, 0.0)  # rounding
+    weights[1:] *= 2.0
+    return weights
 
 
 def scales_of(parameters):

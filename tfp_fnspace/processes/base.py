@@ -16,6 +16,7 @@ class Process(keras.layers.Layer):
     | `log_prob(f, x)` | f `[..., N, D]` | `[...]`, where `has_density` |
     | `score(f, x)` | f `[..., N, D]` | `[..., N, D]`, gradient of `log_prob` in f |
     | `moments(x)` | x `[N, ...]` | `[N, D]` and `[D, N, N]`, where `has_moments` |
+    | `weight_divergence(x, seed)` | x `[N, ...]` | scalar, where `has_weight_divergence` |
 
     A draw is one function: at equal points it has equal values. Points and values are in model
     units. A process is a Keras layer, which holds what it learns as weights; it is not called.
@@ -37,6 +38,9 @@ class Process(keras.layers.Layer):
     #: Whether one seed gives one set of functions at any points, in any call. Otherwise draws of
     #: two calls are of the same functions only where all points are the same.
     draws_are_functions_of_x = False
+
+    #: Whether the weights have a law that is learned, and one that they are compared with.
+    has_weight_divergence = False
 
     def __init__(self, num_outputs=1, **kwargs):
         super().__init__(autocast=False, **kwargs)
@@ -126,6 +130,27 @@ class Process(keras.layers.Layer):
             )
         return self._moments(self._checked_points(x), self._cast(noise_scale))
 
+    def weight_divergence(self, x, seed):
+        """KL divergence of the law of the weights from the law that they are compared with.
+
+        Args:
+            x: Points `[N, ...]`, for their shape.
+            seed: Integer, two integers, or int32 tensor `[2]`; used where the divergence has no
+                closed form.
+
+        Returns:
+            Scalar tensor, in nats.
+
+        Raises:
+            NotImplementedError: If there is none.
+        """
+        if not self.has_weight_divergence:
+            raise NotImplementedError(
+                f"The weights of a {type(self).__name__} have no law that is learned: "
+                "`has_weight_divergence` is False."
+            )
+        return self._weight_divergence(self._checked_points(x), random.as_seed(seed))
+
     def _sample(self, x, n, seed):
         raise NotImplementedError
 
@@ -133,6 +158,9 @@ class Process(keras.layers.Layer):
         raise NotImplementedError
 
     def _moments(self, x, noise_scale):
+        raise NotImplementedError
+
+    def _weight_divergence(self, x, seed):
         raise NotImplementedError
 
     def _score(self, f, x, noise_scale):

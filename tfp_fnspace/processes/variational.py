@@ -14,7 +14,7 @@ class VariationalProcess(Process):
 
     q is what the layers call their posterior: its means and scales are weights that can be trained,
     so that this is a Bayesian network as a prior that can be fitted to data. `BNNProcess` is one
-    with a fixed law.
+    with a fixed law. `weight_divergence` is KL(q(w) || p(w)), with p(w) the priors of the layers.
 
     Args:
         network: Keras model of layers of `tfp_fnspace.layers` from `[N, ...]` to `[n, N, D]`, or
@@ -34,6 +34,7 @@ class VariationalProcess(Process):
     """
 
     draws_are_functions_of_x = True
+    has_weight_divergence = True
 
     def __init__(self, network, num_outputs=1, **kwargs):
         super().__init__(num_outputs, **kwargs)
@@ -60,6 +61,11 @@ class VariationalProcess(Process):
                 f"Received: output shape={values.shape}"
             )
         return values
+
+    def _weight_divergence(self, x, seed):
+        with function_draws(1, seed, noise="joint") as draws:
+            self.network(x[:1])
+        return self._cast(draws.kl(self.variable_dtype))
 
     def get_config(self):
         network = keras.saving.serialize_keras_object(self.network)

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import arguments, data, streams
-from tfp_fnspace.math.random import normal, split
+from tfp_fnspace.math.random import fold_in, normal, split
 from tfp_fnspace.methods.sip import parts
 from tfp_fnspace.methods.sip.adversarial import AdversarialTraining
 from tfp_fnspace.methods.sip.conditional import (
@@ -30,6 +30,7 @@ _PARTS = ("prior", "posterior", "discriminator")
 
 _OPTIONS = ("inducing_points", "alpha", "kl", "warm_up", "adaptive_contrast", "dropout")
 _OPTIONS += ("discriminator_steps", "num_noise", "train_prior", "train_posterior", "jitter")
+_OPTIONS += ("prior_penalty",)
 _OPTIONS += ("num_samples", "num_eval_samples", "num_prior_samples", "fixed_prior_draws")
 
 
@@ -69,7 +70,8 @@ class SIPModel(
     what the discriminator says of the divergence, in nats; `discriminator_loss` (2 log 2 where it
     knows nothing) and `discriminator_accuracy`, of the draws of a step before it learns from them;
     and `jittered`, the mean number of covariances in a step that had no Cholesky factor before
-    more was added to their diagonal.
+    more was added to their diagonal; with `prior_penalty` also `prior_divergence`, its divergence
+    in nats.
 
     Args:
         prior: `processes.Process` with a draw that is a function of x
@@ -101,6 +103,10 @@ class SIPModel(
         num_outputs: D; by default that of a given prior, else what the first targets and the
             likelihood need. `Categorical` needs it, the number of classes.
         train_prior: Whether the prior's parameters are learned.
+        prior_penalty: lambda >= 0: the loss has lambda KL(q(w) || p(w)) / N more, q the learned
+            law of the prior's weights and p the priors of its layers, for `"bnn"` of variances
+            1 / fan_in; N rows. That is a prior of the prior's parameters, which keeps it from
+            learning the noise of the data. Of a prior with `weight_divergence` only.
         train_posterior: Whether those of the posterior's sampler are.
         jitter: Variance added to the covariance at the inducing points, in model units: 1e-5 by
             default where the prior has `moments`, 1e-2 where they are of draws. The paper has
@@ -163,6 +169,7 @@ class SIPModel(
         fixed_prior_draws=False,
         standardize=None,
         seed=None,
+        prior_penalty=0.0,
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)
@@ -197,6 +204,7 @@ class SIPModel(
         self.fixed_prior_draws = bool(fixed_prior_draws)
         parts.check_networks(posterior, discriminator)
         self._setup_prior(prior, likelihood, num_outputs, train_prior, standardize, seed)
+        self.prior_penalty = parts.checked_penalty(prior_penalty, prior)
         self._posterior_argument, self._discriminator_argument = posterior, discriminator
         self.posterior = self.log_ratio = self.inducing_inputs = None
 
@@ -287,6 +295,10 @@ class SIPModel(
             "kl_estimate": kl,
             "jittered": tf.cast(law.num_jittered + divergences.num_jittered, loss.dtype),
         }
+        if self.prior_penalty:
+            of_weights = self.prior.weight_divergence(inputs[0], fold_in(seed, -1))
+            history["prior_divergence"] = tf.cast(of_weights, loss.dtype)
+            loss += self.prior_penalty * history["prior_divergence"] / num_rows
         return loss, divergences, history
 
     def jittered_when_predicting(self):

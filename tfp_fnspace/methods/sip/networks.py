@@ -109,5 +109,6 @@ def _shifted(seed, number):
     return None if seed is None else seed + number
 
 
-#: The priors that have a name.
+#: The priors that have a name, and those of them whose weights have a law that is learned.
 PRIORS = {"bnn": bnn_prior, "neural_sampler": neural_sampler_prior}
+WITH_WEIGHT_DIVERGENCE = ("bnn",)

@@ -38,6 +38,23 @@ def check_prior(prior, num_outputs, needs_functions=False):
         )
 
 
+def checked_penalty(prior_penalty, prior):
+    """A number from 0, which is 0 for priors without `weight_divergence`.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    penalty = arguments.checked_number("prior_penalty", prior_penalty, 0.0, inclusive=True)
+    named = prior in networks.WITH_WEIGHT_DIVERGENCE if isinstance(prior, str) else False
+    if penalty and not named and not getattr(prior, "has_weight_divergence", False):
+        received = prior if isinstance(prior, str) else type(prior).__name__
+        raise ValueError(
+            "`prior_penalty` must be 0 but for a prior whose weights have a law that is learned, "
+            f"such as 'bnn'. Received: prior_penalty={prior_penalty!r}, prior={received}"
+        )
+    return penalty
+
+
 def check_networks(posterior, discriminator):
     """Refuses what cannot be a sampler or a discriminator, before there are data.
 

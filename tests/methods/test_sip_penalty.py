@@ -155,3 +155,12 @@ def test_recipe_takes_a_prior_of_other_layers():
     assert [layer.units for layer in model.prior.network.layers] == [7, 1]
     assert model.prior.network.layers[0].activation is keras.activations.relu
     assert model.prior_penalty == 0.3
+
+
+def test_recipe_has_a_penalty_on_wine():
+    configs = {name: benchmark.sip_bnn.uci_config(name, 0) for name in ("wine", "boston")}
+    assert configs["wine"]["prior_options"] == {"units": [50], "activation": "relu"}
+    assert [c["prior_penalty"] for c in configs.values()] == [0.3, 0.0]
+    assert [c["steps"] for c in configs.values()] == [8000, 4000]
+    others = benchmark.sip_ns.uci_config("wine", 0)
+    assert (others["prior_penalty"], others["prior_options"], others["steps"]) == (0.0, {}, 4000)

@@ -91,8 +91,8 @@ def _harmonics(shape, length, period, generator):
 def _fourier_weights(count, z):
     """The first coefficients of the cosine series of `exp(z (cos a - 1))`, `[count]`.
 
-    They are `e^-z I_0(z)` and `2 e^-z I_j(z)`; by a transform of twice as many values, which are
-    exact to rounding where the coefficients beyond are.
+    They are `e^-z I_0(z)` and `2 e^-z I_j(z)`, here by a discrete transform of 2 `count` values,
+    which adds to each coefficients from number `count` on: the caller has those negligible.
     """
     angles = np.pi / count * np.arange(2 * count)
     values = np.fft.rfft(np.exp(z * (np.cos(angles) - 1.0))).real[:count] / (2 * count)

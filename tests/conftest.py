@@ -3,6 +3,7 @@
 import os
 import pathlib
 import sys
+import time
 
 import keras
 import numpy as np
@@ -14,6 +15,22 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Without packages under `tests`, shared parts are found by path: `import batteries`, `import tagi`.
 # Appended, so that nothing there can shadow a module of the standard library.
 sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "reference")]
+
+
+# Time --------------------------------------------------------------------------------------------
+
+
+def time_is_over(until, now):
+    """Whether slow tests are to be skipped: seconds since 1970 as words, none for never."""
+    return bool(until) and now > float(until)
+
+
+def pytest_runtest_setup(item):
+    """On a slow machine CI has no time for all tests: slow ones, which run last, are skipped."""
+    variable = "TFP_FNSPACE_SLOW_TESTS_UNTIL"
+    is_slow = item.get_closest_marker("slow") is not None
+    if is_slow and time_is_over(os.environ.get(variable), time.time()):
+        pytest.skip(f"slow, and the time that {variable} gives slow tests is over")
 
 
 # Shared folders ----------------------------------------------------------------------------------

@@ -62,6 +62,7 @@ def test_frames_of_numbers_and_booleans_are_numbers():
     np.testing.assert_array_equal(ours.predict(plain)["mean"], theirs.predict(plain)["mean"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["TAGI", "DIWP"])
 def test_columns_of_a_frame_keep_their_names_and_their_order(name, tmp_path):
     x, y = example_data()

@@ -81,3 +81,11 @@ def test_dependencies_have_ranges_and_tfp_brings_tf_keras(metadata):
     assert all(">=" in r and "<" in r for r in ranged)
     # `import tensorflow_probability` fails without tf-keras.
     assert any(r.startswith("tensorflow-probability[tf]") for r in needed)
+
+
+def test_slow_tests_are_skipped_when_their_time_is_over(request):
+    plugins = request.config.pluginmanager.get_plugins()
+    (shared,) = [p for p in plugins if hasattr(p, "time_is_over")]
+    assert shared.time_is_over("1000", now=1000.5)
+    assert not shared.time_is_over("1000", now=999.5)
+    assert not shared.time_is_over(None, now=1e10)

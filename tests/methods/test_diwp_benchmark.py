@@ -11,6 +11,7 @@ Y = np.sin(X[:, :1]) + 0.1 * RANDOM.normal(size=(30, 1))
 FEW = {"inducing_points": 8, "steps": 4, "num_samples": 2, "num_eval_samples": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "cls", "num_deltas"),
     [("diwp", diwp.DIWPModel, 2), ("nngp", diwp.NNGPModel, 0), ("deep_gp", diwp.DeepGPModel, 0)],
@@ -40,6 +41,7 @@ def test_where_training_starts(dataset, init, delta, steps):
     assert (config["init"], config["delta"], config["steps"]) == (init, delta, steps)
 
 
+@pytest.mark.slow
 def test_large_sets_have_batches_and_one_sample():
     for name, dtype, rate in (("naval", "float64", 1e-3), ("power", "float32", 1e-2)):
         config = registry.method("diwp").uci_config(name, 0)

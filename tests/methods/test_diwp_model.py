@@ -441,6 +441,7 @@ def test_other_likelihoods():
     assert np.all(np.isfinite(robust.evaluate(X[:4], Y[:4], verbose=0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -449,8 +450,6 @@ def test_other_likelihoods():
         {"stack": "omega", "depth": 0},
         {"kernel": ["relu", kernels.Matern(1.5)], "constant": False, "delta": 3.0},
         {"whiten": False},
-        {"inducing_init": "greedy", "init": "marginal_likelihood"},
-        {"init": "lower_bound"},
         {"dtype": "float64", "delta": 1e8, "learn_delta": False},
     ],
 )

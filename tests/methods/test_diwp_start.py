@@ -57,6 +57,7 @@ def log_density(y, k, scale):
     return sum(law.logpdf(column) for law, column in zip(laws, y.T, strict=True))
 
 
+@pytest.mark.slow
 def test_with_one_kernel_it_is_the_gaussian_process_of_another_fit():
     y = Y[:, :1]
     process = GaussianProcess(ard_squared_exponential(2), dtype="float64")
@@ -70,10 +71,9 @@ def test_with_one_kernel_it_is_the_gaussian_process_of_another_fit():
     assert_allclose(model.predict(x)["mean"], mean, atol=0.02)
 
 
-@pytest.mark.parametrize("depth", [0, 2])
-def test_all_points_have_the_log_evidence(depth):
+def test_all_points_have_the_log_evidence():
     """Two outputs, each with its own noise; the log-density is SciPy's."""
-    model, parts = started(inducing_points=40, depth=depth, likelihood=noise([0.3, 0.3]))
+    model, parts = started(inducing_points=40, depth=2, likelihood=noise([0.3, 0.3]))
     scale = model.likelihood.scale.numpy()
     assert 0.05 < scale[0] < 0.2 < scale[1] < 0.45
     expected = log_density(Y, composed_kernel(model, X), scale)
@@ -81,12 +81,11 @@ def test_all_points_have_the_log_evidence(depth):
     assert 40 * parts["elbo"] < expected + 1e-6
 
 
-@pytest.mark.parametrize(("depth", "max_rows"), [(0, 40), (1, 20)])
-def test_few_points_have_the_collapsed_bound(depth, max_rows, monkeypatch):
+def test_few_points_have_the_collapsed_bound(monkeypatch):
     """Titsias's bound by dense formulas: v and A are those of the best posterior of all rows."""
-    monkeypatch.setattr(module, "MAX_ROWS", max_rows)
-    model, parts = started(inducing_points=6, depth=depth)
-    assert model.first_rows == max_rows
+    monkeypatch.setattr(module, "MAX_ROWS", 20)
+    model, parts = started(inducing_points=6, depth=1)
+    assert model.first_rows == 20
     points = model.inducing_inputs_in_user_units()
     assert all(np.min(np.max(np.abs(X - z), axis=1)) < 1e-9 for z in points)
     assert_allclose(40 * parts["elbo"], dense_bound(model, points), atol=0.02)
@@ -102,11 +101,11 @@ def dense_bound(model, points):
     return log_density(Y, q, scale) - 2 * np.trace(xx - q) / (2.0 * scale**2)
 
 
-@pytest.mark.parametrize("depth", [0, 1])
-def test_points_that_move_have_a_larger_bound(depth):
+@pytest.mark.slow
+def test_points_that_move_have_a_larger_bound():
     """A maximum in the points, the scales of the inputs and the noise together."""
-    _, before = started(inducing_points=6, depth=depth)
-    model, parts = started(inducing_points=6, depth=depth, init="lower_bound")
+    _, before = started(inducing_points=6, depth=1)
+    model, parts = started(inducing_points=6, depth=1, init="lower_bound")
     points = model.inducing_inputs_in_user_units()
     assert any(np.min(np.max(np.abs(X - z), axis=1)) > 1e-3 for z in points)
     bound = dense_bound(model, points)
@@ -126,18 +125,18 @@ def test_points_that_move_have_a_larger_bound(depth):
         features.scale.assign(scale)
 
 
-@pytest.mark.parametrize("likelihood", [noise([0.3, 0.3]), likelihoods.Gaussian(scale=0.2)])
-def test_points_move_whatever_the_noise(likelihood):
-    """A noise for each output, a fixed one; with copies of rows."""
+@pytest.mark.slow
+def test_points_move_where_rows_have_copies_and_each_output_its_noise():
     rows = tf.constant(np.repeat(X[:20], 2, axis=0)), tf.constant(np.repeat(Y[:20], 2, axis=0))
     stack = network(diwp.GramKernel("relu", dtype="float64"))
     bounds = [
-        fitted_start(stack, likelihood, *rows, 40, 8, True, move=move).bound
+        fitted_start(stack, noise([0.3, 0.3]), *rows, 40, 8, True, move=move).bound
         for move in (False, True)
     ]
     assert bounds[1] > bounds[0] + 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [True, False])
 def test_layers_that_are_frozen_stay(before):
     """Frozen before they are built, where their weights do not know of it, or after."""
@@ -168,6 +167,7 @@ def test_the_process_starts_where_its_limit_does(stack, depth, monkeypatch):
     assert_allclose(40 * limit["elbo"], found[0].bound, atol=0.02)
 
 
+@pytest.mark.slow
 def test_a_hundred_steps_from_there_are_ahead_of_as_many_from_rows():
     elbos = {}
     for init in ("rows", "marginal_likelihood"):
@@ -177,6 +177,7 @@ def test_a_hundred_steps_from_there_are_ahead_of_as_many_from_rows():
     assert elbos["marginal_likelihood"][-1] > elbos["marginal_likelihood"][0]
 
 
+@pytest.mark.slow
 def test_few_points_do_not_start_at_what_only_all_rows_prefer():
     """On a lattice the likeliest kernel of all rows is too rough for ten: worse than from rows."""
     random = np.random.default_rng(1)
@@ -191,6 +192,7 @@ def test_few_points_do_not_start_at_what_only_all_rows_prefer():
     assert elbos["marginal_likelihood"][0] > elbos["rows"][-1]
 
 
+@pytest.mark.slow
 def test_copies_of_rows_are_seen_once():
     x, y = np.repeat(X[:20], 2, axis=0), np.repeat(Y[:20], 2, axis=0)
     model, parts = started(y, x, inducing_points=30, dtype="float32", likelihood=None)
@@ -201,6 +203,7 @@ def test_copies_of_rows_are_seen_once():
     assert_array_equal(np.sort(rows), np.arange(40))
 
 
+@pytest.mark.slow
 def test_measurements_that_are_repeated_tell_the_noise():
     """Six inputs, thirty times each: the noise is known to a twentieth; 5 standard errors."""
     random = np.random.default_rng(1)
@@ -211,6 +214,7 @@ def test_measurements_that_are_repeated_tell_the_noise():
     assert_allclose(model.likelihood.scale, 0.5, rtol=5 * 0.053)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("y", [np.full([40, 1], 3.0), X[:, :1] ** 2], ids=["constant", "exact"])
 def test_without_noise_it_starts_above_its_least(y):
     model, parts = started(
@@ -239,6 +243,7 @@ def test_what_is_frozen_stays():
     assert abs(start.noise_scale - 0.3) > 0.05  # of the second, which is learned
 
 
+@pytest.mark.slow
 def test_a_dataset_gives_its_first_batches():
     model = diwp.NNGPModel(6, **{**OPTIONS, "likelihood": noise(), "learn_scale": False})
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
@@ -285,6 +290,13 @@ def test_the_default_rates_are_a_tenth_from_there():
         for init in ("rows", "marginal_likelihood", "lower_bound")
     ]
     assert_allclose(rates, [1e-2, 1e-3, 1e-3])
+
+
+@pytest.mark.parametrize("init", ["marginal_likelihood", "lower_bound"])
+def test_config_keeps_the_start(init):
+    model = diwp.DIWPModel(init=init, inducing_init="greedy")
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
+    assert copy.get_config() == model.get_config() and copy.init == init
 
 
 class Twice(diwp.GramKernel):

@@ -14,6 +14,7 @@ X = GENERATOR.normal(3.0, 2.0, size=(40, 2))
 Y = 10.0 + np.sin(X[:, :1]) + 0.3 * GENERATOR.normal(size=(40, 1))
 
 
+@pytest.mark.slow
 def test_prior_is_fitted_in_standardised_units():
     prior = fitted_prior(X, Y, 1000, seed=0)
     assert_allclose(prior.noise_scale, 0.3 / Y.std(), rtol=0.3)

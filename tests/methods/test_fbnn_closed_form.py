@@ -285,6 +285,7 @@ def test_last_layer_that_other_networks_have_too(assert_mean_close):
         assert_mean_close(model(X).numpy(), mean.numpy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kl", ["closed_form", "regularized"])
 def test_compiles_by_xla(kl):
     model = make(network(dtype="float32"), kl=kl, injected_noise=0.1, dtype="float32")

@@ -319,6 +319,7 @@ def test_recipe(name):
     assert int(model.steps_seen.numpy()) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "points", "fixed", "jitter"),
     [

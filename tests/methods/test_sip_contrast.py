@@ -194,6 +194,7 @@ X = GENERATOR.normal(size=(24, 4)).astype("float32")
 Y = np.stack([np.sin(X[:, 0]), X[:, 1] * X[:, 2]], axis=1).astype("float32")
 
 
+@pytest.mark.slow
 def test_model_is_saved_and_goes_on(tmp_path):
     model = batteries.sip_model(adaptive_contrast="full")
     history = model.fit(X, Y, epochs=2, batch_size=12, verbose=0).history
@@ -205,6 +206,7 @@ def test_model_is_saved_and_goes_on(tmp_path):
     assert_allclose(runs[0]["loss"], runs[1]["loss"], rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"run_eagerly": True}, {"jit_compile": True}])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_as_many_draws_are_taken_as_the_covariances_need(options, dtype):

@@ -147,6 +147,7 @@ def test_bad_penalties_are_refused(options, message):
 # The recipe --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_recipe_takes_a_prior_of_other_layers():
     config = {**benchmark.sip_bnn.uci_config("boston", 0), "steps": 2, "batch_size": 20}
     config.update(inducing_points=3, num_samples=9, num_eval_samples=4, prior_penalty=0.3)

@@ -62,6 +62,7 @@ def test_one_seed_is_one_run_with_default_networks():
     assert np.abs(runs[0] - runs[2]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_compiled_epochs_equal_the_loop_over_batches_and_trace_once():
     models, traces = [make() for _ in range(2)], []
     objectives = models[0].objectives

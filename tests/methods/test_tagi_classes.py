@@ -228,6 +228,7 @@ LIKELIHOODS = {
 ACCURACIES = {"tree": 0.85, "softmax": 0.85, "remax": 0.88}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_classes_are_learnt_saved_and_served(name, tmp_path):
     x, y = rings()

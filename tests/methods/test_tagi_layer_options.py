@@ -213,6 +213,7 @@ def model_of(name, jit_compile):
     return model, x.astype("float32"), rng.normal(size=(8, 1)).astype("float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_models_of_many_options_learn_are_saved_and_served(name, tmp_path):
     model, x, y = model_of(name, jit_compile=True)

@@ -225,6 +225,7 @@ def test_without_noise_it_starts_above_its_least(y):
     assert np.isfinite(parts["elbo"])
 
 
+@pytest.mark.slow
 def test_what_is_frozen_stays():
     features = diwp.FeaturesToGram(8, dtype="float64")
     kernel = diwp.GramKernel("relu", learn_amplitude=True, dtype="float64")
@@ -275,6 +276,7 @@ def network(*layers):
     return keras.Sequential([*first, *layers, diwp.GlobalInducingGP(2, dtype="float64")])
 
 
+@pytest.mark.slow
 def test_networks_of_ones_own_start_there_too():
     kernel = diwp.GramKernel(kernels.Matern(1.5), learn_amplitude=True, dtype="float64")
     model = diwp.DIWPModel(

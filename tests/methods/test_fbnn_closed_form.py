@@ -177,6 +177,7 @@ def started(data, **fit_options):
     return model.predict_distribution(X).mean().numpy()
 
 
+@pytest.mark.slow
 def test_start_of_a_dataset_is_that_of_its_rows(monkeypatch):
     expected = started((X, Y), batch_size=12)
     monkeypatch.setattr("tfp_fnspace.methods.fbnn.closed_form._ROWS_OF_FEATURES", 5)

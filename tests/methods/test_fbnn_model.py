@@ -93,6 +93,7 @@ def test_gradient_of_the_objective_is_that_of_its_parts():
         assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_prior_is_fitted_first_trained_or_left_alone():
     fixed, fitted, trained = gaussian_process(), gaussian_process(), gaussian_process()
     before = [value.copy() for value in fixed.get_weights()]

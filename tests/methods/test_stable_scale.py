@@ -30,6 +30,7 @@ def num_values(model, name):
     return min(len(np.unique(chain)) for chain in draws)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "y", [Y + 20_000.0, 1e4 * Y, 1e7 * Y], ids=["offset", "large", "very large"]
 )

@@ -382,6 +382,7 @@ def test_gaussian_maximum_has_finite_derivatives():
 # A network of images -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_network_of_images_learns():
     x = rng(0).uniform(size=(40, 6, 6, 1))
     y = x[:, 1:4, 1:4].mean(axis=(1, 2)) * 10.0

@@ -348,6 +348,7 @@ def test_model_under_dtype_policies(make_any_model, fitted, policy, tmp_path):
         assert np.any(difference > 0.0) == in_half
 
 
+@pytest.mark.slow
 def test_early_stopping_on_validation_nll(make_any_model):
     x, y = example_data(60)
     model = make_any_model()

@@ -63,6 +63,7 @@ class Copied(keras.callbacks.BackupAndRestore):
         super().on_epoch_begin(epoch, logs)
 
 
+@pytest.mark.slow
 @EACH
 def test_restored_run_equals_an_undisturbed_one(make, tmp_path):
     """As if the power had been cut at the start of the third epoch.

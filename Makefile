@@ -73,7 +73,7 @@ test: $(STAMP) ## all tests, the slow ones too
 	    exit $$failed; } || status=$$?; \
 	done; \
 	exit $$status
-	@echo "==> all tests passed"
+	@echo "==> no test failed; what was skipped, and why, is above"
 
 test-fast: $(STAMP) ## the tests not marked slow
 	@echo "==> running the tests not marked slow with $(WORKERS) workers"

@@ -128,7 +128,6 @@ def sparse_posterior(x, y, z, noise, at):
     return mean[:, 0], np.sqrt(variance + np.sum(za * np.linalg.solve(precision, za), axis=0))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("contrast", "steps", "error"), [pytest.param(True, 1600, 0.2, marks=SLOW), ("full", 400, 0.06)]
 )

@@ -102,7 +102,7 @@ def test_layer_sampled_forward_is_reproducible_and_one_function_per_draw(name):
     first, again = layer.sample(inputs, seed=(3, 4)), layer.sample(inputs, seed=(3, 4))
     assert first.shape[:2] == (3, 7)
     np.testing.assert_array_equal(first, again)
-    np.testing.assert_allclose(first[:, 5:], first[:, :2], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(first[:, 5:], first[:, :2], rtol=2e-5, atol=1e-5)  # float32
     if layer.parameters:
         assert np.abs(first - layer.sample(inputs, seed=(3, 5))).max() > 1e-3
 

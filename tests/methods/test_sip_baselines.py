@@ -337,7 +337,7 @@ def test_recipe_of_sip_on_fine_sets(dataset, points, fixed, jitter):
     config.update(steps=2, inducing_points=4, num_samples=4, batch_size=20)
     model, _ = recipe.uci_fit(config, X, Y)
     assert model.fixed_prior_draws == fixed and model.inducing_inputs.shape[0] == 4
-    assert model.jitter == jitter
+    assert model.num_eval_prior_sets == (1 if fixed else 20) and model.jitter == jitter
 
 
 def test_recipes_differ_as_they_should():

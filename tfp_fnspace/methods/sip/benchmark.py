@@ -20,6 +20,9 @@ _ON_LARGE = {"steps": 20000, "longer": 1, "weight_decay": 0.0}
 _FINE = ("energy", *_LARGE)
 _SIP_FINE = {"inducing_points": 50, "fixed_prior_draws": True, "adaptive_contrast": False}
 
+#: What it has on the others, where the prior draws are new in every step.
+_SIP_NOT_FINE = {"num_eval_prior_sets": 20}
+
 #: What SIP has on single sets, by prior and set; less jitter where the noise has less variance.
 _SIP_ONLY = {
     ("neural_sampler", "energy"): {"jitter": 3e-4},
@@ -86,11 +89,12 @@ class Recipe:
     cosine; 8000 where that noise is little, and 1000 where it is much, from noise near its least
     and with adaptive contrast; 20,000 on power, naval and protein. On these and on energy, whose
     noise is little, SIP has 50 inducing points instead of 20, and takes its moments of the same
-    prior draws in every step. The Bayesian network has full contrast, not on the large sets.
-    Jitter is less on some sets of little noise. On wine the neural sampler has 5 inducing points,
-    and the Bayesian network one hidden layer of 50 ReLU units, a penalty on its weights' divergence
-    from their priors and twice the steps (`_SIP_ONLY`). The weights of a neural sampler decay
-    (AdamW) by 5 times that noise, from 0.3 to 1, instead of dropout; not on the large sets.
+    prior draws in every step; on the others it predicts by the moments of 20 sets of them. The
+    Bayesian network has full contrast, not on the large sets. Jitter is less on some sets of little
+    noise. On wine the neural sampler has 5 inducing points, and the Bayesian network one hidden
+    layer of 50 ReLU units, a penalty on its weights' divergence from their priors and twice the
+    steps (`_SIP_ONLY`). The weights of a neural sampler decay (AdamW) by 5 times that noise, from
+    0.3 to 1, instead of dropout; not on the large sets.
 
     Args:
         kind: `"sip"`, `"vip"` or `"weight_space"`.
@@ -108,9 +112,8 @@ class Recipe:
             config["prior_options"] = {}
         if dataset in _LARGE:
             config.update(_ON_LARGE)
-        if self.kind == "sip" and dataset in _FINE:
-            config.update(_SIP_FINE)
         if self.kind == "sip":
+            config.update(_SIP_FINE if dataset in _FINE else _SIP_NOT_FINE)
             config.update(_SIP_ONLY.get((self.settings["prior"], dataset), {}))
         return {**_COMMON, **_OPTIONS[self.kind], **config}
 
@@ -120,8 +123,8 @@ class Recipe:
         smooth = fitted_prior(x, y, config["max_noise_rows"], config["seed"])
         noise = float(smooth.noise_scale)
         least = max(config["min_scale"], noise)
-        names = [*_OPTIONS[self.kind], *(name for name in _SIP_FINE if name in config)]
-        options = {name: config[name] for name in names}
+        names = {**_OPTIONS[self.kind], **_SIP_FINE, **_SIP_NOT_FINE}
+        options = {name: config[name] for name in names if name in config}
         steps, start = config["steps"], 2.0 * least
         if noise < LITTLE_NOISE:
             steps *= config["longer"]

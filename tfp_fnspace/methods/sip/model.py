@@ -30,8 +30,8 @@ _PARTS = ("prior", "posterior", "discriminator")
 
 _OPTIONS = ("inducing_points", "alpha", "kl", "warm_up", "adaptive_contrast", "dropout")
 _OPTIONS += ("discriminator_steps", "num_noise", "train_prior", "train_posterior", "jitter")
-_OPTIONS += ("prior_penalty",)
-_OPTIONS += ("num_samples", "num_eval_samples", "num_prior_samples", "fixed_prior_draws")
+_OPTIONS += ("prior_penalty", "fixed_prior_draws")
+_OPTIONS += ("num_samples", "num_eval_samples", "num_prior_samples", "num_eval_prior_sets")
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
@@ -123,6 +123,10 @@ class SIPModel(
             new ones all the same. Then w(x) is not noise, and the S functions are learned: finer
             where there is little noise or there are many rows, but more prone to learn the noise of
             few rows. Of no effect where the prior has `moments`.
+        num_eval_prior_sets: B: predictions take their draws of u in turn with the moments of B sets
+            of S prior draws. Training averages over such sets, new in every step, and prediction
+            from one of them has its noise; B sets take B times as long. Of no effect where the
+            prior has `moments` or fixed draws.
         standardize: Whether to standardise inputs and targets by the data of the first `fit`;
             by default for rows of rank 1.
         seed: Non-negative integer: the same seed gives the same run.
@@ -170,6 +174,7 @@ class SIPModel(
         standardize=None,
         seed=None,
         prior_penalty=0.0,
+        num_eval_prior_sets=1,
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)
@@ -178,6 +183,7 @@ class SIPModel(
             "num_eval_samples": num_eval_samples,
             "discriminator_steps": discriminator_steps,
             "num_noise": num_noise,
+            "num_eval_prior_sets": num_eval_prior_sets,
         }
         for name, value in counts.items():
             setattr(self, name, arguments.checked_count(name, value))
@@ -300,10 +306,6 @@ class SIPModel(
             history["prior_divergence"] = tf.cast(of_weights, loss.dtype)
             loss += self.prior_penalty * history["prior_divergence"] / num_rows
         return loss, divergences, history
-
-    def jittered_when_predicting(self):
-        z = tf.convert_to_tensor(self.inducing_inputs.value)
-        return int(self._conditional(z[:1], self._prior_seed())[0].num_jittered)
 
     def divergence_draws(self, seed):
         seeds, (of_q, of_p) = split(seed, 2), self._divergence_counts()

@@ -1,0 +1,146 @@
+"""`num_eval_prior_sets`: predictions by the moments of several sets of prior draws."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+from numpy.testing import assert_allclose, assert_array_equal
+
+from tfp_fnspace import likelihoods, processes, sip
+
+X = np.linspace(-2.0, 2.0, 7)[:, np.newaxis]
+Z = np.array([[-1.5], [-0.2], [1.1]])
+U = np.array([[1.0, -0.3], [0.4, 0.8], [-0.7, 0.2]])
+JITTER, DRAWS = 1e-2, 6
+
+
+def model_with(prior="neural_sampler", spread=0.0, num_outputs=2, **options):
+    """A model of two outputs whose u is `U`, and normal about it for a spread; float64."""
+    posterior = keras.Sequential(
+        [keras.Input((4,), dtype="float64"), keras.layers.Dense(6, dtype="float64")]
+    )
+    model = sip.SIPModel(
+        prior,
+        Z,
+        posterior,
+        likelihood=likelihoods.Gaussian(0.4, dtype="float64"),
+        num_outputs=num_outputs,
+        standardize=False,
+        jitter=JITTER,
+        num_samples=5,
+        num_prior_samples=DRAWS,
+        dtype="float64",
+        seed=0,
+        **{"num_eval_samples": 8, **options},
+    )
+    model.adapt(X, np.zeros((7, 2)))
+    model.prepare_training([X], np.zeros((7, 2)))
+    kernels, bias = posterior.get_weights()
+    posterior.set_weights([spread * kernels, U.reshape(bias.shape)])
+    return model
+
+
+def laws_of_sets(model, num_sets):
+    """Mean and variance of f given `U` by each set, `[B, N, D]`: NumPy, set by set."""
+    seed = model._prior_seed()
+    draws = model.prior.sample(np.concatenate([Z, X]), num_sets * DRAWS, seed).numpy()
+    laws = []
+    for k in range(num_sets):
+        of_set = draws[k::num_sets]
+        mean, variance = np.empty((2, len(X), 2))
+        for d in range(2):
+            covariance = np.cov(of_set[:, :, d].T, bias=True)
+            middle = of_set[:, :, d].mean(axis=0)
+            weights = np.linalg.solve(covariance[:3, :3] + JITTER * np.eye(3), covariance[:3, 3:])
+            mean[:, d] = middle[3:] + weights.T @ (U[:, d] - middle[:3])
+            explained = np.sum(covariance[:3, 3:] * weights, axis=0)
+            variance[:, d] = np.diag(covariance)[3:] - explained
+        laws.append((mean, variance))
+    return np.stack([law[0] for law in laws]), np.stack([law[1] for law in laws])
+
+
+@pytest.mark.parametrize("prior", ["bnn", "neural_sampler"])
+@pytest.mark.parametrize("num_sets", [1, 4])
+def test_the_mixture_goes_through_the_sets(prior, num_sets):
+    model = model_with(prior, num_eval_prior_sets=num_sets)
+    means, variances = laws_of_sets(model, num_sets)
+    assert num_sets == 1 or means.std(axis=0).max() > 0.05  # sets do differ
+    mixture = model.predictive_mixture(tf.constant(X))
+    of_draw = np.arange(8) % num_sets
+    assert_allclose(mixture.mean, means[of_draw], rtol=1e-7, atol=1e-9)
+    assert_allclose(mixture.variance, variances[of_draw], rtol=1e-7, atol=1e-9)
+    outputs = model.predict(X)
+    assert_allclose(outputs["mean"], means.mean(axis=0), rtol=1e-5)
+    spread = np.sqrt(variances.mean(axis=0) + means.var(axis=0))
+    assert_allclose(outputs["epistemic_stddev"], spread, rtol=1e-5)
+
+
+def test_draws_that_are_no_multiple_of_the_sets():
+    model = model_with(num_eval_prior_sets=3)
+    means, _ = laws_of_sets(model, 3)
+    mixture = model.predictive_mixture(tf.constant(X))  # 8 draws
+    assert_allclose(mixture.mean, means[np.arange(8) % 3], rtol=1e-7, atol=1e-9)
+    assert model.sample_functions(X, 4, seed=1).shape == (4, 7, 2)
+
+
+def test_functions_have_the_law_of_the_mixture(assert_mean_close):
+    """6,000 functions; false-fail rate 1e-6 each."""
+    model = model_with(num_eval_prior_sets=3)
+    means, variances = laws_of_sets(model, 3)
+    samples = model.sample_functions(X, 6000, seed=3)
+    assert_mean_close(samples, means.mean(axis=0))
+    squares = (samples - means.mean(axis=0)) ** 2
+    assert_mean_close(squares, variances.mean(axis=0) + means.var(axis=0))
+
+
+def test_single_functions_are_of_each_set(assert_mean_close):
+    """600 calls for one function; false-fail rate 1e-6."""
+    model = model_with(num_eval_prior_sets=3)
+    means, _ = laws_of_sets(model, 3)
+    x = tf.constant(X)
+    draw = tf.function(lambda seed: model.draw_functions(x, 1, seed))
+    samples = np.concatenate([draw(tf.constant([k, 7])) for k in range(600)])
+    bound = assert_mean_close(samples, means.mean(axis=0))
+    assert np.any(np.abs(means[0] - means.mean(axis=0)) > 2.0 * bound)  # which set 0 has not
+
+
+def test_functions_do_not_depend_on_how_x_is_batched():
+    model = model_with(spread=1.0, num_eval_prior_sets=3)
+    whole = model.sample_functions(X, 10, seed=(1, 2))
+    parts = [model.sample_functions(X[i : i + 3], 10, seed=(1, 2)) for i in (0, 3, 6)]
+    assert_allclose(np.concatenate(parts, axis=1), whole, rtol=1e-8, atol=1e-8)
+    assert np.abs(model.sample_functions(X, 10, seed=(1, 3)) - whole).max() > 1e-2
+
+
+@pytest.mark.parametrize("kind", ["fixed draws", "exact moments"])
+def test_it_has_no_effect_where_moments_are_always_the_same(kind):
+    options = {"fixed_prior_draws": True}
+    if kind == "exact moments":
+        kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(np.float64(1.3), np.float64(0.8))
+        options = {"prior": processes.GaussianProcess(kernel, 2, dtype="float64")}
+    one, many = (model_with(num_eval_prior_sets=count, **options) for count in (1, 5))
+    for key, value in one.predict(X).items():
+        assert_array_equal(many.predict(X)[key], value)
+    assert_array_equal(one.sample_functions(X, 4, seed=1), many.sample_functions(X, 4, seed=1))
+
+
+def test_it_is_saved_and_exported(tmp_path):
+    model = sip.SIPModel("bnn", 4, num_samples=6, num_eval_samples=5, num_eval_prior_sets=3, seed=0)
+    model.compile(run_eagerly=True)
+    model.fit(X, np.sin(X), batch_size=4, verbose=0)
+    model.save(tmp_path / "m.keras")
+    again = keras.models.load_model(tmp_path / "m.keras")
+    assert again.num_eval_prior_sets == 3
+    model.export(str(tmp_path / "served"), verbose=False)
+    served, x = tf.saved_model.load(str(tmp_path / "served")), tf.constant(X, tf.float32)
+    for key, value in model.predict(X).items():
+        assert_array_equal(again.predict(X)[key], value)
+        assert_allclose(served.serve(x)[key], value, rtol=1e-4, atol=1e-5)
+    functions = served.sample(x, seed=tf.constant([1, 2]))
+    assert_allclose(functions, model.sample_functions(X, len(functions), (1, 2)), atol=1e-4)
+
+
+def test_it_is_a_count():
+    with pytest.raises(ValueError, match="`num_eval_prior_sets` .*Received"):
+        sip.SIPModel(num_eval_prior_sets=0)

@@ -357,6 +357,8 @@ def test_recipes_differ_as_they_should():
     names = ("yacht", "naval", "energy")
     jitters = [registry.method("sip_bnn").uci_config(name, 0)["jitter"] for name in names]
     assert jitters == [1e-3, 1e-4, 1e-3]
+    samples = [registry.method(n).uci_config("boston", 0).get("num_samples") for n in configs]
+    assert samples == [200, 100, 20, 20, None]
 
 
 @pytest.mark.parametrize(

@@ -287,7 +287,7 @@ def test_moments_of_fixed_prior_draws_are_those_of_predictions(fixed):
     fit(model)
     x = tf.constant(X[:3], tf.float32)
     laws, at_z = zip(*(model._conditional(x, tf.constant([0, i])) for i in range(2)), strict=True)
-    predicting, _ = model._conditional(x, model._prior_seed())
+    predicting, _, _ = model._predictive_law(x)
     for law, draws in zip(laws, at_z, strict=True):
         assert np.allclose(law.weights, predicting.weights, atol=1e-5) == fixed
         assert np.allclose(law.variance, predicting.variance, atol=1e-5) == fixed

@@ -8,6 +8,7 @@ import tensorflow_probability as tfp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tfp_fnspace import likelihoods, processes, sip
+from tfp_fnspace.math.random import fold_in
 
 X = np.linspace(-2.0, 2.0, 7)[:, np.newaxis]
 Z = np.array([[-1.5], [-0.2], [1.1]])
@@ -15,7 +16,7 @@ U = np.array([[1.0, -0.3], [0.4, 0.8], [-0.7, 0.2]])
 JITTER, DRAWS = 1e-2, 6
 
 
-def model_with(prior="neural_sampler", spread=0.0, num_outputs=2, **options):
+def model_with(prior="neural_sampler", spread=0.0, **options):
     """A model of two outputs whose u is `U`, and normal about it for a spread; float64."""
     posterior = keras.Sequential(
         [keras.Input((4,), dtype="float64"), keras.layers.Dense(6, dtype="float64")]
@@ -25,7 +26,7 @@ def model_with(prior="neural_sampler", spread=0.0, num_outputs=2, **options):
         Z,
         posterior,
         likelihood=likelihoods.Gaussian(0.4, dtype="float64"),
-        num_outputs=num_outputs,
+        num_outputs=2,
         standardize=False,
         jitter=JITTER,
         num_samples=5,
@@ -41,53 +42,54 @@ def model_with(prior="neural_sampler", spread=0.0, num_outputs=2, **options):
     return model
 
 
-def laws_of_sets(model, num_sets):
-    """Mean and variance of f given `U` by each set, `[B, N, D]`: NumPy, set by set."""
+def laws_of_sets(model, num_sets, u):
+    """Mean and variance of f given each of u `[n, M, D]` by the set s mod B: NumPy, one by one."""
     seed = model._prior_seed()
     draws = model.prior.sample(np.concatenate([Z, X]), num_sets * DRAWS, seed).numpy()
-    laws = []
-    for k in range(num_sets):
-        of_set = draws[k::num_sets]
-        mean, variance = np.empty((2, len(X), 2))
+    means, variances = np.empty((2, len(u), len(X), 2))
+    for s, values in enumerate(u):
+        of_set = draws[s % num_sets :: num_sets]
         for d in range(2):
             covariance = np.cov(of_set[:, :, d].T, bias=True)
             middle = of_set[:, :, d].mean(axis=0)
             weights = np.linalg.solve(covariance[:3, :3] + JITTER * np.eye(3), covariance[:3, 3:])
-            mean[:, d] = middle[3:] + weights.T @ (U[:, d] - middle[:3])
+            means[s, :, d] = middle[3:] + weights.T @ (values[:, d] - middle[:3])
             explained = np.sum(covariance[:3, 3:] * weights, axis=0)
-            variance[:, d] = np.diag(covariance)[3:] - explained
-        laws.append((mean, variance))
-    return np.stack([law[0] for law in laws]), np.stack([law[1] for law in laws])
+            variances[s, :, d] = np.diag(covariance)[3:] - explained
+    return means, variances
 
 
+@pytest.mark.parametrize("spread", [0.0, 1.0])
 @pytest.mark.parametrize("prior", ["bnn", "neural_sampler"])
 @pytest.mark.parametrize("num_sets", [1, 4])
-def test_the_mixture_goes_through_the_sets(prior, num_sets):
-    model = model_with(prior, num_eval_prior_sets=num_sets)
-    means, variances = laws_of_sets(model, num_sets)
+def test_the_mixture_goes_through_the_sets(prior, num_sets, spread):
+    model = model_with(prior, spread, num_eval_prior_sets=num_sets)
+    seed = fold_in(tf.convert_to_tensor(model.seed_state), -1)
+    u = model._posterior_draws(8, seed, False).numpy()
+    assert np.ptp(u, axis=0).max() > 0.1 or spread == 0.0
+    means, variances = laws_of_sets(model, num_sets, u)
     assert num_sets == 1 or means.std(axis=0).max() > 0.05  # sets do differ
     mixture = model.predictive_mixture(tf.constant(X))
-    of_draw = np.arange(8) % num_sets
-    assert_allclose(mixture.mean, means[of_draw], rtol=1e-7, atol=1e-9)
-    assert_allclose(mixture.variance, variances[of_draw], rtol=1e-7, atol=1e-9)
+    assert_allclose(mixture.mean, means, rtol=1e-7, atol=1e-9)
+    assert_allclose(mixture.variance, variances, rtol=1e-7, atol=1e-9)
     outputs = model.predict(X)
     assert_allclose(outputs["mean"], means.mean(axis=0), rtol=1e-5)
-    spread = np.sqrt(variances.mean(axis=0) + means.var(axis=0))
-    assert_allclose(outputs["epistemic_stddev"], spread, rtol=1e-5)
+    deviation = np.sqrt(variances.mean(axis=0) + means.var(axis=0))
+    assert_allclose(outputs["epistemic_stddev"], deviation, rtol=1e-5)
 
 
 def test_draws_that_are_no_multiple_of_the_sets():
     model = model_with(num_eval_prior_sets=3)
-    means, _ = laws_of_sets(model, 3)
+    means, _ = laws_of_sets(model, 3, np.tile(U, (8, 1, 1)))
     mixture = model.predictive_mixture(tf.constant(X))  # 8 draws
-    assert_allclose(mixture.mean, means[np.arange(8) % 3], rtol=1e-7, atol=1e-9)
+    assert_allclose(mixture.mean, means, rtol=1e-7, atol=1e-9)
     assert model.sample_functions(X, 4, seed=1).shape == (4, 7, 2)
 
 
 def test_functions_have_the_law_of_the_mixture(assert_mean_close):
     """6,000 functions; false-fail rate 1e-6 each."""
     model = model_with(num_eval_prior_sets=3)
-    means, variances = laws_of_sets(model, 3)
+    means, variances = laws_of_sets(model, 3, np.tile(U, (3, 1, 1)))
     samples = model.sample_functions(X, 6000, seed=3)
     assert_mean_close(samples, means.mean(axis=0))
     squares = (samples - means.mean(axis=0)) ** 2
@@ -97,7 +99,7 @@ def test_functions_have_the_law_of_the_mixture(assert_mean_close):
 def test_single_functions_are_of_each_set(assert_mean_close):
     """600 calls for one function; false-fail rate 1e-6."""
     model = model_with(num_eval_prior_sets=3)
-    means, _ = laws_of_sets(model, 3)
+    means, _ = laws_of_sets(model, 3, np.tile(U, (3, 1, 1)))
     x = tf.constant(X)
     draw = tf.function(lambda seed: model.draw_functions(x, 1, seed))
     samples = np.concatenate([draw(tf.constant([k, 7])) for k in range(600)])
@@ -111,6 +113,12 @@ def test_functions_do_not_depend_on_how_x_is_batched():
     parts = [model.sample_functions(X[i : i + 3], 10, seed=(1, 2)) for i in (0, 3, 6)]
     assert_allclose(np.concatenate(parts, axis=1), whole, rtol=1e-8, atol=1e-8)
     assert np.abs(model.sample_functions(X, 10, seed=(1, 3)) - whole).max() > 1e-2
+
+
+def test_few_draws_and_many_sets_are_predicted_for_batches_of_enough_rows():
+    model = model_with(num_eval_prior_sets=2000)
+    assert 3 <= model.predict_batch_size < 20  # each batch has the prior at 3 points more
+    assert model_with().predict_batch_size > 1000
 
 
 @pytest.mark.parametrize("kind", ["fixed draws", "exact moments"])

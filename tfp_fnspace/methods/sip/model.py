@@ -125,8 +125,9 @@ class SIPModel(
             few rows. Of no effect where the prior has `moments`.
         num_eval_prior_sets: B: predictions take their draws of u in turn with the moments of B sets
             of S prior draws. Training averages over such sets, new in every step, and prediction
-            from one of them has its noise; B sets take B times as long. Of no effect where the
-            prior has `moments` or fixed draws.
+            from one of them has its noise; B sets take more than B times as long. With less than B
+            draws of u the mixture has a set for each. Of no effect where the prior has `moments` or
+            fixed draws.
         standardize: Whether to standardise inputs and targets by the data of the first `fit`;
             by default for rows of rank 1.
         seed: Non-negative integer: the same seed gives the same run.

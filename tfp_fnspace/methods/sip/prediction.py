@@ -9,10 +9,11 @@ from tfp_fnspace.methods.sip.conditional import (
     gaussian_process_draws,
 )
 from tfp_fnspace.methods.sip.with_prior import PRIOR_WIDTH
+from tfp_fnspace.model.prediction import SAMPLE_CHUNK
 
 
 class SparsePrediction:
-    """Mixin of `SIPModel`: its mixture and its functions, by `_conditional` and draws of u.
+    """Mixin of `SIPModel`: its mixture and its functions, by its prior and draws of u.
 
     With B sets of prior draws the draw s of u goes with the moments of set s mod B. The sets stand
     side by side as if they were outputs: tensors `[n, N, D]` of n draws are `[n / B, N, B D]`.
@@ -93,22 +94,33 @@ class SparsePrediction:
     def numbers_per_row(self, num_samples):
         if self.prior is None or not self.draws_smooth_functions:
             return 1  # draws at the points of a call are joint: one chunk
-        draws = self._num_sets * self.num_prior_samples
-        return draws * PRIOR_WIDTH + super().numbers_per_row(num_samples)
+        of_prior = self._num_sets * self.num_prior_samples * PRIOR_WIDTH
+        # Each chunk has the prior at the inducing points too: no fewer rows than these.
+        of_prior = min(of_prior, SAMPLE_CHUNK // self.inducing_inputs.shape[0])
+        return of_prior + super().numbers_per_row(num_samples)
 
 
 def _beside(draws, num_sets):
     """`[n, N, D]` as `[n / B, N, B D]`: the draw s is of the set s mod B."""
-    _, points, outputs = draws.shape
-    points = tf.shape(draws)[1] if points is None else points
-    shape = [-1, num_sets, points, outputs]
-    columns = tf.transpose(tf.reshape(draws, shape), [0, 2, 1, 3])
-    return tf.reshape(columns, [-1, points, num_sets * outputs])
+    if num_sets == 1:
+        return draws
+    count, points, outputs = _sizes(draws)
+    columns = tf.reshape(draws, [count // num_sets, num_sets, points, outputs])
+    columns = tf.transpose(columns, [0, 2, 1, 3])
+    return tf.reshape(columns, [count // num_sets, points, num_sets * outputs])
 
 
 def _apart(values, num_sets):
     """The draws again, `[n, N, D]` of `[n / B, N, B D]`."""
-    points = tf.shape(values)[1]
-    outputs = values.shape[2] // num_sets
-    columns = tf.reshape(values, [-1, points, num_sets, outputs])
-    return tf.reshape(tf.transpose(columns, [0, 2, 1, 3]), [-1, points, outputs])
+    if num_sets == 1:
+        return values
+    count, points, columns = _sizes(values)
+    outputs = columns // num_sets
+    parts = tf.reshape(values, [count, points, num_sets, outputs])
+    return tf.reshape(tf.transpose(parts, [0, 2, 1, 3]), [count * num_sets, points, outputs])
+
+
+def _sizes(tensor):
+    """Sizes of the axes, integers where they are known."""
+    found = tf.unstack(tf.shape(tensor))
+    return [found[i] if size is None else size for i, size in enumerate(tensor.shape)]

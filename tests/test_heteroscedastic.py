@@ -147,7 +147,7 @@ def test_models_find_where_the_noise_is(make, tmp_path):
     total = outputs["epistemic_stddev"] ** 2 + outputs["aleatoric_stddev"] ** 2
     assert_allclose(outputs["stddev"] ** 2, total, rtol=1e-4)
     law = model.predict_distribution(x)
-    assert_allclose(law.mean(), outputs["mean"], rtol=1e-4)
+    assert_allclose(law.mean(), outputs["mean"], rtol=1e-4, atol=1e-6)
     assert_allclose(law.stddev(), outputs["stddev"], rtol=1e-3)
     scores = model.evaluate(x[::4], y[::4], verbose=0, return_dict=True)
     assert_allclose(scores["nll"], -np.mean(law.log_prob(y)[::4]), rtol=1e-4)

@@ -8,9 +8,9 @@ from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.layers.draws import current_draws
 from tfp_fnspace.typing import GramBlocks
 
-#: What is always added to the diagonal of a matrix before it is factored, times its mean: a little
-#: more than the rounding of a Gram matrix. It is noise on functions, and data may have less noise.
-JITTER = {"float32": 1e-6, "float64": 1e-9}
+#: What is always added to the diagonal of a matrix before it is factored, times its mean: more than
+#: the rounding of a Gram matrix. It is noise on functions, of each layer, and data may have less.
+JITTER = {"float32": 1e-6, "float64": 1e-11}
 
 #: Bounds of positive parameters, which are trained on a logarithmic scale.
 _SMALLEST, _LARGEST = 1e-6, 1e10

@@ -182,7 +182,7 @@ def test_predict_distribution_matches_predict(fitted):
     model, x, _ = fitted
     distribution, outputs = model.predict_distribution(x), model.predict(x)
     assert distribution.batch_shape == (23,) and distribution.event_shape == (2,)
-    np.testing.assert_allclose(distribution.mean(), outputs["mean"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(distribution.mean(), outputs["mean"], rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(distribution.stddev(), outputs["stddev"], rtol=1e-5)
 
 

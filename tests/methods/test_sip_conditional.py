@@ -187,7 +187,7 @@ def test_functions_of_a_model_with_known_u_have_the_exact_law(assert_mean_close)
     model = model_with(gaussian_process(), num_eval_samples=4)
     weights, variance, covariance = exact()
     expected = weights.T @ np.linspace(-1.0, 1.0, 5)[:, np.newaxis]
-    assert_allclose(model.predict(X)["mean"], expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(model.predict(X)["mean"], expected, rtol=1e-6, atol=1e-6)
     assert_allclose(model.predict(X)["epistemic_stddev"][:, 0], np.sqrt(variance), rtol=1e-5)
     samples = model.sample_functions(X, 4000, seed=5)
     assert_mean_close(samples, expected)

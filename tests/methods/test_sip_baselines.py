@@ -323,7 +323,7 @@ def test_recipe(name):
 @pytest.mark.parametrize(
     ("dataset", "points", "fixed", "jitter"),
     [
-        ("energy", 50, True, 3e-4),
+        ("energy", 100, True, 1e-4),
         ("naval", 50, True, 1e-4),
         ("power", 50, True, 1e-3),
         ("wine", 5, False, 1e-2),
@@ -350,6 +350,9 @@ def test_recipes_differ_as_they_should():
     large = registry.method("sip_ns").uci_config("naval", 0)
     assert (large["steps"], large["longer"], configs["sip_ns"]["steps"]) == (20000, 1, 4000)
     assert large["weight_decay"] == 0.0
+    slow = {name: registry.method(name).uci_config("energy", 0)["steps"] for name in configs}
+    fast = {"avb": 4000, "aadm": 4000}
+    assert slow == {"sip_bnn": 8000, "sip_ns": 8000, "vip": 8000, **fast}
     assert {name for name, config in configs.items() if config["alpha"] == 0.0} == {"avb"}
     assert configs["sip_ns"]["prior"] == "neural_sampler" and configs["sip_ns"]["dropout"] == 0.0
     assert [name for name, config in configs.items() if config["weight_decay"]] == ["sip_ns"]

@@ -81,6 +81,30 @@ def checked_positive(name, value):
     return number
 
 
+def checked_fraction(name, value):
+    """A number from 0 to 1.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    number = checked_number(name, value, 0.0, inclusive=True)
+    if number > 1.0:
+        raise ValueError(f"`{name}` must be at most 1. Received: {name}={value!r}")
+    return number
+
+
+def checked_rate(name, value):
+    """A number from 0 to less than 1.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    number = checked_fraction(name, value)
+    if number == 1.0:
+        raise ValueError(f"`{name}` must be less than 1. Received: {name}={value!r}")
+    return number
+
+
 def checked_choice(name, value, choices):
     """One of some strings or numbers.
 

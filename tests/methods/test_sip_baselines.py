@@ -361,7 +361,9 @@ def test_recipes_differ_as_they_should():
     jitters = [registry.method("sip_bnn").uci_config(name, 0)["jitter"] for name in names]
     assert jitters == [1e-3, 1e-4, 1e-3]
     samples = [registry.method(n).uci_config("boston", 0).get("num_samples") for n in configs]
-    assert samples == [200, 100, 20, 20, None]
+    assert samples == [200, 200, 20, 20, None]
+    dropout = [registry.method(n).uci_config("boston", 0).get("prior_options") for n in configs]
+    assert dropout == [{}, {"dropout": 0.2}, None, None, None]
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,11 @@ PROCESSES = {
     "bnn": (lambda: BNNProcess(network(3, 2), num_outputs=2), 3, 2),
     "bnn_laplace": (lambda: BNNProcess(network(3), weight_prior=laplace_prior), 3, 1),
     "neural_sampler": (lambda: NeuralSamplerProcess(network(5), num_noise=2), 3, 1),
+    "neural_sampler_dropout": (
+        lambda: NeuralSamplerProcess(network(5, 2), num_noise=2, num_outputs=2, dropout=0.3),
+        3,
+        2,
+    ),
     "callable": (lambda: CallableProcess(lines), 3, 1),
     "callable_density": (lambda: CallableProcess(lines, standard_density), 3, 1),
 }
@@ -214,6 +219,28 @@ def test_the_neural_sampler_trains():
     assert all(g is not None for g in gradients)
 
 
+@pytest.mark.parametrize("jit", [False, True])
+def test_masks_of_dropout_belong_to_a_function(jit, assert_mean_close):
+    net, rate = network(4), 0.3
+    for layer in net.layers:  # noise without effect, so that masks are all that differs
+        kernel, bias = layer.get_weights()
+        kernel[3:4] = kernel[3:4] if layer is net.layers[-1] else 0.0
+        layer.set_weights([kernel, bias + 0.2])
+    process = NeuralSamplerProcess(net, num_noise=1, dropout=rate)
+    x = np.random.default_rng(6).normal(size=(5, 3)).astype("float32")
+    draw = tf.function(lambda x: process.sample(x, 50_000, seed=0), jit_compile=jit)
+    f = draw(x).numpy()[..., 0]
+    hidden = net.layers[0](np.concatenate([x, np.zeros((5, 1), "float32")], axis=1)).numpy()
+    kernel, bias = net.layers[1].get_weights()
+    parts = hidden * kernel[:, 0]
+    mean = parts.sum(axis=1) + bias
+    assert_mean_close(f, mean, FALSE_FAIL)
+    covariance = rate / (1.0 - rate) * parts @ parts.T
+    centred = f - mean
+    assert_mean_close(centred[:, :, None] * centred[:, None, :], covariance, FALSE_FAIL)
+    assert_allclose(draw(x[3:]).numpy()[..., 0], f[:, 3:], atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "match"),
     [
@@ -222,6 +249,12 @@ def test_the_neural_sampler_trains():
         (lambda: BNNProcess("net"), ValueError, "`network` must be"),
         (lambda: BNNProcess(network(1), kernel_gain=0.0), ValueError, "`kernel_gain` must be"),
         (lambda: NeuralSamplerProcess(network(2), 0), ValueError, "`num_noise` must be"),
+        (lambda: NeuralSamplerProcess(network(2), dropout=1.0), ValueError, "`dropout` must be"),
+        (
+            lambda: NeuralSamplerProcess(keras.layers.Dense(1), dropout=0.1),
+            ValueError,
+            "`network` must be a `keras.Sequential`",
+        ),
         (lambda: CallableProcess("f"), TypeError, "`function` must be callable"),
     ],
 )

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_count, checked_number
+from tfp_fnspace.arguments import checked_count, checked_number, checked_rate
 from tfp_fnspace.math import random
 from tfp_fnspace.processes import given_weights
 from tfp_fnspace.processes.base import Process, check_width
@@ -113,12 +113,20 @@ class NeuralSamplerProcess(Process):
         f_s(x) = network([x, xi_s]),   xi_s ~ N(0, I_k),   s = 1 ... n
 
     One draw of the noise is one function. The network's weights are those of the process; a model
-    that trains them adds what their regularizers ask to its loss.
+    that trains them adds what their regularizers ask to its loss. With `dropout` a function has a
+    draw of masks too, the same at all points: after each layer but the last a unit h becomes
+
+        h_s m_s / (1 - r),   m_s ~ Bernoulli(1 - r)
+
+    in training and in prediction, so that functions differ by more than k numbers, and the weights
+    learn the noise of few rows less easily. A `Dropout` layer of Keras does nothing here.
 
     Args:
         network: Keras model or layer from `[B, I + k]` to `[B, D]`, or its serialised form.
         num_noise: k, a positive integer.
         num_outputs: D, a positive integer.
+        dropout: r, from 0, the default, to less than 1; above 0 the network must be a
+            `keras.Sequential`.
         **kwargs: `name`, `dtype`, `trainable`.
 
     Raises:
@@ -127,15 +135,23 @@ class NeuralSamplerProcess(Process):
 
     References:
         Ma, Li and Hernandez-Lobato (2019), "Variational implicit processes", ICML, example 3.
+
+        Gal and Ghahramani (2016), "Dropout as a Bayesian approximation", ICML.
     """
 
     draws_are_functions_of_x = True
 
-    def __init__(self, network, num_noise=1, num_outputs=1, **kwargs):
+    def __init__(self, network, num_noise=1, num_outputs=1, dropout=0.0, **kwargs):
         super().__init__(num_outputs, **kwargs)
         self.num_noise = checked_count("num_noise", num_noise)
+        self.dropout = checked_rate("dropout", dropout)
         is_config = isinstance(network, dict)
         self.network = keras.saving.deserialize_keras_object(network) if is_config else network
+        if self.dropout and not isinstance(self.network, keras.Sequential):
+            raise ValueError(
+                "`network` must be a `keras.Sequential` with `dropout`. "
+                f"Received: network={self.network!r}, dropout={dropout!r}"
+            )
 
     def build(self, input_shape):
         if len(input_shape) != 2:
@@ -154,14 +170,27 @@ class NeuralSamplerProcess(Process):
         noise = tf.broadcast_to(noise, [n, size, self.num_noise])
         points = tf.broadcast_to(x, [n, size, width])
         rows = tf.reshape(tf.concat([points, noise], axis=-1), [-1, width + self.num_noise])
-        outputs = _checked_output(self._cast(self.network(rows)), self.num_outputs)
+        outputs = self._with_dropout(rows, n, seed) if self.dropout else self.network(rows)
+        outputs = _checked_output(self._cast(outputs), self.num_outputs)
         return tf.reshape(outputs, [n, size, self.num_outputs])
+
+    def _with_dropout(self, rows, n, seed):
+        """The network at rows of n functions, one after the other."""
+        *hidden, last = self.network.layers
+        for i, layer in enumerate(hidden, 1):
+            rows = layer(rows)
+            width = rows.shape[-1]
+            chance = tf.random.stateless_uniform([n, 1, width], random.fold_in(seed, i))
+            masks = tf.cast(chance >= self.dropout, rows.dtype) / (1.0 - self.dropout)
+            rows = tf.reshape(tf.reshape(rows, [n, -1, width]) * masks, [-1, width])
+        return last(rows)
 
     def get_config(self):
         return {
             **super().get_config(),
             "network": given_weights.serialized(self.network),
             "num_noise": self.num_noise,
+            "dropout": self.dropout,
         }
 
 

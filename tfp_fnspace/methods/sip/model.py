@@ -199,8 +199,8 @@ class SIPModel(
         self.num_prior_samples = arguments.checked_count("num_prior_samples", num_prior_samples, 2)
         self.kl = arguments.checked_choice("kl", kl, DIVERGENCES)
         for name, value in {"alpha": alpha, "warm_up": warm_up}.items():
-            setattr(self, name, parts.checked_fraction(name, value))
-        self.dropout = parts.checked_rate("dropout", dropout)
+            setattr(self, name, arguments.checked_fraction(name, value))
+        self.dropout = arguments.checked_rate("dropout", dropout)
         if jitter is None:
             jitter = _EXACT_JITTER if getattr(prior, "has_moments", False) else _JITTER
         self.jitter = arguments.checked_positive("jitter", jitter)

@@ -47,6 +47,7 @@ def neural_sampler_prior(
     activation="tanh",
     num_noise=10,
     seed=None,
+    dropout=0.0,
     **options,
 ):
     """A network that takes noise beside x.
@@ -58,6 +59,7 @@ def neural_sampler_prior(
         activation: As in Keras.
         num_noise: Numbers of the noise of a function.
         seed: Integer, of the weights at the start; None for Keras's own.
+        dropout: Rate of the dropout of hidden units, whose masks belong to a function.
         **options: `dtype`, `name`.
 
     Returns:
@@ -66,7 +68,7 @@ def neural_sampler_prior(
     network = mlp(
         num_inputs + num_noise, num_outputs, units, activation, options.get("dtype"), seed=seed
     )
-    return NeuralSamplerProcess(network, num_noise, num_outputs, **options)
+    return NeuralSamplerProcess(network, num_noise, num_outputs, dropout, **options)
 
 
 def mlp(

@@ -97,7 +97,7 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
         super().__init__(autocast=False, **kwargs)
         self.num_prior_samples = arguments.checked_count("num_prior_samples", num_prior_samples, 2)
         self.num_samples = arguments.checked_count("num_samples", num_samples)
-        self.alpha = parts.checked_fraction("alpha", alpha)
+        self.alpha = arguments.checked_fraction("alpha", alpha)
         self._setup_prior(
             prior, likelihood, num_outputs, train_prior, standardize, seed, needs_functions=True
         )

@@ -113,8 +113,8 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
         for name, value in zip(_COUNTS, counts, strict=True):
             setattr(self, name, arguments.checked_count(name, value))
         for name, value in {"alpha": alpha, "warm_up": warm_up}.items():
-            setattr(self, name, parts.checked_fraction(name, value))
-        self.dropout = parts.checked_rate("dropout", dropout)
+            setattr(self, name, arguments.checked_fraction(name, value))
+        self.dropout = arguments.checked_rate("dropout", dropout)
         self.kernel_gain = arguments.checked_positive("kernel_gain", kernel_gain)
         self.bias_stddev = arguments.checked_positive("bias_stddev", bias_stddev)
         self.adaptive_contrast = parts.checked_contrast(adaptive_contrast, self.num_samples)

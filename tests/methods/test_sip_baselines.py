@@ -326,7 +326,7 @@ def test_recipe(name):
         ("energy", 100, True, 1e-4),
         ("naval", 50, True, 1e-4),
         ("power", 50, True, 1e-3),
-        ("wine", 5, False, 1e-2),
+        ("wine", 20, False, 1e-2),
         ("boston", 20, False, 1e-2),
     ],
 )

@@ -164,4 +164,5 @@ def test_recipe_has_a_penalty_on_wine():
     assert [c["prior_penalty"] for c in configs.values()] == [0.3, 0.0]
     assert [c["steps"] for c in configs.values()] == [8000, 4000]
     others = benchmark.sip_ns.uci_config("wine", 0)
-    assert (others["prior_penalty"], others["prior_options"], others["steps"]) == (0.0, {}, 4000)
+    assert (others["prior_penalty"], others["steps"]) == (0.0, 4000)
+    assert others["prior_options"] == {"dropout": 0.2, "activation": "relu"}

@@ -34,10 +34,19 @@ _SIP_ONLY = {
         "adaptive_contrast": "full",
         "num_samples": 200,
     },
-    ("neural_sampler", "energy"): {"inducing_points": 100, "jitter": 1e-4, "weight_decay": 0.0},
+    ("neural_sampler", "energy"): {
+        "prior_options": {"dropout": 0.2},
+        "inducing_points": 100,
+        "jitter": 1e-4,
+        "weight_decay": 0.0,
+    },
     ("neural_sampler", "naval"): {"jitter": 1e-4},
     ("neural_sampler", "power"): {"jitter": 1e-3},
-    ("neural_sampler", "wine"): {"inducing_points": 5},
+    ("neural_sampler", "wine"): {
+        "prior_options": {"dropout": 0.2, "activation": "relu"},
+        "adaptive_contrast": "full",
+        "num_samples": 200,
+    },
     ("bnn", "boston"): {"num_samples": 200},
     ("bnn", "energy"): {"adaptive_contrast": "full", "jitter": 1e-3},
     ("bnn", "naval"): {"jitter": 1e-4},
@@ -102,11 +111,11 @@ class Recipe:
     neural sampler on energy 100), and takes its moments of the same prior draws in every step; on
     the others it predicts by the moments of 20 sets of them. The
     Bayesian network has full contrast, not on the large sets. Jitter is less on some sets of little
-    noise. On wine the neural sampler has 5 inducing points, and the Bayesian network one hidden
-    layer of 50 ReLU units, a penalty on its weights' divergence from their priors and twice the
-    steps; on boston that has 200 samples (`_SIP_ONLY`). The weights of a neural sampler decay
-    (AdamW) by 5 times that noise, from 0.3 to 1, instead of dropout; not on the large sets and
-    energy. On boston they decay by 0.3, with a dropout of 0.2, full contrast and 200 samples.
+    noise. On wine it has one hidden layer of 50 ReLU units, a penalty on its weights' divergence
+    from their priors and twice the steps; on boston 200 samples (`_SIP_ONLY`). The weights of a
+    neural sampler decay (AdamW) by 5 times that noise, from 0.3 to 1 (0.3 on boston); not on the
+    large sets and energy. On boston, energy and wine it has a dropout of 0.2, on boston and wine
+    with full contrast and 200 samples, on wine with ReLU units.
 
     Args:
         kind: `"sip"`, `"vip"` or `"weight_space"`.

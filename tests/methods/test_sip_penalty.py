@@ -166,3 +166,5 @@ def test_recipe_has_a_penalty_on_wine():
     others = benchmark.sip_ns.uci_config("wine", 0)
     assert (others["prior_penalty"], others["steps"]) == (0.0, 4000)
     assert others["prior_options"] == {"dropout": 0.2, "activation": "relu"}
+    assert (others["adaptive_contrast"], others["num_samples"]) == ("full", 200)
+    assert benchmark.sip_ns.uci_config("energy", 0)["prior_options"] == {"dropout": 0.2}

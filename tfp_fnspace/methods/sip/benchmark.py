@@ -111,11 +111,11 @@ class Recipe:
     neural sampler on energy 100), and takes its moments of the same prior draws in every step; on
     the others it predicts by the moments of 20 sets of them. The
     Bayesian network has full contrast, not on the large sets. Jitter is less on some sets of little
-    noise. On wine it has one hidden layer of 50 ReLU units, a penalty on its weights' divergence
-    from their priors and twice the steps; on boston 200 samples (`_SIP_ONLY`). The weights of a
-    neural sampler decay (AdamW) by 5 times that noise, from 0.3 to 1 (0.3 on boston); not on the
-    large sets and energy. On boston, energy and wine it has a dropout of 0.2, on boston and wine
-    with full contrast and 200 samples, on wine with ReLU units.
+    noise. On wine the Bayesian network has one hidden layer of 50 ReLU units, a penalty on its
+    weights' divergence from their priors and twice the steps; on boston 200 samples (`_SIP_ONLY`).
+    The weights of a neural sampler decay (AdamW) by 5 times that noise, from 0.3 to 1 (0.3 on
+    boston); not on the large sets and energy. On boston, energy and wine it has a dropout of 0.2,
+    on boston and wine with full contrast and 200 samples, on wine with ReLU units.
 
     Args:
         kind: `"sip"`, `"vip"` or `"weight_space"`.

@@ -363,7 +363,7 @@ def test_recipes_differ_as_they_should():
     samples = [registry.method(n).uci_config("boston", 0).get("num_samples") for n in configs]
     assert samples == [200, 200, 20, 20, None]
     dropout = [registry.method(n).uci_config("boston", 0).get("prior_options") for n in configs]
-    assert dropout == [{}, {"dropout": 0.2}, None, None, None]
+    assert dropout == [{}, {"dropout": 0.4, "units": [100, 100]}, None, None, None]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ _SIP_NOT_FINE = {"num_eval_prior_sets": 20}
 #: What SIP has on single sets, by prior and set; less jitter where the noise has less variance.
 _SIP_ONLY = {
     ("neural_sampler", "boston"): {
-        "prior_options": {"dropout": 0.2},
+        "prior_options": {"dropout": 0.4, "units": [100, 100]},
         "weight_decay": 0.1,
         "adaptive_contrast": "full",
         "num_samples": 200,
@@ -114,8 +114,9 @@ class Recipe:
     noise. On wine the Bayesian network has one hidden layer of 50 ReLU units, a penalty on its
     weights' divergence from their priors and twice the steps; on boston 200 samples (`_SIP_ONLY`).
     The weights of a neural sampler decay (AdamW) by 5 times that noise, from 0.3 to 1 (0.3 on
-    boston); not on the large sets and energy. On boston, energy and wine it has a dropout of 0.2,
-    on boston and wine with full contrast and 200 samples, on wine with ReLU units.
+    boston); not on the large sets and energy. It has a dropout of 0.2 on energy and wine, there
+    with ReLU units, and of 0.4 on boston, with 100 units in a layer; full contrast and 200 samples
+    on boston and wine.
 
     Args:
         kind: `"sip"`, `"vip"` or `"weight_space"`.

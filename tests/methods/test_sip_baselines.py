@@ -364,6 +364,10 @@ def test_recipes_differ_as_they_should():
     assert samples == [200, 200, 20, 20, None]
     dropout = [registry.method(n).uci_config("boston", 0).get("prior_options") for n in configs]
     assert dropout == [{}, {"dropout": 0.4, "units": [100, 100]}, None, None, None]
+    wine, energy = configs["sip_ns"], registry.method("sip_ns").uci_config("energy", 0)
+    assert wine["prior_options"] == {"dropout": 0.2, "activation": "relu"}
+    assert (wine["adaptive_contrast"], wine["num_samples"]) == ("full", 200)
+    assert energy["prior_options"] == {"dropout": 0.2}
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,3 @@ def test_recipe_has_a_penalty_on_wine():
     assert [c["steps"] for c in configs.values()] == [8000, 4000]
     others = benchmark.sip_ns.uci_config("wine", 0)
     assert (others["prior_penalty"], others["steps"]) == (0.0, 4000)
-    assert others["prior_options"] == {"dropout": 0.2, "activation": "relu"}
-    assert (others["adaptive_contrast"], others["num_samples"]) == ("full", 200)
-    assert benchmark.sip_ns.uci_config("energy", 0)["prior_options"] == {"dropout": 0.2}

@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import integrate, stats
 
 from tfp_fnspace import likelihoods, processes, sip
+from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.methods.sip import benchmark
-from tfp_fnspace.methods.sip.energy import data_term
 from tfp_fnspace.typing import GaussianMoments
 
 GENERATOR = np.random.default_rng(0)

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tfp_fnspace import arguments, kernels, likelihoods
 from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.layers.draws import function_draws
+from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math.random import as_seed, fold_in, split
 from tfp_fnspace.methods.diwp import checks, stacks
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram
@@ -51,10 +52,19 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     gradients; the divergences of all layers, and f at the data given the Gram matrices, are in
     closed form. delta to infinity is the deterministic kernel of an infinitely wide network.
 
+    With alpha in (0, 1] the first term of the bound, E_q log p(y_n | f_n) of each row, gives way to
+
+        1/alpha log E_q p(y_n | f_n)^alpha,
+
+    whose limit at alpha = 0 it is: no bound any more, but an objective closer to the predictive
+    density, in which what P points leave open of f counts as noise. It fits less noise of the
+    likelihood, and with few rows too little.
+
     `History` has, in the user's units and per row, `elbo`, `log_likelihood` (expected, under the
-    approximate posterior) and `kl`, with `elbo = log_likelihood - kl = -loss`; and `jittered`, the
-    mean number of matrices in a step that had no Cholesky factor before more was added to their
-    diagonal. A warning says so once a run, and at its end if predictions need it.
+    approximate posterior) and `kl`, with `elbo = log_likelihood - kl = -loss`; with alpha > 0 no
+    `elbo`, and the term above as `log_likelihood`; and `jittered`, the mean number of matrices in a
+    step that had no Cholesky factor before more was added to their diagonal. A warning says so once
+    a run, and at its end if predictions need it.
 
     Args:
         inducing_points: P, at most. They start at rows of the first data (but see `init`), of a
@@ -98,6 +108,9 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
             inducing points move, unless they are frozen, with kernel and noise to a larger lower
             bound of those rows: for few hundred rows with little noise. Both for Gaussian noise,
             and not with `hidden="gaussian_process"`.
+        alpha: From 0, the lower bound, to 1. With one of `num_samples` only f is averaged over
+            inside the logarithm; where noise is not Gaussian f is drawn, and few samples favour a
+            smaller alpha.
         **kwargs: `name`, `dtype`: `"float64"` where delta is very large.
 
     Raises:
@@ -112,6 +125,9 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
 
     References:
         Aitchison, Yang & Ober (2021), "Deep kernel processes", ICML.
+        Hernandez-Lobato et al. (2016), "Black-box alpha-divergence minimization", ICML.
+        Jankowiak, Pleiss & Gardner (2020), "Parametric Gaussian process regressors", ICML: alpha
+        of 1 without random matrices.
     """
 
     draws_smooth_functions = False  # they are joint within a call
@@ -139,6 +155,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         whiten=True,
         inducing_init="random",
         init="rows",
+        alpha=0.0,
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)
@@ -160,6 +177,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
             "inducing_init", inducing_init, INDUCING_INITS
         )
         self.init = arguments.checked_choice("init", init, tuple(_LEARNING_RATES))
+        self.alpha = arguments.checked_fraction("alpha", alpha)
         self.learn_scale, self.constant = learn_scale, bool(constant)
         self._standardize_argument = standardize
         if likelihood is None:
@@ -258,13 +276,18 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         seeds = split(seed, 2)
         with function_draws(samples, seeds[0]) as draws:
             moments = self.network(inputs[0])
-        log_likelihood = self.likelihood.expected_log_prob(moments, targets, seeds[1])
-        log_likelihood = tf.reduce_mean(log_likelihood) - self.log_target_unit
+        if self.alpha > 0.0 and not self.likelihood.has_expected_power:
+            # f is drawn once a component: one component in all would be the bound.
+            repeats = tf.maximum(self.num_samples // tf.shape(moments.mean)[0], 1)
+            moments = GaussianMoments(*(tf.repeat(v, repeats, axis=0) for v in moments))
+        term = data_term(self.likelihood, moments, targets, self.alpha, seeds[1])
+        log_likelihood = tf.reduce_mean(term) - self.log_target_unit
         kl = draws.kl(self.variable_dtype) / num_rows
-        elbo = log_likelihood - kl
-        jittered = tf.cast(draws.num_jittered, elbo.dtype)
-        parts = {"elbo": elbo, "log_likelihood": log_likelihood, "kl": kl, "jittered": jittered}
-        return -elbo, parts
+        jittered = tf.cast(draws.num_jittered, kl.dtype)
+        parts = {"log_likelihood": log_likelihood, "kl": kl, "jittered": jittered}
+        if self.alpha == 0.0:
+            parts["elbo"] = log_likelihood - kl
+        return kl - log_likelihood, parts
 
     def _epoch_callbacks(self, callbacks, initial_epoch):
         return [*super()._epoch_callbacks(callbacks, initial_epoch), JitterReport()]
@@ -366,7 +389,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     # Keras ------------------------------------------------------------------------------------
 
     def get_config(self):
-        options = ("num_samples", "num_eval_samples", "seed", "inducing_init", "init")
+        options = ("num_samples", "num_eval_samples", "seed", "inducing_init", "init", "alpha")
         config = {
             "name": self.name,
             "dtype": self.variable_dtype,

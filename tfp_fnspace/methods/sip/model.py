@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import arguments, data, streams
+from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math.random import fold_in, normal, split
 from tfp_fnspace.methods.sip import parts
 from tfp_fnspace.methods.sip.adversarial import AdversarialTraining
@@ -13,7 +14,6 @@ from tfp_fnspace.methods.sip.conditional import (
     empirical_moments,
     exact_moments,
 )
-from tfp_fnspace.methods.sip.energy import data_term
 from tfp_fnspace.methods.sip.prediction import SparsePrediction
 from tfp_fnspace.methods.sip.warm_up import WarmUp
 from tfp_fnspace.methods.sip.with_prior import WithPrior

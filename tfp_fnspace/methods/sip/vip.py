@@ -5,11 +5,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import arguments
+from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math import linalg
 from tfp_fnspace.math.random import fold_in, normal
 from tfp_fnspace.methods.sip import parts
 from tfp_fnspace.methods.sip.conditional import gaussian_process_draws
-from tfp_fnspace.methods.sip.energy import data_term
 from tfp_fnspace.methods.sip.with_prior import PRIOR_WIDTH, WithPrior
 from tfp_fnspace.model.gradient import GradientTraining
 from tfp_fnspace.model.mixture import MixturePrediction

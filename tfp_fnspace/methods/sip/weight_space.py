@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import arguments, likelihoods
+from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math.random import as_seed, fold_in, normal, split
 from tfp_fnspace.methods.sip import parts
 from tfp_fnspace.methods.sip.adversarial import AdversarialTraining
-from tfp_fnspace.methods.sip.energy import data_term
 from tfp_fnspace.methods.sip.log_ratio import LogRatio, NormalLogRatio
 from tfp_fnspace.methods.sip.warm_up import WarmUp
 from tfp_fnspace.model.mixture import MixturePrediction

@@ -1,10 +1,10 @@
-"""The part of the objective that sees the data."""
+"""The data's part of an objective between the lower bound and the density of the data."""
 
 import tensorflow as tf
 
 
 def data_term(likelihood, moments, targets, alpha, seed):
-    r"""What is expected of the data under a mixture of Gaussians (equation 12).
+    r"""What is expected of the data under a mixture of Gaussians.
 
         1/alpha log E_q p(y | f)^alpha,      alpha in (0, 1],
         E_q log p(y | f),                    alpha = 0, its limit,

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from scipy import integrate, special, stats
 
 from tfp_fnspace import likelihoods
-from tfp_fnspace.methods.sip.energy import data_term
+from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.typing import GaussianMoments
 
 SEED = tf.constant([1, 2])

@@ -65,6 +65,8 @@ DIWP_METHODS = {
     "diwp": "DIWP",
     "nngp": "NNGP",
     "diwp_defective": "DIWP with the defect",
+    "diwp_bound": "DIWP, bound",
+    "diwp_defective_bound": "DIWP with the defect, bound",
     "diwp_from_delta_1": "DIWP from δ = 1",
     "diwp_defective_from_delta_1": "DIWP with the defect, from δ = 1",
     "deep_gp": "deep GP",
@@ -212,12 +214,20 @@ def stable_uci_table():
     return "\n".join(lines)
 
 
-def diwp_uci_table(kernel, variant=""):
-    """Deep inverse Wishart processes, their baselines, and the exact GP, on the same splits."""
-    cells, start = {}, f"uci_diwp_{variant}{kernel}"
-    for name in (f"{start}.json", f"{start}_baselines.json", "uci_gp.json"):
-        for record in records(name):
-            cells.setdefault((record["dataset"], record["method"]), {})[record["split"]] = record
+def diwp_uci_table(kernel, variant="", beside=None):
+    """Deep inverse Wishart processes, their baselines, and the exact GP, on the same splits.
+
+    `beside` is another variant, whose processes with and without the defect are shown too.
+    """
+    cells = {}
+    for kind in [variant] if beside is None else [variant, beside]:
+        start = f"uci_diwp_{kind}{kernel}"
+        for record in records(f"{start}.json") + records(f"{start}_baselines.json"):
+            suffix = "" if kind == variant else f"_{kind.rstrip('_')}"
+            method = (record["dataset"], record["method"] + suffix)
+            cells.setdefault(method, {})[record["split"]] = record
+    for record in records("uci_gp.json"):
+        cells.setdefault((record["dataset"], record["method"]), {})[record["split"]] = record
     lines = [
         "| data set | method | splits | RMSE | log-likelihood | DIWP's less this | the paper's "
         "| as good | CRPS | 90 % coverage | seconds |",
@@ -334,8 +344,9 @@ TABLES = {
     "stable-partitions": stable_partitions_table,
     "stable-atoms": stable_atoms_table,
     "stable-uci": stable_uci_table,
-    "diwp-uci-relu": lambda: diwp_uci_table("relu"),
-    "diwp-uci-squared-exponential": lambda: diwp_uci_table("squared_exponential"),
+    "diwp-uci-relu": lambda: diwp_uci_table("relu", beside="bound_"),
+    "diwp-uci-bound-relu": lambda: diwp_uci_table("relu", "bound_"),
+    "diwp-uci-bound-squared-exponential": lambda: diwp_uci_table("squared_exponential", "bound_"),
     "diwp-uci-fitted-relu": lambda: diwp_uci_table("relu", "fitted_"),
     "diwp-uci-fitted": lambda: diwp_uci_table("squared_exponential", "fitted_"),
     "diwp-uci-at-rows-relu": lambda: diwp_uci_table("relu", "at_rows_"),

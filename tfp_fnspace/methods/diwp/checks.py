@@ -76,6 +76,25 @@ def check_start(init, likelihood, network, hidden):
         )
 
 
+def check_alpha(alpha, likelihood, num_samples):
+    """Refuses an objective that is not what it says.
+
+    Args:
+        alpha: Number from 0 to 1.
+        likelihood: A likelihood.
+        num_samples: Samples in a training step.
+
+    Raises:
+        ValueError: If alpha is positive and its expectation would be of one draw of f.
+    """
+    if alpha > 0.0 and num_samples < 2 and not likelihood.has_expected_power:
+        raise ValueError(
+            "`num_samples` must be at least 2 with `alpha` and noise that is not Gaussian: of one "
+            "draw of f the power's mean is that of alpha=0. "
+            f"Received: num_samples={num_samples}, alpha={alpha:g}"
+        )
+
+
 def check_defaults(cls, options):
     """Refuses options that describe a network where one is given.
 

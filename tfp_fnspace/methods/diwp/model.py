@@ -48,23 +48,25 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         f_d ~ N(0, a^2 K_{depth+1}),    y ~ p(y | f),
 
     with P inducing points that are learned, conditional priors for the data, and the approximate
-    posterior of equation 21. Training maximises the evidence lower bound (equation 27) by
-    gradients; the divergences of all layers, and f at the data given the Gram matrices, are in
-    closed form. delta to infinity is the deterministic kernel of an infinitely wide network.
+    posterior of equation 21. Training maximises the evidence lower bound (equation 27), unless
+    alpha is positive, by gradients; the divergences of all layers, and f at the data given the Gram
+    matrices, are in closed form. delta to infinity is the deterministic kernel of an infinitely
+    wide network.
 
-    With alpha in (0, 1] the first term of the bound, E_q log p(y_n | f_n) of each row, gives way to
+    With alpha in (0, 1] each row's E_q log p(y_n | f_n) of the bound gives way to
 
         1/alpha log E_q p(y_n | f_n)^alpha,
 
-    whose limit at alpha = 0 it is: no bound any more, but an objective closer to the predictive
-    density, in which what P points leave open of f counts as noise. It fits less noise of the
-    likelihood, and with few rows too little.
+    which tends to it as alpha goes to 0: no bound any more, but an objective closer to the
+    predictive density of each row. It fits less noise to the likelihood and moves the rest into
+    the variance of f, so that the spread of f, its joint law and function draws are then no
+    statement about what is not known of f.
 
     `History` has, in the user's units and per row, `elbo`, `log_likelihood` (expected, under the
     approximate posterior) and `kl`, with `elbo = log_likelihood - kl = -loss`; with alpha > 0 no
-    `elbo`, and the term above as `log_likelihood`; and `jittered`, the mean number of matrices in a
-    step that had no Cholesky factor before more was added to their diagonal. A warning says so once
-    a run, and at its end if predictions need it.
+    `elbo`, and the mean of the term above as `log_likelihood`; and `jittered`, the mean number of
+    matrices in a step that had no Cholesky factor before more was added to their diagonal. A
+    warning says so once a run, and at its end if predictions need it.
 
     Args:
         inducing_points: P, at most. They start at rows of the first data (but see `init`), of a
@@ -108,9 +110,9 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
             inducing points move, unless they are frozen, with kernel and noise to a larger lower
             bound of those rows: for few hundred rows with little noise. Both for Gaussian noise,
             and not with `hidden="gaussian_process"`.
-        alpha: From 0, the lower bound, to 1. With one of `num_samples` only f is averaged over
-            inside the logarithm; where noise is not Gaussian f is drawn, and few samples favour a
-            smaller alpha.
+        alpha: From 0, the lower bound, to 1. The expectation inside the logarithm is a mean over
+            `num_samples`, few of which favour a smaller alpha; over f it is in closed form where
+            noise is Gaussian, else one draw of f for each sample.
         **kwargs: `name`, `dtype`: `"float64"` where delta is very large.
 
     Raises:
@@ -125,7 +127,8 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
 
     References:
         Aitchison, Yang & Ober (2021), "Deep kernel processes", ICML.
-        Hernandez-Lobato et al. (2016), "Black-box alpha-divergence minimization", ICML.
+        Li & Gal (2017), "Dropout inference in Bayesian neural networks with alpha-divergences",
+        ICML: positive alpha.
         Jankowiak, Pleiss & Gardner (2020), "Parametric Gaussian process regressors", ICML: alpha
         of 1 without random matrices.
     """
@@ -193,6 +196,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
             options = {name: getattr(self, name) for name in _LAYER_OPTIONS}
             options.update(kernel=kernel, num_outputs=num_outputs)
             checks.check_defaults(DIWPModel, options)
+        checks.check_alpha(self.alpha, self.likelihood, self.num_samples)
         if self.init in _FITTED:
             checks.check_start(self.init, self.likelihood, network, self.hidden)
         if network is not None:
@@ -277,7 +281,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         with function_draws(samples, seeds[0]) as draws:
             moments = self.network(inputs[0])
         if self.alpha > 0.0 and not self.likelihood.has_expected_power:
-            # f is drawn once a component: one component in all would be the bound.
+            # f is drawn once a component, of which a deterministic kernel has only one.
             repeats = tf.maximum(self.num_samples // tf.shape(moments.mean)[0], 1)
             moments = GaussianMoments(*(tf.repeat(v, repeats, axis=0) for v in moments))
         term = data_term(self.likelihood, moments, targets, self.alpha, seeds[1])

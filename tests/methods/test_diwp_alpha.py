@@ -36,7 +36,7 @@ def test_one_without_random_matrices_is_the_predictive_density():
     outputs = model.predict(X, verbose=0)
     densities = stats.norm(outputs["mean"], outputs["stddev"]).logpdf(Y)
     _, parts = objective(model)
-    assert_allclose(parts["log_likelihood"], densities.mean(), rtol=1e-5)
+    assert_allclose(parts["log_likelihood"], densities.mean(), rtol=0.0, atol=1e-4)
 
 
 def test_one_is_the_predictive_density_of_the_process():
@@ -135,7 +135,7 @@ def custom_network():
     ],
 )
 def test_student_noise_of_every_kind_of_network(cls, options):
-    """A mean of powers lies between the bound, 0, and the largest power of a sample."""
+    """The term rises with alpha from that of the bound (Jensen), by 0.1 and more each time."""
     options = dict(options, num_samples=500, likelihood=likelihoods.StudentT(4.0, 0.5))
     small = {"seed": 0, "num_eval_samples": 20}
     if "network" in options:
@@ -148,7 +148,7 @@ def test_student_noise_of_every_kind_of_network(cls, options):
         model.compile(run_eagerly=True)
         model.adapt(X, Y)
         terms.append(objective(model)[1]["log_likelihood"])
-    assert np.all(np.isfinite(terms)) and terms[0] + 0.005 < terms[1] < terms[2]
+    assert np.all(np.isfinite(terms)) and np.all(np.diff(terms) > 0.1)
 
 
 def test_classes_in_compiled_epochs(tmp_path):

@@ -280,11 +280,9 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         seeds = split(seed, 2)
         with function_draws(samples, seeds[0]) as draws:
             moments = self.network(inputs[0])
-        if self.alpha > 0.0 and not self.likelihood.has_expected_power:
-            # f is drawn once a component, of which a deterministic kernel has only one.
-            repeats = tf.maximum(self.num_samples // tf.shape(moments.mean)[0], 1)
-            moments = GaussianMoments(*(tf.repeat(v, repeats, axis=0) for v in moments))
-        term = data_term(self.likelihood, moments, targets, self.alpha, seeds[1])
+        term = data_term(
+            self.likelihood, moments, targets, self.alpha, seeds[1], num_draws=self.num_samples
+        )
         log_likelihood = tf.reduce_mean(term) - self.log_target_unit
         kl = draws.kl(self.variable_dtype) / num_rows
         jittered = tf.cast(draws.num_jittered, kl.dtype)

@@ -144,9 +144,9 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
     def objective(self, inputs, targets, num_rows, seed):
         """See `GradientTraining`."""
         moments = self._moments(inputs[0])
-        if self.alpha > 0.0 and not self.likelihood.has_expected_power:
-            moments = GaussianMoments(*(tf.repeat(v, self.num_samples, axis=0) for v in moments))
-        term = data_term(self.likelihood, moments, targets, self.alpha, seed)
+        term = data_term(
+            self.likelihood, moments, targets, self.alpha, seed, num_draws=self.num_samples
+        )
         log_likelihood = tf.reduce_mean(term) - self.log_target_unit
         kl = self._divergence() / num_rows
         history = {"log_likelihood": log_likelihood, "kl": kl}

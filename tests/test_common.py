@@ -342,10 +342,12 @@ def test_model_under_dtype_policies(make_any_model, fitted, policy, tmp_path):
         if in_half:  # Keras scales the loss, and leaves out steps whose gradients overflow
             reference = copy_of(reference, tmp_path)
             reference.set_weights(model.get_weights())
-        difference = np.abs(outputs["mean"] - reference.predict(x)["mean"])
-        # Nothing else may have passed through half precision.
-        assert np.all(difference <= (0.05 * outputs["stddev"] if in_half else 0.0))
-        assert np.any(difference > 0.0) == in_half
+        difference = np.abs(outputs["mean"] - reference.predict(x)["mean"]) / outputs["stddev"]
+        # Nothing else may have passed through half precision, by which DIWP's inputs alone would
+        # make 0.009. Keras scales the loss of every model by a power of two, after which
+        # TensorFlow groups products in another order.
+        assert np.max(difference) <= (0.05 if in_half else 1e-4)
+        assert np.any(difference > 1e-4) == in_half
 
 
 @pytest.mark.slow

@@ -68,7 +68,9 @@ class Copied(keras.callbacks.BackupAndRestore):
 def test_restored_run_equals_an_undisturbed_one(make, tmp_path):
     """As if the power had been cut at the start of the third epoch.
 
-    But for rounding: DIWP's weights differ by 4e-9 from run to run without any interruption.
+    But for rounding: the first run goes through Keras's loop and the second is compiled whole, and
+    TensorFlow groups the products of those graphs in different orders. DIWP's weights differ by
+    6e-7; without that rewriting they are equal to the bit. A step of Adam moves them by 1e-2.
     """
     undisturbed, restored = make(), make()
     callback = Copied(tmp_path / "running", tmp_path / "left")
@@ -79,7 +81,7 @@ def test_restored_run_equals_an_undisturbed_one(make, tmp_path):
     for name, values in rest.history.items():
         assert_allclose(values, history[name][2:], rtol=1e-5, atol=1e-6)
     for ours, theirs in zip(restored.weights, undisturbed.weights, strict=True):
-        assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
+        assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def prepared(make):

@@ -345,9 +345,7 @@ TABLES = {
     "stable-atoms": stable_atoms_table,
     "stable-uci": stable_uci_table,
     "diwp-uci-relu": lambda: diwp_uci_table("relu", beside="bound_"),
-    "diwp-uci-squared-exponential": lambda: diwp_uci_table(
-        "squared_exponential", beside="bound_"
-    ),
+    "diwp-uci-squared-exponential": lambda: diwp_uci_table("squared_exponential", beside="bound_"),
     "diwp-uci-bound-relu": lambda: diwp_uci_table("relu", "bound_"),
     "diwp-uci-bound-squared-exponential": lambda: diwp_uci_table("squared_exponential", "bound_"),
     "diwp-uci-fitted-relu": lambda: diwp_uci_table("relu", "fitted_"),

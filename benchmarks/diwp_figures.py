@@ -38,7 +38,7 @@ DATA = np.linspace(-5.0, 5.0, 40)[:, np.newaxis]
 GRID = np.linspace(-15.0, 15.0, 301)[:, np.newaxis]
 OUTSIDE = 7.0
 MODELS = {
-    "one-layer process": (diwp.DIWPModel, {"stack": "omega", "delta": 1.0}, 1500),
+    "one-layer process": (diwp.DIWPModel, {"stack": "omega", "delta": 1.0}, 6000),
     "Gaussian process": (diwp.NNGPModel, {}, 500),
 }
 

@@ -44,6 +44,9 @@ DEV = [
     "diptest>=0.8",  # benchmarks/sip_figures.py tests for two modes
     "setuptools>=77",  # tests/test_packaging.py builds the wheel without a network
     "psutil>=5.9",  # tests/test_colabs.py looks for kernels that are left
+    "hypothesis>=6.100",  # property tests and the fuzzer
+    "pandas>=2.1",  # tests of data frames
+    "polars>=1.0",
     *NOTEBOOKS,
 ]
 DOCS = [

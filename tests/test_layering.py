@@ -17,6 +17,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "tfp_fnspace"
 LEVELS = {
     "typing": 0,
     "arguments": 0,
+    "columns": 0,
+    "notices": 0,
     "math": 0,
     "bijectors": 1,
     "kernels": 1,

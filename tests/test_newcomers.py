@@ -80,7 +80,10 @@ def test_columns_of_a_frame_keep_their_names_and_their_order(name, tmp_path):
                 ask(turned)
     fresh = make()
     fresh.adapt(turned, y)
-    fresh.fit(frame, y, verbose=0)  # nothing was learnt before
+    with pytest.raises(ValueError, match=r"`x` must have the columns"):
+        fresh.fit(frame, y, verbose=0)  # its units are those of the other order
+    fresh.adapt(frame, y)
+    fresh.fit(frame, y, verbose=0)
     assert fresh.column_names == ["size", "age"]
 
 

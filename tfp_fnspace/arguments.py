@@ -136,3 +136,54 @@ def _as_float(value):
         return float(value) if is_number(value) else math.nan
     except OverflowError:
         return math.inf
+
+
+def refuse_unknown(method, options):
+    """Refuses arguments that a method does not have.
+
+    Args:
+        method: Name of the method.
+        options: Dict of them.
+
+    Raises:
+        TypeError: If there are any.
+    """
+    if options:
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        raise TypeError(f"`{method}` takes no `{next(iter(options))}`. Received: {given}")
+
+
+def what_it_is(value):
+    """A word about what was given in place of an object, for messages: a class, or of `tf_keras`.
+
+    A sentence that ends without a full stop, or nothing.
+    """
+    cls = value if isinstance(value, type) else type(value)
+    bases = cls.__mro__ if hasattr(cls, "__mro__") else ()
+    if any(base.__module__.split(".")[0] == "tf_keras" for base in bases):
+        return ": objects of `tf_keras`, Keras 2, are none of Keras 3 (`import keras`)"
+    if isinstance(value, type):
+        return f": an object, `{value.__name__}(...)`, not the class"
+    return ""
+
+
+def refuse_old_tensors(values):
+    """Refuses symbolic tensors of `tf_keras`, which layers of Keras 3 cannot take.
+
+    Args:
+        values: Nested tuples, lists and dicts of tensors and other things.
+
+    Raises:
+        TypeError: If there is one.
+    """
+    if isinstance(values, dict):
+        values = tuple(values.values())
+    if isinstance(values, tuple | list):
+        for value in values:
+            refuse_old_tensors(value)
+    elif type(values).__module__.startswith("tf_keras"):
+        raise TypeError(
+            "Inputs of a layer must be tensors, or symbolic tensors of Keras 3 (`keras.Input`), "
+            f"not of `tf_keras`. Received: inputs of type {type(values).__module__}."
+            f"{type(values).__name__}"
+        )

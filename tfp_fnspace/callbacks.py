@@ -1,9 +1,10 @@
 """Callbacks with which `fit` keeps its promises about epochs."""
 
 import math
-import warnings
 
 import keras
+
+from tfp_fnspace import arguments, notices
 
 
 class EpochCounter(keras.callbacks.Callback):
@@ -101,7 +102,27 @@ class JitterReport(keras.callbacks.Callback):
         """Warns unless it has in this run."""
         if what not in self.said:
             self.said.add(what)
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
+            notices.warn(message, RuntimeWarning)
+
+
+def checked_callbacks(callbacks):
+    """A list of callbacks.
+
+    Args:
+        callbacks: A callback, a list of them, or `None`.
+
+    Raises:
+        TypeError: If one is no callback of Keras.
+    """
+    given = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
+    given = [callback for callback in given if callback is not None]
+    for callback in given:
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise TypeError(
+                "`callbacks` must be a callback of Keras or a list of them"
+                f"{arguments.what_it_is(callback)}. Received: callbacks={callbacks!r}"
+            )
+    return given
 
 
 def resolve_modes(callbacks, metrics):

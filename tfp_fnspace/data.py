@@ -1,9 +1,30 @@
 """Data at the boundary: what comes in is checked once, with one clear error."""
 
+import decimal
 import numbers
 
 import numpy as np
 import tensorflow as tf
+
+from tfp_fnspace.columns import column_names, is_series
+
+#: What makes numbers of words: of columns of inputs, and of labels.
+_ENCODE_COLUMNS = "`pandas.get_dummies` makes numbers of them"
+_ENCODE_LABELS = (
+    "`pandas.factorize(y)[0]`, scikit-learn's `LabelEncoder` or `keras.layers.StringLookup` makes "
+    "integers of them"
+)
+
+#: By the kind of a dtype: what can be done about it.
+_REMEDIES = {
+    "M": " (dates): `(x - start) / np.timedelta64(1, 'D')` makes days of them",
+    "m": " (durations): `x / np.timedelta64(1, 's')` makes seconds of them",
+    "c": ": the real and the imaginary part are two columns",
+    "V": ": `numpy.lib.recfunctions.structured_to_unstructured` makes columns of fields",
+}
+
+#: How the names of dtypes of dates, times and durations begin, of pandas and of polars.
+_TIMES = ("date", "time", "duration", "period", "interval")
 
 
 def check_structure(inputs, input_tensors):
@@ -56,82 +77,150 @@ def _names(inputs, input_tensors, name):
     if set(inputs) != set(names):
         raise ValueError(
             f"`{name}` must have the keys of the model's inputs, {names}. "
-            f"Received: keys={sorted(inputs)}"
+            f"Received: keys={list(inputs)}"
         )
     return names
 
 
-def as_array(values, name):
+def as_array(values, name, labels=False):
     """A numeric NumPy array; tensors, data frames and nested lists are welcome.
+
+    What is masked, `None` or `pandas.NA` is missing, and becomes NaN.
 
     Args:
         values: Anything `np.asarray` takes.
         name: Name of the argument, for messages.
+        labels: Whether they are labels of classes, for messages.
 
     Raises:
         TypeError: If the values are not real numbers.
+        ValueError: If a whole number is too large for float64.
     """
     if values is None:
         raise TypeError(f"`{name}` must be an array of numbers. Received: {name}=None")
-    try:
-        array = np.asarray(values)
-    except ValueError:  # lists of unequal lengths
-        array = np.empty(0, object)
-    if array.dtype.name == "bfloat16":
+    _refuse_times(values, name)
+    encoder = _ENCODE_LABELS if labels else _ENCODE_COLUMNS
+    array = _converted(values, name)
+    if array.dtype.isbuiltin == 2:  # a dtype that others have made, such as bfloat16
         array = array.astype(np.float32)
-    if array.dtype == object and array.size and not _columns_of_words(array):
-        array = array.astype(np.float64)  # a data frame with columns of numbers and of booleans
-    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or np.iscomplexobj(array):
+    others = ""
+    if array.dtype == object:
+        array, others = _numbers_in(array, column_names(values), name, encoder)
+    elif array.dtype.kind in "SUT":
+        others = f": {encoder}"
+    if array.dtype.kind not in "biuf":
         raise TypeError(
             f"`{name}` must be an array of real numbers. Received: {name} of dtype {array.dtype}"
-            f"{_words_in(values, array)}"
+            f"{_REMEDIES.get(array.dtype.kind, others)}"
+        )
+    if isinstance(array, np.ma.MaskedArray):
+        is_masked = np.ma.getmaskarray(array)
+        array = array.data
+        if np.any(is_masked):
+            array = np.where(is_masked, np.nan, array.astype(np.result_type(array, np.float16)))
+    return array
+
+
+def _converted(values, name):
+    """An array, masked where `values` are."""
+    try:
+        parts = values if isinstance(values, list | tuple) else [values]
+        masked = any(isinstance(part, np.ma.MaskedArray) for part in parts)
+        array = np.ma.array(values) if masked else np.asarray(values)
+        reason = ""
+    except (TypeError, ValueError, NotImplementedError):
+        # Lists of unequal lengths, symbolic tensors
+        array = None
+        reason = " with rows of unequal lengths" if isinstance(values, list | tuple) else ""
+    if array is None or (array.dtype == object and array.ndim == 0):
+        if (
+            isinstance(values, tf.RaggedTensor)
+            or "spars" in type(values).__module__ + type(values).__name__.lower()
+        ):
+            reason = ": `to_tensor`, `tf.sparse.to_dense` or `toarray` makes an array of it"
+        raise TypeError(
+            f"`{name}` must be an array of real numbers. Received: {name} of type "
+            f"{type(values).__name__}{reason}"
         )
     return array
 
 
-def column_names(values):
-    """The names of a data frame's columns as a tuple, `None` of what has none that are words."""
-    names = tuple(getattr(values, "columns", ()))
-    return names if names and all(isinstance(name, str) for name in names) else None
-
-
-def check_column_names(values, expected, name):
-    """Refuses a data frame with other columns than an earlier one, or in another order.
-
-    Args:
-        values: Inputs; of what has no names for its columns only their number is known.
-        expected: The names of the earlier one, or `None` if it had none.
-        name: Name of the argument, for messages.
-
-    Raises:
-        ValueError: If they differ.
-    """
-    names = column_names(values)
-    if None not in (names, expected) and names != tuple(expected):
-        raise ValueError(
-            f"`{name}` must have the columns of the data frame that the model was fitted to, in "
-            f"their order, {list(expected)}: `{name}.reindex(columns=model.column_names)` puts "
-            f"them so (with `fill_value=0` for those of `get_dummies`). "
-            f"Received: columns={list(names)}"
+def _refuse_times(values, name):
+    """Refuses a data frame with columns of dates or durations, which polars makes numbers of."""
+    dtypes, names = getattr(values, "dtypes", None), column_names(values)
+    if dtypes is None or names is None or is_series(values) or len(names) != len(dtypes):
+        return
+    found = [n for n, d in zip(names, dtypes, strict=True) if str(d).lower().startswith(_TIMES)]
+    if found:
+        raise TypeError(
+            f"`{name}` must be an array of real numbers. Received: {name} with dates or durations "
+            f"in the columns {found}: `(column - start) / np.timedelta64(1, 'D')` makes days"
         )
 
 
-def _columns_of_words(array):
-    """Indices along the last axis at which not all entries are numbers or booleans."""
-    is_number = np.vectorize(
-        lambda value: isinstance(value, numbers.Real | np.bool_), otypes=[bool]
+def _numbers_in(array, names, name, encoder):
+    """An array of objects as float64, if they are numbers; else what is said of them."""
+    flat = array.reshape(-1)
+    missing = np.fromiter((_is_missing(value) for value in flat), bool, flat.size)
+    bad = np.fromiter((not _is_real(value) for value in flat), bool, flat.size) & ~missing
+    if not np.any(bad):
+        flat = np.where(missing, np.nan, flat)
+        try:
+            return flat.astype(np.float64).reshape(array.shape), ""
+        except OverflowError:
+            raise ValueError(
+                f"`{name}` must have numbers that float64 can hold. Received: {name} with a whole "
+                "number beyond 1.8e308"
+            ) from None
+    first = flat[np.argmax(bad)]
+    what = "words" if isinstance(first, str | bytes) else f"values of type {type(first).__name__}"
+    where = ""
+    if names is not None and array.ndim == 2:
+        columns = np.flatnonzero(np.any(bad.reshape(array.shape), axis=0))
+        where = f" in the columns {[names[i] for i in columns]}"
+    return array, f" with {what}{where}" + (f": {encoder}" if what == "words" else "")
+
+
+def _is_missing(value):
+    return value is None or value is np.ma.masked or type(value).__name__ == "NAType"
+
+
+def _is_real(value):
+    real = isinstance(value, numbers.Real | np.bool_ | decimal.Decimal)
+    return real and not isinstance(value, np.timedelta64)
+
+
+def input_items(x, input_tensors, name="x"):
+    """What is given for each of a model's inputs, a list.
+
+    Args:
+        x: As for `check_inputs`.
+        input_tensors: The model's symbolic inputs.
+        name: Name of the argument, for messages.
+
+    Raises:
+        ValueError: If the number of inputs is wrong.
+    """
+    if isinstance(x, dict):
+        x = [x[key] for key in _names(x, input_tensors, name)]
+    rank = len(input_tensors[0].shape)
+    several = isinstance(x, list | tuple) and (
+        len(input_tensors) > 1 or (len(x) == 1 and _rank(x[0]) == rank)
     )
-    columns = is_number(array).reshape(-1, array.shape[-1] if array.ndim > 1 else 1)
-    return np.flatnonzero(~columns.all(axis=0)).tolist()
+    items = list(x) if several else [x]
+    if len(items) != len(input_tensors):
+        raise ValueError(
+            f"`{name}` must be a list of {len(input_tensors)} arrays, one for each input. "
+            f"Received: {len(items)}"
+        )
+    return items
 
 
-def _words_in(values, array):
-    """What is said of a data frame's columns of words."""
-    names = getattr(values, "columns", None)
-    if names is None or array.dtype != object or array.ndim != 2:
-        return ""
-    words = [str(names[i]) for i in _columns_of_words(array)]
-    return f" with words in the columns {words}: `pandas.get_dummies` makes numbers of them"
+def _rank(values):
+    try:
+        return np.ndim(values)
+    except (TypeError, ValueError, NotImplementedError):
+        return None
 
 
 def check_inputs(x, input_tensors, name="x"):
@@ -151,18 +240,7 @@ def check_inputs(x, input_tensors, name="x"):
         ValueError: If the number of inputs, a shape or the number of rows is wrong, or a value
             is NaN or infinite.
     """
-    if isinstance(x, dict):
-        x = [x[key] for key in _names(x, input_tensors, name)]
-    rank = len(input_tensors[0].shape)
-    several = isinstance(x, list | tuple) and (
-        len(input_tensors) > 1 or (len(x) == 1 and np.ndim(x[0]) == rank)
-    )
-    items = list(x) if several else [x]
-    if len(items) != len(input_tensors):
-        raise ValueError(
-            f"`{name}` must be a list of {len(input_tensors)} arrays, one for each input. "
-            f"Received: {len(items)}"
-        )
+    items = input_items(x, input_tensors, name)
     arrays = [
         _check_input(item, tensor, name) for item, tensor in zip(items, input_tensors, strict=True)
     ]
@@ -183,35 +261,44 @@ def _check_input(values, tensor, name):
         size in (None, actual) for size, actual in zip(expected[1:], array.shape[1:], strict=True)
     )
     if not matches:
+        is_row = array.ndim and array.shape == expected[1:]
+        row = f": `{name.split()[-1]}[np.newaxis]` is an array of a single row" if is_row else ""
         raise ValueError(
-            f"`{name}` must have shape {('N', *expected[1:])}. "
+            f"`{name}` must have shape {('N', *expected[1:])}{row}. "
             f"Received: {name} of shape {array.shape}"
         )
-    if len(array) == 0:
+    if array.size == 0:
         raise ValueError(
-            f"`{name}` must have at least one row. Received: {name} of shape {array.shape}"
+            f"`{name}` must have at least one {'column' if len(array) else 'row'}. "
+            f"Received: {name} of shape {array.shape}"
         )
     with np.errstate(over="ignore", invalid="ignore"):
         given, array = array, array.astype(tensor.dtype)
     if array.dtype.kind in "iu":
         _check_none(name, array != given, "must be whole numbers", f"that are no {tensor.dtype}")
     # A number too large for the dtype counts as infinite.
-    check_finite(name, array, column_names(values))
+    check_finite(name, array, column_names(values), _what_is_bad(values))
     return array
 
 
-def check_finite(name, array, columns=None):
+def _what_is_bad(values):
+    masked = isinstance(values, np.ma.MaskedArray)
+    return "masked, NaN or infinite values" if masked else "NaN or infinite values"
+
+
+def check_finite(name, array, columns=None, what="NaN or infinite values"):
     """Refuses NaN and infinite values.
 
     Args:
         name: Name of the argument, for messages.
         array: Array of real numbers.
         columns: Names of its columns, if they have names.
+        what: What they are, for messages.
 
     Raises:
         ValueError: With their number and the place of the first.
     """
-    _check_none(name, ~np.isfinite(array), "must be finite", columns=columns)
+    _check_none(name, ~np.isfinite(array), "must be finite", what, columns)
 
 
 def _check_none(name, bad, rule, what="NaN or infinite values", columns=None):
@@ -224,7 +311,7 @@ def _check_none(name, bad, rule, what="NaN or infinite values", columns=None):
         )
 
 
-def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y"):
+def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y", num_labels=None):
     """Checks targets and returns them as an array `[N, D]`.
 
     Args:
@@ -234,19 +321,23 @@ def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y"):
         missing_allowed: Whether NaN stands for a missing target.
         dtype: Dtype of the result.
         name: Name of the argument, for messages.
+        num_labels: The number of classes if the targets are labels, else `None`.
 
     Raises:
         TypeError: If the values are not real numbers.
-        ValueError: If the shape is wrong, or a value is infinite, or NaN where none may be.
+        ValueError: If the shape is wrong, or a value is infinite, or NaN where none may be, or is
+            no label.
     """
-    array = as_array(y, name)
+    array = as_array(y, name, labels=num_labels is not None)
     if array.ndim == 1 and num_outputs == 1:
         array = array[:, np.newaxis]
     rows = len(array) if num_rows is None and array.ndim else num_rows
     if array.shape != (rows, num_outputs):
+        one_hot = num_labels is not None and array.shape == (rows, num_labels)
+        labels = ": labels, not one-hot, `np.argmax(y, axis=1)` say" if one_hot else ""
         raise ValueError(
             f"`{name}` must have shape ({rows}, {num_outputs}), a row for each row of the inputs "
-            f"and a column for each target. Received: {name} of shape {array.shape}"
+            f"and a column for each target{labels}. Received: {name} of shape {array.shape}"
         )
     with np.errstate(over="ignore"):  # A number too large for the dtype counts as infinite.
         array = array.astype(dtype)
@@ -254,7 +345,11 @@ def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y"):
         rule = "must not be infinite (NaN marks a missing target)"
         _check_none(name, np.isinf(array), rule)
     else:
-        check_finite(name, array)
+        is_missing = num_labels is None and np.any(np.isnan(array))
+        who = " (with a missing target, NaN, `tagi.TAGIModel` can learn)" if is_missing else ""
+        _check_none(name, ~np.isfinite(array), f"must be finite{who}", _what_is_bad(y))
+    if num_labels is not None:
+        check_labels(array, num_labels, name)
     return array
 
 

@@ -8,6 +8,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from tfp_fnspace import columns, data
 from tfp_fnspace.distributions import quantile
 from tfp_fnspace.metrics import calibration_error, pit
 
@@ -44,14 +45,15 @@ class AlongInput:
     """
 
     def __init__(self, model, x, column, at=None):
-        names, x = list(getattr(x, "columns", [])), np.asarray(x, np.float64)
+        columns.check_column_names(x, getattr(model, "column_names", None), "x")
+        names, x = list(columns.column_names(x) or []), data.as_array(x, "x").astype(np.float64)
         number = names.index(column) if column in names else column
         if x.ndim != 2 or number not in range(x.shape[1]):
             raise ValueError(
                 "`x` must have shape [N, D_in] with the column. "
                 f"Received: x of shape {x.shape}, column={column!r}"
             )
-        center = x.mean(axis=0) if at is None else np.asarray(at, np.float64)
+        center = x.mean(axis=0) if at is None else data.as_array(at, "at").astype(np.float64)
         if center.shape != x.shape[1:]:
             raise ValueError(
                 f"`at` must have a value for each of the {x.shape[1]} inputs. "

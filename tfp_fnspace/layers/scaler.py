@@ -4,8 +4,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-#: Of a file: where the names of the columns are, and what is between them.
-_NAMES, _BETWEEN = "column_names", "\0"
+from tfp_fnspace import columns
+
+#: Of a file: where the names of the columns are.
+_NAMES = "column_names"
 
 
 class RunningMoments:
@@ -53,7 +55,7 @@ class Standardizer(keras.layers.Layer):
 
     Attributes:
         mean, stddev: Variables `[D]`, D the size of the last axis.
-        column_names: Names of the columns as a tuple, if data had them, which are saved too.
+        column_names: Names of the columns as a tuple, `None` if data had none, which are saved too.
     """
 
     def __init__(self, enabled=True, **kwargs):
@@ -111,14 +113,14 @@ class Standardizer(keras.layers.Layer):
     def save_own_variables(self, store):
         super().save_own_variables(store)
         if self.column_names is not None:
-            store[_NAMES] = np.frombuffer(_BETWEEN.join(self.column_names).encode(), np.uint8)
+            store[_NAMES] = columns.as_bytes(self.column_names)
 
     def load_own_variables(self, store):
         parts = {name: store[name] for name in list(store.keys())}
         names = parts.pop(_NAMES, None)
         super().load_own_variables(parts)
         if names is not None:
-            self.column_names = tuple(np.asarray(names).tobytes().decode().split(_BETWEEN))
+            self.column_names = columns.from_bytes(names)
 
     def get_config(self):
         return {**super().get_config(), "enabled": self.enabled}

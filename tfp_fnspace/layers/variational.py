@@ -5,6 +5,7 @@ import weakref
 import keras
 import tensorflow as tf
 
+from tfp_fnspace.arguments import refuse_old_tensors
 from tfp_fnspace.layers import posteriors, priors
 from tfp_fnspace.layers.draws import current_draws
 from tfp_fnspace.math.normals import fast_normal
@@ -98,6 +99,10 @@ class VariationalLayer(keras.layers.Layer):
         self.estimator = self._checked_estimator(estimator)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
+
+    def __call__(self, *args, **kwargs):
+        refuse_old_tensors(args)
+        return super().__call__(*args, **kwargs)
 
     def _checked_estimator(self, estimator):
         if estimator not in self.estimators:

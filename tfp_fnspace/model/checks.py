@@ -1,11 +1,9 @@
 """Units, and what is refused at the boundary."""
 
-import warnings
-
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, data, streams
+from tfp_fnspace import arguments, columns, data, notices, streams
 from tfp_fnspace.typing import GaussianMoments
 
 #: Rows in a batch of `predict` and `evaluate`; results do not depend on it.
@@ -143,38 +141,61 @@ class Checks:
     def column_names(self):
         """Names of the columns of the data frame that the model was fitted to first, or `None`.
 
-        A list; a frame with other columns, or these in another order, is then refused.
+        A list, as of the model's first input; a frame with other columns, or these in another
+        order, is then refused, for each input.
         """
         names = self.input_scalers[0].column_names if self.input_tensors is not None else None
         return names if names is None else list(names)
 
-    def _remember_columns(self, x):
-        """Takes the names of the columns, if x is a data frame and nothing is learnt yet."""
-        names = data.column_names(x)
-        if names is not None and len(self.input_tensors) == 1 and not self.steps_seen.numpy():
-            self.input_scalers[0].column_names = names
+    @property
+    def target_names(self):
+        """Names of the columns of the targets, as `column_names` of the inputs."""
+        names = self.target_scaler.column_names if self.input_tensors is not None else None
+        return names if names is None else list(names)
 
-    def _check_inputs(self, x, name="x"):
-        """The inputs as a list of arrays, checked."""
-        if self.steps_seen.numpy():
-            data.check_column_names(x, self.column_names, name)
+    @property
+    def _has_units(self):
+        """Whether data have made the model what it is: later data must have their columns."""
+        scalers = [*self.input_scalers, self.target_scaler]
+        return bool(self.steps_seen.numpy()) or any(scaler.adapted.numpy() for scaler in scalers)
+
+    def _check_inputs(self, x, name="x", first=False):
+        """The inputs as a list of arrays, checked; `first` as in `_check_data`."""
+        if not first:
+            items = data.input_items(x, self.input_tensors, name)
+            for item, scaler in zip(items, self.input_scalers, strict=True):
+                columns.check_column_names(item, scaler.column_names, name)
         inputs = data.check_inputs(x, self.input_tensors, name)
         self._check_values(inputs)
         return inputs
 
-    def _check_data(self, x, y, prefix=""):
-        inputs = self._check_inputs(x, f"{prefix}x")
+    def _check_data(self, x, y, prefix="", first=False):
+        """Inputs and targets, checked.
+
+        Args:
+            x: Inputs.
+            y: Targets.
+            prefix: What comes before the names, for messages.
+            first: Whether these data make the model what it is: their columns are remembered, and
+                those of all others compared with them.
+        """
+        inputs = self._check_inputs(x, f"{prefix}x", first)
+        scaler, name = self.target_scaler, f"{prefix}y"
+        if not first:
+            columns.check_column_names(y, scaler.column_names, name, "target_names")
         targets = data.check_targets(
             y,
             len(inputs[0]),
             self.num_target_columns,
             self.missing_targets_allowed,
             self.variable_dtype,
-            name=f"{prefix}y",
+            name=name,
+            num_labels=self.likelihood.num_labels(self.num_outputs),
         )
-        num_labels = self.likelihood.num_labels(self.num_outputs)
-        if num_labels is not None:
-            data.check_labels(targets, num_labels, name=f"{prefix}y")
+        if first:
+            items = [*data.input_items(x, self.input_tensors), y]
+            for each, item in zip([*self.input_scalers, scaler], items, strict=True):
+                each.column_names = columns.names_to_keep(item)
         return inputs, targets
 
     def _check_values(self, inputs):
@@ -198,11 +219,10 @@ class Checks:
             return
         scale, unit = float(np.max(scale)), float(np.max(self.target_scaler.stddev))
         if scale > _LARGEST_NOISE:
-            warnings.warn(
+            notices.warn(
                 f"The noise of the likelihood, scale={scale:g}, is in standard deviations of the "
                 f"targets, {unit:g} here: if it was meant in units of the targets, pass "
                 f"scale={scale / unit:.3g}.",
-                stacklevel=4,
             )
 
     def _check_ready(self):
@@ -219,10 +239,13 @@ class Checks:
                 f"arrays. Received: y={type(y).__name__}, validation_split={validation_split!r}"
             )
 
-    def _check_array_arguments(self, batch_size, epochs, steps_per_epoch):
-        arguments.check_count("epochs", epochs)
-        if batch_size is not None:
-            arguments.check_count("batch_size", batch_size)
+    def _batch_rows(self, batch_size, num_rows, default):
+        """Rows in a batch of arrays: the default if the user does not say, at most all of them."""
+        if batch_size is None:
+            return default
+        return min(arguments.checked_count("batch_size", batch_size), num_rows)
+
+    def _refuse_steps(self, steps_per_epoch):
         if steps_per_epoch is not None:
             raise ValueError(
                 "`steps_per_epoch` goes with datasets; an epoch of arrays is all rows. "

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import metrics
+from tfp_fnspace import arguments, metrics
 from tfp_fnspace.layers.scaler import Standardizer
 from tfp_fnspace.math.random import base_seed
 from tfp_fnspace.model.prediction import Prediction
@@ -61,10 +61,10 @@ class FunctionSpaceModel(Training, Prediction):
 
         Such a model calls `_setup_sizes` when it knows them; until then it is not fitted.
         """
-        if not hasattr(likelihood, "check_outputs"):
+        if isinstance(likelihood, type) or not hasattr(likelihood, "check_outputs"):
             raise TypeError(
-                "`likelihood` must be one of `tfp_fnspace.likelihoods`, `Gaussian(0.3)` say. "
-                f"Received: likelihood={likelihood!r}"
+                "`likelihood` must be one of `tfp_fnspace.likelihoods`, `Gaussian(0.3)` say"
+                f"{arguments.what_it_is(likelihood)}. Received: likelihood={likelihood!r}"
             )
         if likelihood.has_noise_outputs and not self.noise_outputs_allowed:
             raise ValueError(
@@ -143,7 +143,7 @@ class FunctionSpaceModel(Training, Prediction):
             run_eagerly: Whether to run without graphs, for debugging.
             **kwargs: Of the method.
         """
-        self._user_metrics = [keras.metrics.get(metric) for metric in metrics or ()]
+        self._user_metrics = _checked_metrics(metrics)
         self._compile_arguments = {"jit_compile": jit_compile, "run_eagerly": run_eagerly, **kwargs}
         keras_arguments = {"optimizer": None, **self._compile_arguments}
         super().compile(loss=None, **keras_arguments)
@@ -169,6 +169,25 @@ class FunctionSpaceModel(Training, Prediction):
                     config[name], custom_objects=custom_objects
                 )
         return cls(**config)
+
+
+def _checked_metrics(metrics):
+    """A list of Keras metrics."""
+    given = list(metrics) if isinstance(metrics, list | tuple) else [metrics]
+    found = []
+    for metric in given:
+        is_old = hasattr(metric, "update_state") and not isinstance(metric, keras.metrics.Metric)
+        try:
+            made = None if is_old else keras.metrics.get(metric)
+        except (TypeError, ValueError):
+            made = None
+        if metric is not None and not isinstance(made, keras.metrics.Metric):
+            raise ValueError(
+                "`metrics` must be metrics of `tfp_fnspace.metrics` or of Keras, or Keras's names "
+                f"of them{arguments.what_it_is(metric)}. Received: metrics={metrics!r}"
+            )
+        found += [] if metric is None else [made]
+    return found
 
 
 def _is_real(tensor):

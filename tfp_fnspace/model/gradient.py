@@ -12,6 +12,25 @@ from tfp_fnspace.model.penalties import penalty, refuse_added_losses
 from tfp_fnspace.model.sizes import first_batches
 
 
+def checked_optimizer(name, optimizer):
+    """An optimizer of Keras, or `None`.
+
+    Args:
+        name: Name of the argument.
+        optimizer: An optimizer, its name or its configuration, or `None`.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    try:
+        return None if optimizer is None else keras.optimizers.get(optimizer)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"`{name}` must be an optimizer of Keras or the name of one"
+            f"{arguments.what_it_is(optimizer)}. Received: {name}={optimizer!r}"
+        ) from None
+
+
 class GradientTraining:
     """Mixin of models whose parameters minimise a stochastic objective.
 
@@ -111,6 +130,7 @@ class GradientTraining:
         if num_rows is not None:
             arguments.check_count("num_rows", num_rows)
         self._given_rows = None if num_rows is None else int(num_rows)
+        optimizer = checked_optimizer("optimizer", optimizer)
         self._forget_functions()
         super().compile(
             metrics=metrics,

@@ -116,7 +116,7 @@ class MixturePrediction(FunctionSpaceModel):
             return self.likelihood.joint(tf.constant(functions), self.target_unit)
         self._check_ready()
         inputs = self._check_inputs(x)
-        rows = batch_size or self.predict_batch_size
+        rows = self._batch_rows(batch_size, len(inputs[0]), self.predict_batch_size)
         parts = [
             self._mixture_function(self._pack([tf.constant(a[i : i + rows]) for a in inputs]))
             for i in range(0, len(inputs[0]), rows)

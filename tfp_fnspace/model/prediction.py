@@ -1,13 +1,13 @@
 """Evaluation, prediction and export of models that keep the contract."""
 
 import math
-import warnings
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, streams
+from tfp_fnspace import arguments, notices, streams
+from tfp_fnspace.callbacks import checked_callbacks
 from tfp_fnspace.distributions.quantile import quantile
 from tfp_fnspace.export import QUANTILE_LEVELS, export_saved_model
 from tfp_fnspace.math.random import as_seed
@@ -39,11 +39,18 @@ class Prediction(Checks):
             `compile`, in the user's units. Of a classifier `accuracy`, `nll` and `ece` instead.
         """
         self._refuse_weights(sample_weight=sample_weight)
+        cached = kwargs.get("_use_cached_eval_dataset")  # a validation of `fit`
+        known = ("return_dict", "steps", "callbacks", "_use_cached_eval_dataset")
+        arguments.refuse_unknown("evaluate", {k: v for k, v in kwargs.items() if k not in known})
+        if not cached:
+            checked_callbacks(kwargs.get("callbacks"))
+            self._check_steps(kwargs.get("steps"))
         self._ensure_compiled()
         self._check_ready()
-        if not kwargs.get("_use_cached_eval_dataset") and not streams.is_stream(x):
+        if not cached and not streams.is_stream(x):
             inputs, targets = self._check_data(x, y)
-            x, y, batch_size = self._feed(inputs, targets, batch_size or self.predict_batch_size)
+            rows = self._batch_rows(batch_size, len(targets), self.predict_batch_size)
+            x, y, batch_size = self._feed(inputs, targets, rows)
         elif streams.is_stream(x):
             x = self._checked_stream(x)
         with streams.clear_stream_errors():
@@ -88,10 +95,13 @@ class Prediction(Checks):
             `mutual_information` `[N]` between label and f: the part of the entropy that knowing f
             would remove.
         """
+        checked_callbacks(callbacks)
+        self._check_steps(steps)
         self._check_ready()
         if not streams.is_stream(x):
             inputs = self._check_inputs(x)
-            x, _, batch_size = self._feed(inputs, None, batch_size or self.predict_batch_size)
+            rows = self._batch_rows(batch_size, len(inputs[0]), self.predict_batch_size)
+            x, _, batch_size = self._feed(inputs, None, rows)
         else:
             x = self._checked_stream(x)
         with streams.clear_stream_errors():
@@ -100,6 +110,10 @@ class Prediction(Checks):
             )
         _warn_of_nan("predictions", outputs.values())
         return outputs
+
+    def _check_steps(self, steps):
+        if steps is not None:
+            arguments.check_count("steps", steps)
 
     def predict_on_batch(self, x):
         """Predictive moments of one batch, as `predict`."""
@@ -242,9 +256,8 @@ def _warn_of_nan(what, arrays):
     bad = np.any([np.isnan(a).reshape(len(a), -1).any(axis=1) for a in arrays], axis=0)
     rows = np.flatnonzero(bad)
     if rows.size:
-        warnings.warn(
+        notices.warn(
             f"The {what} are NaN at {rows.size} of {len(bad)} rows, the first is {rows[0]}: the "
             "inputs there may be too large for the model's dtype, or its weights are NaN.",
             RuntimeWarning,
-            stacklevel=3,
         )

@@ -1,13 +1,12 @@
 """Models that learn the shapes of inputs and targets from the first data."""
 
 import itertools
-import warnings
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data, streams
+from tfp_fnspace import data, notices, streams
 from tfp_fnspace.math.random import permutation
 from tfp_fnspace.math.selection import greedy_rows
 
@@ -76,14 +75,18 @@ class LearnsSizes:
         """Checked arrays `[N, ...]` and `[N, D]` of whatever widths they have."""
         shape = self._row_shape(data.as_array(x, "x"))
         (inputs,) = data.check_inputs(x, [self._first_tensor(shape)])
-        has_rows = np.ndim(y) == 2 and np.shape(y)[0] == len(inputs)
-        columns = np.shape(y)[1] if has_rows else 1
-        targets = data.check_targets(y, len(inputs), columns, False, self.variable_dtype)
+        targets = data.as_array(y, "y", labels=self.likelihood.is_classifier)
+        has_rows = targets.ndim == 2 and len(targets) == len(inputs)
+        columns = targets.shape[1] if has_rows else 1
         if not columns:
             raise ValueError(
                 f"`y` must have at least one column. Received: y of shape {targets.shape}"
             )
-        return inputs, targets
+        num_labels = None
+        if self.likelihood.is_classifier and self.likelihood.num_target_columns(columns) < columns:
+            columns, num_labels = 1, columns  # one-hot, or worse
+        options = {"dtype": self.variable_dtype, "num_labels": num_labels}
+        return inputs, data.check_targets(y, len(inputs), columns, False, **options)
 
     def _learn_sizes(self, x, y, num_rows=1, held_out=0.0):
         """Takes the sizes from the first data, arrays or batches with that many rows together.
@@ -153,10 +156,9 @@ class StartsAtRows(LearnsSizes):
         """The number of inducing points for first data of so many rows."""
         if num_rows >= self.inducing_points:
             return self.inducing_points
-        warnings.warn(
+        notices.warn(
             f"The first data have {num_rows} rows: the model takes as many inducing points "
             f"instead of {self.inducing_points}.",
-            stacklevel=5,
         )
         return num_rows
 

@@ -4,8 +4,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, data, streams
-from tfp_fnspace.callbacks import EpochCounter, ResumeAtCounter, resolve_modes
+from tfp_fnspace import arguments, data, notices, streams
+from tfp_fnspace.callbacks import (
+    EpochCounter,
+    ResumeAtCounter,
+    checked_callbacks,
+    resolve_modes,
+)
 from tfp_fnspace.layers.scaler import RunningMoments
 from tfp_fnspace.math.random import permutation
 from tfp_fnspace.model.checks import Checks
@@ -28,19 +33,20 @@ class Training(Checks):
             ValueError: If a dataset's length is infinite or unknown, the data are bad, or the
                 model has learnt already.
         """
+        is_stream = streams.is_stream(x)
         if not self.standardize:
+            if not is_stream and not self.steps_seen.numpy():
+                self._check_data(x, y, first=True)
             return
         if self.steps_seen.numpy():
             raise ValueError(
                 "`adapt` would change the units of what the model has learnt: call it before "
                 f"the first `fit`. Received: a model after {self.steps_seen.numpy()} batches"
             )
-        if streams.is_stream(x):
+        if is_stream:
             self._adapt_to_stream(x)
         else:
-            inputs, targets = self._check_data(x, y)
-            self._remember_columns(x)
-            self._adapt_scalers([(inputs, targets)])
+            self._adapt_scalers([self._check_data(x, y, first=True)])
 
     def _adapt_to_stream(self, dataset):
         if streams.count_batches(dataset) is None:
@@ -50,7 +56,9 @@ class Training(Checks):
                 f"Received: x={dataset!r}"
             )
         batches = streams.finite_batches(dataset)
-        self._adapt_scalers(self._check_data(*batch[:2]) for batch in batches)
+        self._adapt_scalers(
+            self._check_data(*batch[:2], first=i == 0) for i, batch in enumerate(batches)
+        )
 
     def _adapt_scalers(self, batches):
         """One pass over `(inputs, targets)`, which may not fit in memory."""
@@ -82,6 +90,7 @@ class Training(Checks):
         validation_steps=None,
         validation_batch_size=None,
         validation_freq=1,
+        **unknown,
     ):
         """Fits the model; arguments and result as in `keras.Model.fit`.
 
@@ -109,16 +118,30 @@ class Training(Checks):
             validation_steps: Number of validation batches (datasets only).
             validation_batch_size: Rows in a validation batch.
             validation_freq: Epochs between validations.
+            **unknown: Refused.
 
         Returns:
             `keras.callbacks.History`.
 
         Raises:
-            TypeError: If the data are not numbers.
+            TypeError: If data are not numbers, a callback is none, or there is no such argument.
             ValueError: If the data are bad, or an argument cannot be honoured.
         """
+        arguments.refuse_unknown("fit", unknown)
         self._refuse_weights(class_weight=class_weight, sample_weight=sample_weight)
-        arguments.check_count("initial_epoch", initial_epoch, 0)
+        epochs = arguments.checked_count("epochs", epochs)
+        initial_epoch = arguments.checked_count("initial_epoch", initial_epoch, 0)
+        if not isinstance(validation_freq, list | tuple | set):
+            arguments.check_count("validation_freq", validation_freq)
+        for name, value in {
+            "batch_size": batch_size,
+            "steps_per_epoch": steps_per_epoch,
+            "validation_steps": validation_steps,
+            "validation_batch_size": validation_batch_size,
+        }.items():
+            if value is not None:
+                arguments.check_count(name, value)
+        given_callbacks = self._epoch_callbacks(callbacks, initial_epoch)
         self._ensure_compiled()
         stream = streams.is_stream(x)
         if stream:
@@ -126,9 +149,8 @@ class Training(Checks):
             if not self.scalers_ready:
                 self.adapt(x)
         else:
-            self._check_array_arguments(batch_size, epochs, steps_per_epoch)
-            inputs, targets = self._check_data(x, y)
-            self._remember_columns(x)
+            self._refuse_steps(steps_per_epoch)
+            inputs, targets = self._check_data(x, y, first=not self._has_units)
             if validation_split and validation_data is None:
                 parts = data.split_rows([*inputs, targets], validation_split)
                 (*inputs, targets), (*held_out, held_out_targets) = parts
@@ -138,10 +160,16 @@ class Training(Checks):
         if validation_data is not None and not streams.is_stream(validation_data):
             validation_data = self._check_validation_data(validation_data)
             validation_batch_size = validation_batch_size or self.predict_batch_size
+        if self._user_metrics and validation_data is None:
+            names = [metric.name for metric in self._user_metrics]
+            notices.warn(
+                f"The metrics of `compile`, {names}, are of `evaluate` and of validation: "
+                "`History` has them with `validation_data` or `validation_split`."
+            )
         options = {
             "epochs": epochs,
             "verbose": verbose,
-            "callbacks": self._epoch_callbacks(callbacks, initial_epoch),
+            "callbacks": given_callbacks,
             "validation_data": validation_data,
             "initial_epoch": initial_epoch,
             "validation_steps": validation_steps,
@@ -150,9 +178,8 @@ class Training(Checks):
         }
         try:
             if not stream:
-                return self._fit_arrays(
-                    inputs, targets, batch_size or self.fit_batch_size, shuffle, options
-                )
+                rows = self._batch_rows(batch_size, len(targets), self.fit_batch_size)
+                return self._fit_arrays(inputs, targets, rows, shuffle, options)
             with streams.clear_stream_errors():
                 return self._fit_stream(x, steps_per_epoch, options)
         finally:
@@ -160,13 +187,7 @@ class Training(Checks):
             self._initial_epoch = None
 
     def _epoch_callbacks(self, callbacks, initial_epoch):
-        if isinstance(callbacks, keras.callbacks.CallbackList):
-            raise TypeError(
-                "`callbacks` must be a callback or a list of callbacks. "
-                f"Received: callbacks={callbacks!r}"
-            )
-        given = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
-        given = [callback for callback in given if callback is not None]
+        given = checked_callbacks(callbacks)
         self._check_callbacks(given)
         resolve_modes(given, [*self._default_metrics, *self._user_metrics])
         return [EpochCounter(), *given, ResumeAtCounter(initial_epoch)]
@@ -256,6 +277,6 @@ class Training(Checks):
         """One update from one batch; continues a fitted model (`fit` adapts, this does not)."""
         self._refuse_weights(class_weight=class_weight, sample_weight=sample_weight)
         self._ensure_compiled()
-        inputs, targets = self._check_data(x, y)
         self._check_ready()
+        inputs, targets = self._check_data(x, y, first=not self._has_units)
         return super().train_on_batch(self._pack(inputs), targets, return_dict=return_dict)

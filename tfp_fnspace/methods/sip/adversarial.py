@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.math.random import fold_in, split
-from tfp_fnspace.model.gradient import GradientTraining
+from tfp_fnspace.model.gradient import GradientTraining, checked_optimizer
 from tfp_fnspace.model.penalties import penalty, refuse_added_losses
 
 #: A discriminator is said to have collapsed when it tells more than this share of an epoch right.
@@ -87,9 +87,9 @@ class AdversarialTraining(GradientTraining):
             discriminator_optimizer: Of the discriminator, likewise.
             **kwargs: As in `GradientTraining.compile`.
         """
-        self.discriminator_optimizer = None
-        if discriminator_optimizer is not None:
-            self.discriminator_optimizer = keras.optimizers.get(discriminator_optimizer)
+        self.discriminator_optimizer = checked_optimizer(
+            "discriminator_optimizer", discriminator_optimizer
+        )
         super().compile(optimizer=optimizer, **kwargs)
 
     def get_compile_config(self):

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, data, streams
+from tfp_fnspace import arguments, columns, data, streams
 from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math.random import fold_in, normal, split
 from tfp_fnspace.methods.sip import parts
@@ -191,6 +191,7 @@ class SIPModel(
         self._start = None
         if not isinstance(inducing_points, int | np.integer):
             self._start = data.as_array(inducing_points, "inducing_points")
+            self._start_names = columns.names_to_keep(inducing_points)
             data.check_finite("inducing_points", self._start)
             inducing_points = len(self._start)
         self.inducing_points = arguments.checked_count("inducing_points", inducing_points)
@@ -277,6 +278,8 @@ class SIPModel(
             rows = self._starting_rows(inputs[0], self.inducing_inputs.shape[0])
             start = inputs[0][rows]
         else:
+            known = self.input_scalers[0].column_names
+            columns.check_names(self._start_names, known, "inducing_points")
             (start,) = data.check_inputs(self._start, self.input_tensors, "inducing_points")
         self.inducing_inputs.assign(self.scaled([tf.constant(start)])[0])
 

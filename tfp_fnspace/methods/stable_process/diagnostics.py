@@ -1,10 +1,10 @@
 """Whether the chains of a model have converged."""
 
-import warnings
 from typing import NamedTuple
 
 import numpy as np
 
+from tfp_fnspace import notices
 from tfp_fnspace.metrics import ess_bulk, ess_tail, rhat
 
 #: Beyond these `fit` warns.
@@ -60,11 +60,10 @@ def warn_of_bad_chains(found):
             f"{name}: R-hat {largest:.3f}, bulk ESS {bulk:.0f}, tail ESS {tail:.0f}"
             for name, (largest, bulk, tail) in bad.items()
         )
-        warnings.warn(
+        notices.warn(
             f"The chains have not converged (worst of {listed}; wanted: R-hat at most "
             f"{LARGEST_RHAT}, ESS at least {LEAST_ESS:.0f}). Call `fit` again with the same data "
             "for more epochs; `diagnostics` has these numbers for every point.",
-            stacklevel=4,
         )
 
 
@@ -75,17 +74,15 @@ def warn_of_num_atoms(num_atoms, partition):
         num_atoms: The number.
         partition: `Partition`, exact or given.
     """
-    warnings.warn(
+    notices.warn(
         "`num_atoms` has no effect on a partition that is exact or given. "
         f"Received: num_atoms={num_atoms} with {partition.num_atoms} atoms",
-        stacklevel=6,
     )
 
 
 def warn_of_burn_in(epochs, burn_in):
     """Warns that there are no draws but those of the burn-in."""
-    warnings.warn(
+    notices.warn(
         f"The chains are still burning in ({epochs} of {burn_in} epochs): predictions are those "
         "of the last epoch's draws. Call `fit` again with the same data for more epochs.",
-        stacklevel=4,
     )

@@ -1,11 +1,10 @@
 """The state of a `StableProcessModel` in weights: partition, data, chains, draws."""
 
-import warnings
-
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace import notices
 from tfp_fnspace.methods.stable_process.hyperplanes import Partition
 from tfp_fnspace.methods.stable_process.samplers import ChainState
 
@@ -173,11 +172,10 @@ def sizes_of(partition, x, y, x_predict, state, chains, max_draws, config_bytes=
     room = MAX_BYTES - config_bytes - sum(np.asarray(a).nbytes for a in arrays)
     fitting = room // (total_chains * (4 * partition.num_atoms + 24))
     if fitting < _LEAST_DRAWS:
-        warnings.warn(
+        notices.warn(
             f"A model of {partition.num_atoms} atoms and {total_chains} chains takes more than "
             f"{MAX_BYTES / 1e6:g} MB even with the {_LEAST_DRAWS} draws of each chain that "
             "diagnostics need, and so will its file. Take fewer atoms or chains for a smaller one.",
-            stacklevel=6,
         )
     capacity = min(max_draws // chains, fitting)
     return {

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data, streams
+from tfp_fnspace import arguments, columns, streams
 from tfp_fnspace.callbacks import refuse_learning_rates
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.stable_process import chains, diagnostics, options
@@ -73,6 +73,7 @@ class StableTraining(LearnsSizes):
         steps_per_epoch=None,
         validation_freq=1,
         x_predict=None,
+        **unknown,
     ):
         """Runs the chains; arguments and result as in `keras.Model.fit` where they have a sense.
 
@@ -100,6 +101,7 @@ class StableTraining(LearnsSizes):
             x_predict: Array `[M, I]` of points at which the law of the process is to be exact,
                 jointly with `x`, see `partition`. `None` leaves the points of a `fit` on the
                 same data as they are.
+            **unknown: Refused.
 
         Returns:
             `keras.callbacks.History`. An epoch has the mean `log_likelihood` of a row (in model
@@ -108,9 +110,10 @@ class StableTraining(LearnsSizes):
             took a new scale.
 
         Raises:
-            TypeError: If the data are not numbers.
+            TypeError: If data are not numbers, a callback is none, or there is no such argument.
             ValueError: If the data are bad, or an argument cannot be honoured.
         """
+        arguments.refuse_unknown("fit", unknown)
         self._refuse_stream(x)
         self._refuse_weights(class_weight=class_weight, sample_weight=sample_weight)
         refused = {
@@ -124,7 +127,7 @@ class StableTraining(LearnsSizes):
                     f"{_ALL_ROWS_AT_ONCE}`{name}` must not be given. Received: {name}={value!r}"
                 )
         self._learn_sizes(x, y)
-        self._x_predict = self._checked_x_predict(x_predict)
+        self._x_predict = self._checked_x_predict(x_predict, x)
         history = super().fit(
             x,
             y,
@@ -139,7 +142,7 @@ class StableTraining(LearnsSizes):
         self._warn()
         return history
 
-    def _checked_x_predict(self, x_predict):
+    def _checked_x_predict(self, x_predict, x):
         if x_predict is None:
             return None
         if not isinstance(self.partition, str):
@@ -147,7 +150,9 @@ class StableTraining(LearnsSizes):
                 "`x_predict` goes with a partition that the model makes itself. "
                 f"Received: x_predict with partition={self.partition!r}"
             )
-        return data.check_inputs(x_predict, self.input_tensors, name="x_predict")[0]
+        if not self._has_units:  # nothing is known of columns but what those of x are
+            columns.check_column_names(x_predict, columns.names_to_keep(x), "x_predict")
+        return self._check_inputs(x_predict, "x_predict", first=not self._has_units)[0]
 
     def _warn(self):
         epochs = self.store.counter("epochs")

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data
+from tfp_fnspace import columns, data
 from tfp_fnspace.methods.tagi import inverse, propagation, sampling
 from tfp_fnspace.typing import GaussianMoments
 
@@ -89,6 +89,7 @@ class TAGIPrediction:
         self._check_one_input("infer_inputs")
         self._check_ready()
         (mean,), targets = self._check_data(x_mean, y)
+        columns.check_column_names(x_variance, self.input_scalers[0].column_names, "x_variance")
         (variance,) = data.check_inputs(x_variance, self.input_tensors, name="x_variance")
         if variance.shape != mean.shape or np.any(variance < 0.0):
             raise ValueError(

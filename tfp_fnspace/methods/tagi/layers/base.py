@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_choice
+from tfp_fnspace.arguments import checked_choice, refuse_old_tensors
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.tagi import propagation
 from tfp_fnspace.typing import GaussianMoments
@@ -97,6 +97,10 @@ class TAGILayer(keras.layers.Layer):
         with propagation.sampling_scope(as_seed(seed), num_samples, self._flatten_layers()):
             output = self(tf.nest.map_structure(propagation.fold, inputs))
         return propagation.unfold(output[0] if is_pair(output) else output, num_samples)
+
+    def __call__(self, *args, **kwargs):
+        refuse_old_tensors(args)
+        return super().__call__(*args, **kwargs)
 
     def compute_output_spec(self, inputs):
         """Symbolic output: moments for moments, one tensor where nothing is uncertain."""

@@ -1,0 +1,403 @@
+"""What users hand over as arrays and data frames: the right value, or one clear error."""
+
+import decimal
+import fractions
+import re
+
+import batteries
+import keras
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+import tensorflow as tf
+
+import tfp_fnspace as fns
+from tfp_fnspace import columns, data
+
+X = np.random.default_rng(0).normal(size=(20, 4))
+Y = X[:, :2] + 0.1
+NAMES = ["size", "age", "rooms", "floor"]
+
+#: One model of each method; what is tested here is the same for all, since it is written once.
+METHODS = ["TAGI", "DIWP", "SIP", "fBNN", "variational", "stable_process"]
+
+
+def fitted_model(name, x=X, y=Y):
+    model = batteries.ALL_MODELS[name]()
+    batteries.fit(model, x, y, epochs=1 if name != "stable_process" else 2)
+    return model
+
+
+@pytest.fixture(scope="module")
+def models():
+    """Fitted models by name, made when they are asked for."""
+    made = {}
+
+    def get(name):
+        if name not in made:
+            made[name] = fitted_model(name, frame(), target_frame())
+        return made[name]
+
+    return get
+
+
+def frame(order=NAMES, make=pd.DataFrame):
+    return make({name: X[:, NAMES.index(name)] for name in order})
+
+
+def target_frame(order=("price", "rent"), make=pd.DataFrame):
+    return make({name: Y[:, ["price", "rent"].index(name)] for name in order})
+
+
+def refused(function, *arguments, kind=ValueError, **options):
+    """The message of a refusal, which ends in what was received."""
+    with pytest.raises(kind, match="Received: ") as caught:
+        function(*arguments, **options)
+    return str(caught.value)
+
+
+# Columns -----------------------------------------------------------------------------------------
+
+TURNED = [NAMES[1], NAMES[0], *NAMES[2:]]
+
+
+def entries(model):
+    """Every method that takes inputs, and those that take targets too."""
+    of_x = [model.predict, model.predict_on_batch, model.predict_distribution]
+    of_x += [lambda x: model.sample_functions(x, 2)]
+    of_xy = [lambda x, y: model.evaluate(x, y, verbose=0), model.test_on_batch]
+    of_xy += [lambda x, y: model.fit(x, y, verbose=0)]
+    of_xy += [lambda x, y: model.fit(X, Y, validation_data=(x, y), verbose=0)]
+    if isinstance(model, fns.stable_process.StableProcessModel):
+        of_x += [model.stored_values, model.predict_quantiles, model.function_quantiles]
+    else:
+        of_xy += [model.train_on_batch]
+    if isinstance(model, fns.tagi.TAGIModel):
+        of_x += [model.input_gradient, lambda x: model.infer_inputs(X, x, Y)]
+        of_xy += [lambda x, y: model.infer_inputs(x, np.abs(X), y)]
+    if isinstance(model, fns.sip.SIPModel):
+        of_x += [lambda x: model.sample_prior_functions(x, 2)]
+    return of_x, of_xy
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["TAGI", pytest.param("DIWP", marks=pytest.mark.slow)]
+    + [pytest.param(name, marks=pytest.mark.slow) for name in METHODS[2:]],
+)
+def test_columns_in_another_order_are_refused_everywhere(name, models):
+    model = models(name)
+    assert model.column_names == NAMES and model.target_names == ["price", "rent"]
+    before = [v.copy() for v in model.get_weights()]
+    rule = re.escape(
+        f"must have the columns of the data frame that the model was fitted to, in "
+        f"their order, {NAMES}"
+    )
+    of_targets = r"must have the columns .*, in their order, \['price', 'rent'\]"
+    of_x, of_xy = entries(model)
+    for make in (pd.DataFrame, pl.DataFrame):
+        bad, bad_targets = frame(TURNED, make), target_frame(("rent", "price"), make)
+        for call in of_x:
+            assert re.search(rule, refused(call, bad))
+        for call in of_xy:
+            assert re.search(rule, refused(call, bad, Y))
+            assert re.search(of_targets, refused(call, X, bad_targets))
+    for ours, theirs in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    for good in (frame(), frame(make=pl.DataFrame), pd.DataFrame(X), X.tolist()):
+        np.testing.assert_allclose(model.predict(good)["mean"], model.predict(X)["mean"])
+
+
+@pytest.mark.parametrize("name", ["TAGI", "stable_process"])
+def test_columns_of_a_first_fit_are_compared_with_its_own_validation_data(name):
+    model = batteries.ALL_MODELS[name]()
+    for validation in [(frame(TURNED), Y), (frame(), target_frame(("rent", "price")))]:
+        message = refused(model.fit, frame(), target_frame(), validation_data=validation, verbose=0)
+        assert message.startswith("`validation ")
+    if name == "stable_process":
+        fresh = batteries.ALL_MODELS[name](partition="auto")
+        assert "`x_predict`" in refused(fresh.fit, frame(), Y, x_predict=frame(TURNED), verbose=0)
+
+
+def test_columns_of_adapt_are_those_of_the_model():
+    model = batteries.tagi_model()
+    model.adapt(frame(), target_frame())
+    assert "`x` must have the columns" in refused(model.predict, frame(TURNED))
+    assert "`x` must have the columns" in refused(model.fit, frame(TURNED), Y, verbose=0)
+    model.adapt(frame(TURNED), Y)  # nothing is learnt yet: other units
+    assert model.column_names == TURNED and model.target_names is None
+    model.predict(frame(TURNED))
+
+
+def test_columns_of_every_input_are_compared_and_saved(tmp_path):
+    inputs = [keras.Input((2,), name="a"), keras.Input((2,), name="b")]
+    outputs = fns.tagi.Dense(1)(fns.tagi.Concatenate()([fns.tagi.Dense(2)(x) for x in inputs]))
+    model = fns.tagi.TAGIModel(inputs, outputs, likelihood=fns.likelihoods.Gaussian(0.3))
+    parts = [frame()[NAMES[:2]], frame()[NAMES[2:]]]
+    series = pd.Series(Y[:, 0], name="price")
+    model.fit(parts, series, verbose=0)
+    model.save(tmp_path / "model.keras")
+    for each in (model, keras.models.load_model(tmp_path / "model.keras")):
+        assert each.target_names == ["price"]
+        turned = parts[1][parts[1].columns[::-1]]
+        assert "['rooms', 'floor']" in refused(each.predict, [parts[0], turned])
+        assert "['rooms', 'floor']" in refused(each.predict, {"a": parts[0], "b": turned})
+        assert "['price']" in refused(each.evaluate, parts, series.rename("rent"), verbose=0)
+        assert "['price']" in refused(each.evaluate, parts, pl.Series("rent", Y[:, 0]), verbose=0)
+        each.evaluate(parts, Y[:, 0], verbose=0)
+
+
+def test_numbers_and_tuples_are_names_too():
+    levels = pd.MultiIndex.from_tuples([("a", 1), ("a", 2), ("b", 1), ("b", 2)])
+    years = [2019, 2020, 2021, 2022]
+    for names, others in [
+        (levels, levels[[1, 0, 2, 3]]),
+        (years, years[::-1]),
+        ([0, "a", 1.5, 2],) * 2,
+    ]:
+        given = columns.column_names(pd.DataFrame(X, columns=names))
+        assert columns.from_bytes(columns.as_bytes(given)) == given
+        columns.check_names(given, given, "x")
+        if others is not names:
+            other = pd.DataFrame(X, columns=others)
+            refused(columns.check_column_names, other, given, "x")
+        columns.check_column_names(pd.DataFrame(X), given, "x")  # no names
+        columns.check_column_names(X, given, "x")
+    # the numbers of the columns: nothing is known, but of another order
+    for expected in (None, (0, 1, 2, 3)):
+        columns.check_column_names(pd.DataFrame(X), expected, "x")
+        columns.check_column_names(pd.DataFrame(X, columns=years), expected, "x")
+        refused(columns.check_column_names, pd.DataFrame(X)[[1, 0, 2, 3]], expected, "x")
+    refused(columns.check_column_names, pd.DataFrame(X), (1, 0, 2, 3), "x")
+    assert columns.names_to_keep(pd.DataFrame(X)) is None
+
+
+def test_inducing_points_and_figures_have_the_columns_of_the_model(models):
+    model = batteries.sip_model(inducing_points=frame(TURNED)[:5])
+    assert "`inducing_points` must have the columns" in refused(model.fit, frame(), Y, verbose=0)
+    assert "`x` must have" in refused(
+        fns.plotting.AlongInput, models("TAGI"), frame(TURNED), column=0
+    )
+
+
+# Values ------------------------------------------------------------------------------------------
+
+MASKED = np.ma.array(X, mask=np.arange(80).reshape(20, 4) == 13)
+WITHOUT = np.where(MASKED.mask, np.nan, X)
+
+#: What equals an array, and the array.
+SAME = {
+    "float16": (X.astype(np.float16), X.astype(np.float16).astype(float)),
+    "longdouble": (X.astype(np.longdouble), X),
+    "booleans": (X > 0, (X > 0).astype(float)),
+    "objects": (X.astype(object), X),
+    "decimals": ([[decimal.Decimal(float(v)) for v in row] for row in X], X),
+    "fractions": ([[fractions.Fraction(float(v)) for v in row] for row in X], X),
+    "tensor": (tf.constant(X), X),
+    "bfloat16": (tf.cast(X, tf.bfloat16), tf.cast(tf.cast(X, tf.bfloat16), tf.float64).numpy()),
+    "frame_of_decimals": (pd.DataFrame(X).map(decimal.Decimal), X),
+    "nullable_frame": (
+        pd.DataFrame(np.arange(80).reshape(20, 4)).astype("Int64"),
+        np.arange(80.0).reshape(20, 4),
+    ),
+    "polars": (pl.DataFrame(X), X),
+    "nothing_masked": (np.ma.array(X, mask=False), X),
+    "masked": (MASKED, WITHOUT),
+    "list_of_masked": (list(MASKED), WITHOUT),
+    "nullable_frame_with_na": (pd.DataFrame(WITHOUT).astype("Float64"), WITHOUT),
+    "nullable_integers": (
+        pd.DataFrame({"a": pd.array([1, None], dtype="Int64")}),
+        [[1.0], [np.nan]],
+    ),
+    "nullable_booleans": (
+        pd.DataFrame({"a": pd.array([True, None], dtype="boolean")}),
+        [[1.0], [np.nan]],
+    ),
+    "polars_nulls": (pl.DataFrame({"a": [1, None]}), [[1.0], [np.nan]]),
+    "none": ([[1.0], [None]], [[1.0], [np.nan]]),
+    "masked_integers": (np.ma.array([[1], [2]], mask=[[0], [1]]), [[1.0], [np.nan]]),
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_what_is_taken_as_an_array(case):
+    values, expected = SAME[case]
+    array = data.as_array(values, "x")
+    assert type(array) is np.ndarray
+    np.testing.assert_array_equal(array.astype(np.float64), np.asarray(expected, np.float64))
+
+
+DATES = pd.date_range("2020", periods=20)
+WITH_DATES = {"when": DATES.to_numpy(), "size": X[:, 0]}
+
+#: What is refused, and a part of what is said.
+REFUSED = {
+    "datetimes": ((X * 1e3).astype("datetime64[s]"), "(dates)"),
+    "timedeltas": ((X * 1e3).astype("timedelta64[s]"), "(durations)"),
+    "timedelta_objects": ((X * 1e3).astype("timedelta64[s]").astype(object), "timedelta"),
+    "numpy_timedeltas_in_lists": ([[np.timedelta64(1, "s")]], "(durations)"),
+    "frame_with_dates": (pd.DataFrame(WITH_DATES), "['when']"),
+    "polars_with_dates": (pl.DataFrame(WITH_DATES), "['when']"),
+    "frame_with_durations": (pd.DataFrame({"a": DATES - DATES[0], "b": 1.0}), "['a']"),
+    "frame_of_durations": (pd.DataFrame({"a": DATES - DATES[0]}), "['a']"),
+    "polars_durations": (pl.DataFrame({"a": (DATES - DATES[0]).to_numpy()}), "['a']"),
+    "series_of_dates": (pd.Series(DATES), "(dates)"),
+    "complex": (X.astype(complex), "dtype complex128"),
+    "complex_objects": (X.astype(complex).astype(object), "values of type complex"),
+    "strings": (X.astype(str), "`pandas.get_dummies`"),
+    "bytes": (X.astype("S"), "`pandas.get_dummies`"),
+    "a_string": ("abc", "dtype <U3"),
+    "words_among_numbers": ([[1.0, "a"]], "dtype <U"),
+    "frame_with_words": (pd.DataFrame({"a": ["u", "v"], "b": 1.0}), "words in the columns ['a']"),
+    "polars_with_words": (pl.DataFrame({"a": ["u", "v"], "b": [1.0, 2.0]}), "in the columns ['a']"),
+    "categories": (pd.DataFrame({"a": pd.Categorical(["u", "v"])}), "words in the columns ['a']"),
+    "records": (np.rec.fromarrays(X.T), "structured_to_unstructured"),
+    "ragged": (tf.ragged.constant([[1.0, 2.0], [3.0]]), "RaggedTensor: `to_tensor`"),
+    "sparse_tensor": (tf.sparse.from_dense(X), "SparseTensor"),
+    "sparse_matrix": (scipy.sparse.csr_matrix(X), "`toarray`"),
+    "symbolic": (keras.Input((4,)), "type KerasTensor"),
+    "unequal_rows": ([[1.0, 2.0], [3.0]], "unequal lengths"),
+    "objects": ([[object()]], "values of type object"),
+    "set": ({1.0, 2.0}, "type set"),
+    "function": (np.sin, "type ufunc"),
+    "none": (None, "x=None"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_no_array_of_numbers(case):
+    values, said = REFUSED[case]
+    message = refused(data.as_array, values, "x", kind=TypeError)
+    assert message.startswith("`x` must be an array of") and said in message
+
+
+def test_whole_numbers_beyond_float64():
+    assert "float64 can hold" in refused(data.as_array, [[10**400]], "x")
+
+
+def test_masked_inputs_are_refused_and_masked_targets_are_missing():
+    masked = np.ma.array(Y, mask=np.arange(40).reshape(20, 2) % 7 == 3)
+    missing = np.where(masked.mask, np.nan, Y)
+    under = np.ma.array(np.where(masked.mask, 1e6, Y), mask=masked.mask)
+    fits = []
+    for targets in (missing, masked, under, pd.DataFrame(missing).astype("Float64")):
+        model = batteries.tagi_model()
+        model.fit(X, targets, verbose=0)
+        fits.append([model.predict(X)["mean"], model.evaluate(X, targets, verbose=0)])
+    for fit in fits[1:]:
+        np.testing.assert_array_equal(fit[0], fits[0][0])
+        assert fit[1] == fits[0][1]
+    assert "1 masked, NaN or" in refused(model.predict, MASKED)
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS if n != "TAGI"])
+def test_methods_without_missing_targets_name_the_one_that_takes_them(name):
+    model = batteries.ALL_MODELS[name]()
+    for targets in (np.where(Y > 0.5, np.nan, Y), np.ma.array(Y, mask=Y > 0.5)):
+        message = refused(model.fit, X, targets, verbose=0)
+        assert "`y` must be finite" in message and "`tagi.TAGIModel`" in message
+
+
+def test_a_single_row_and_no_columns(models):
+    for name in ("TAGI",):
+        message = refused(models(name).predict, X[0])
+        assert "`x[np.newaxis]` is an array of a single row" in message
+    for make in (fns.diwp.DIWPModel, fns.sip.SIPModel, fns.stable_process.StableProcessModel):
+        assert "at least one column" in refused(make().fit, X[:, :0], Y, verbose=0)
+
+
+def classifiers():
+    inputs = keras.Input((4,))
+    likelihood = fns.likelihoods.Categorical()
+    yield fns.tagi.TAGIModel(inputs, fns.tagi.Dense(3)(inputs), likelihood=likelihood)
+    yield fns.diwp.DIWPModel(num_outputs=3, likelihood=fns.likelihoods.Categorical())
+    yield fns.sip.SIPModel(num_outputs=3, likelihood=fns.likelihoods.Categorical())
+    network = inputs, fns.layers.VariationalDense(3)(inputs)
+    yield fns.fbnn.VariationalModel(network, likelihood=fns.likelihoods.Categorical())
+
+
+def test_labels_that_are_words_or_one_hot():
+    labels = np.arange(20) % 3
+    words = np.array(["ham", "spam", "eggs"])[labels]
+    for model in classifiers():
+        message = refused(model.fit, X, np.eye(3)[labels], verbose=0)
+        assert "labels, not one-hot" in message and "y of shape (20, 3)" in message
+        for given in (words, words.tolist(), pd.Series(words), pl.Series(words), words[:, None]):
+            message = refused(model.fit, X, given, kind=TypeError, verbose=0)
+            for encoder in ("`pandas.factorize", "`LabelEncoder`", "`keras.layers.StringLookup`"):
+                assert encoder in message, message
+    assert pd.factorize(words)[0].tolist() == labels.tolist()  # what the message promises
+
+
+# Arguments ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_no_callback(name):
+    import tf_keras  # of TFP; it is slow to import
+
+    model = batteries.ALL_MODELS[name]()
+    for given in (
+        3,
+        "stop",
+        keras.callbacks.EarlyStopping,
+        {},
+        print,
+        tf_keras.callbacks.History(),
+    ):
+        for callbacks in (given, [given]):
+            message = refused(model.fit, X, Y, callbacks=callbacks, kind=TypeError, verbose=0)
+            assert message.startswith("`callbacks` must be a callback of Keras or a list of them")
+    assert "not the class" in refused(
+        model.fit, X, Y, callbacks=keras.callbacks.EarlyStopping, kind=TypeError
+    )
+    message = refused(model.fit, X, Y, foo=1, kind=TypeError)
+    assert message == "`fit` takes no `foo`. Received: foo=1"
+
+
+def test_sizes_of_batches(models):
+    model = models("TAGI")
+    expected = model.predict(X)["mean"]
+    for size in (np.int64(8), np.uint8(8), 10**12, 2**80):
+        np.testing.assert_allclose(model.predict(X, batch_size=size)["mean"], expected, rtol=1e-5)
+        model.evaluate(X, Y, batch_size=size, verbose=0)
+        model.predict_distribution(X, batch_size=size)
+    for size in (0, -1, 8.0, "8", True):
+        for call in (model.predict, model.predict_distribution, model.evaluate, model.fit):
+            targets = [] if call in (model.predict, model.predict_distribution) else [Y]
+            message = refused(call, X, *targets, batch_size=size)
+            assert message.startswith("`batch_size` must be a positive integer. Received: batch")
+    fits = []
+    for size in (20, np.int64(20), 10**12):
+        fresh = batteries.tagi_model()
+        fresh.fit(X, Y, batch_size=size, epochs=np.int64(2), verbose=0)
+        fits.append(fresh.predict(X)["mean"])
+    np.testing.assert_array_equal(fits[0], fits[1])
+    np.testing.assert_array_equal(fits[0], fits[2])
+    for option in ("validation_freq", "validation_batch_size", "validation_steps"):
+        assert f"`{option}` must be a positive" in refused(
+            model.fit, X, Y, validation_data=(X, Y), verbose=0, **{option: 0}
+        )
+    assert "`evaluate` takes no `foo`" in refused(model.evaluate, X, Y, foo=1, kind=TypeError)
+    assert "`callbacks` must be" in refused(model.evaluate, X, Y, callbacks=3, kind=TypeError)
+    assert "`callbacks` must be" in refused(model.predict, X, callbacks=3, kind=TypeError)
+    assert "`steps` must be" in refused(model.predict, X, steps="a")
+
+
+def test_classes_and_keras_2_in_place_of_objects():
+    import tf_keras
+
+    for make in (batteries.tagi_model, fns.diwp.DIWPModel, fns.sip.SIPModel):
+        message = refused(make, likelihood=fns.likelihoods.Gaussian, kind=TypeError)
+        assert "an object, `Gaussian(...)`, not the class" in message
+    model = fns.diwp.DIWPModel()
+    assert "an object, `Adam(...)`" in refused(model.compile, keras.optimizers.Adam)
+    assert "`tf_keras`" in refused(model.compile, tf_keras.optimizers.Adam())
+    assert "`tf_keras`" in refused(model.compile, metrics=[tf_keras.metrics.MeanAbsoluteError()])
+    assert "`metrics` must be" in refused(model.compile, metrics=["foo"])
+    model.compile(metrics="mae")
+    old = tf_keras.Input((4,))
+    for layer in (fns.tagi.Dense(2), fns.layers.VariationalDense(2)):
+        assert "not of `tf_keras`" in refused(layer, old, kind=TypeError)

@@ -1,0 +1,34 @@
+"""Warnings that name the line of the user's that they are about."""
+
+import os
+import sys
+import warnings
+
+import keras
+import tensorflow as tf
+
+#: Folders of what is between a user's line and a warning.
+_INSIDE = tuple(
+    os.path.dirname(os.path.abspath(path)) + os.sep
+    for path in (__file__, keras.__file__, tf.__file__)
+)
+
+
+def warn(message, category=UserWarning):
+    """Warns at the innermost line outside this library, Keras and TensorFlow.
+
+    Args:
+        message: What is wrong, and what can be done.
+        category: Class of the warning.
+    """
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
+        frame = frame.f_back
+    warnings.warn_explicit(
+        message,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=frame.f_globals.get("__name__"),
+        registry=frame.f_globals.setdefault("__warningregistry__", {}),
+    )

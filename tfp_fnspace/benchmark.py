@@ -157,7 +157,7 @@ def run_missing(path, cells, run):
 def score(model, split):
     """Scores of a fitted model on the test rows of a split, in the user's units."""
     distribution = model.predict_distribution(split.x_test)
-    y = np.asarray(split.y_test, np.float32)
+    y = np.asarray(split.y_test, np.float64)
     names = ("rmse", "mae", "nll", "crps")
     scores = {name: float(getattr(metrics, name)(y, distribution)) for name in names}
     scores["coverage_90"] = float(metrics.interval_coverage(y, distribution, 0.9))

@@ -8,6 +8,12 @@ import tensorflow as tf
 
 from tfp_fnspace.columns import column_names, is_series
 
+#: The largest number in the user's units: its square, times that of a far point, is in float64.
+LARGEST_VALUE = 1e100
+
+#: The largest number in model units: float32 holds what models make of it.
+LARGEST_SCALED = 1e9
+
 #: What makes numbers of words: of columns of inputs, and of labels.
 _ENCODE_COLUMNS = "`pandas.get_dummies` makes numbers of them"
 _ENCODE_LABELS = (
@@ -223,7 +229,7 @@ def _rank(values):
         return None
 
 
-def check_inputs(x, input_tensors, name="x"):
+def check_inputs(x, input_tensors, name="x", standardized=None):
     """Checks model inputs and returns them as a list of arrays.
 
     Args:
@@ -231,9 +237,12 @@ def check_inputs(x, input_tensors, name="x"):
             several.
         input_tensors: The model's symbolic inputs.
         name: Name of the argument, for messages.
+        standardized: Whether each input is standardised, and so in the user's units; by default
+            none is.
 
     Returns:
-        List of arrays with the same number of rows, in the dtypes of the inputs.
+        List of arrays with the same number of rows, float64 in the user's units, else in the
+        dtypes of the inputs.
 
     Raises:
         TypeError: If the values are not real numbers.
@@ -242,7 +251,10 @@ def check_inputs(x, input_tensors, name="x"):
     """
     items = input_items(x, input_tensors, name)
     arrays = [
-        _check_input(item, tensor, name) for item, tensor in zip(items, input_tensors, strict=True)
+        _check_input(item, tensor, name, in_units)
+        for item, tensor, in_units in zip(
+            items, input_tensors, standardized or [False] * len(items), strict=True
+        )
     ]
     if len({len(array) for array in arrays}) > 1:
         raise ValueError(
@@ -252,7 +264,7 @@ def check_inputs(x, input_tensors, name="x"):
     return arrays
 
 
-def _check_input(values, tensor, name):
+def _check_input(values, tensor, name, standardized):
     array = as_array(values, name)
     expected = tuple(tensor.shape)
     if array.ndim == 1 and expected == (None, 1):
@@ -273,17 +285,41 @@ def _check_input(values, tensor, name):
             f"Received: {name} of shape {array.shape}"
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        given, array = array, array.astype(tensor.dtype)
+        given, array = array, array.astype("float64" if standardized else tensor.dtype)
     if array.dtype.kind in "iu":
         _check_none(name, array != given, "must be whole numbers", f"that are no {tensor.dtype}")
-    # A number too large for the dtype counts as infinite.
-    check_finite(name, array, column_names(values), _what_is_bad(values))
+    columns = column_names(values)
+    check_finite(name, given, columns, _what_is_bad(values))
+    if array.dtype.kind == "f":
+        check_size(name, given, LARGEST_VALUE if standardized else LARGEST_SCALED, columns)
     return array
 
 
 def _what_is_bad(values):
     masked = isinstance(values, np.ma.MaskedArray)
     return "masked, NaN or infinite values" if masked else "NaN or infinite values"
+
+
+def check_size(name, array, largest, columns=None):
+    """Refuses finite numbers that are too large.
+
+    Args:
+        name: Name of the argument, for messages.
+        array: Array of real numbers; NaN is none of them.
+        largest: The largest magnitude that may be.
+        columns: Names of its columns, if they have names.
+
+    Raises:
+        ValueError: With their number and the place of the first.
+    """
+    if not array.size:
+        return
+    extremes = (np.fmin.reduce(array, axis=None), np.fmax.reduce(array, axis=None))
+    if not max(abs(float(value)) for value in extremes) > largest:  # NaN if nothing is there
+        return
+    hint = "" if largest == LARGEST_VALUE else ", as nothing standardises it"
+    rule = f"must be at most {largest:g} in magnitude{hint}"
+    _check_none(name, np.abs(array.astype(np.float64)) > largest, rule, "larger values", columns)
 
 
 def check_finite(name, array, columns=None, what="NaN or infinite values"):
@@ -311,7 +347,16 @@ def _check_none(name, bad, rule, what="NaN or infinite values", columns=None):
         )
 
 
-def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y", num_labels=None):
+def check_targets(
+    y,
+    num_rows,
+    num_outputs,
+    missing_allowed,
+    dtype,
+    name="y",
+    num_labels=None,
+    largest=LARGEST_VALUE,
+):
     """Checks targets and returns them as an array `[N, D]`.
 
     Args:
@@ -322,11 +367,12 @@ def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y", nu
         dtype: Dtype of the result.
         name: Name of the argument, for messages.
         num_labels: The number of classes if the targets are labels, else `None`.
+        largest: The largest magnitude that a value may have.
 
     Raises:
         TypeError: If the values are not real numbers.
-        ValueError: If the shape is wrong, or a value is infinite, or NaN where none may be, or is
-            no label.
+        ValueError: If the shape is wrong, or a value is infinite or too large, or NaN where none
+            may be, or is no label.
     """
     array = as_array(y, name, labels=num_labels is not None)
     if array.ndim == 1 and num_outputs == 1:
@@ -339,8 +385,6 @@ def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y", nu
             f"`{name}` must have shape ({rows}, {num_outputs}), a row for each row of the inputs "
             f"and a column for each target{labels}. Received: {name} of shape {array.shape}"
         )
-    with np.errstate(over="ignore"):  # A number too large for the dtype counts as infinite.
-        array = array.astype(dtype)
     if missing_allowed:
         rule = "must not be infinite (NaN marks a missing target)"
         _check_none(name, np.isinf(array), rule)
@@ -350,7 +394,8 @@ def check_targets(y, num_rows, num_outputs, missing_allowed, dtype, name="y", nu
         _check_none(name, ~np.isfinite(array), f"must be finite{who}", _what_is_bad(y))
     if num_labels is not None:
         check_labels(array, num_labels, name)
-    return array
+    check_size(name, array, largest)
+    return array.astype(dtype)
 
 
 def is_label(targets, num_labels):

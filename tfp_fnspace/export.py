@@ -23,7 +23,8 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
 
     A model with several inputs takes them as separate arguments, before the seed, under the names
     of the inputs if the user gave them, else `x_0`, `x_1` ... Everything is in the user's units.
-    Inputs must have the dtypes `model.served_dtypes`, as a rule float32 whatever `fit` was given.
+    Inputs must have the dtypes `model.served_dtypes`, as a rule float32 whatever `fit` was given,
+    and outputs have the model's, though the change of units between is in float64.
     Where an input is NaN or infinite, all outputs of its row are NaN.
 
     Args:
@@ -42,15 +43,19 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
         for name, tensor, dtype in zip(names, model.input_tensors, model.served_dtypes, strict=True)
     ]
 
+    def as_served(values):
+        return tf.cast(values, model.variable_dtype)
+
     def serve(*inputs):
         outputs = model.served_outputs(inputs[0] if len(inputs) == 1 else list(inputs))
         known = _finite_rows(inputs)
-        return {name: _nan_unless(known, values, 0) for name, values in outputs.items()}
+        return {name: _nan_unless(known, as_served(v), 0) for name, v in outputs.items()}
 
     def sample(*inputs):
         *inputs, seed = inputs
         x = inputs[0] if len(inputs) == 1 else inputs
-        return _nan_unless(_finite_rows(inputs), model.draw_functions(x, int(num_samples), seed), 1)
+        functions = as_served(model.draw_functions(x, int(num_samples), seed))
+        return _nan_unless(_finite_rows(inputs), functions, 1)
 
     archive = keras.export.ExportArchive()
     # Not `archive.track(model)`, which saves every variable twice: endpoints track what they use.

@@ -47,6 +47,24 @@ def count_rows(stream):
     return sum(len(tf.nest.flatten(batch)[0]) for batch in finite_batches(stream))
 
 
+def batches_of(*arrays, size):
+    """A dataset of the batches of arrays in their own dtypes.
+
+    Args:
+        *arrays: Arrays of N rows, or tuples of such.
+        size: Rows in a batch; the last may have fewer.
+    """
+    num_rows = len(tf.nest.flatten(arrays)[0])
+    starts = tf.data.Dataset.range(0, num_rows, size)
+    whole = tf.data.Dataset.from_tensors(arrays).repeat()
+
+    @tf.autograph.experimental.do_not_convert
+    def batch(start, arrays):
+        return tf.nest.map_structure(lambda array: array[start : start + size], arrays)
+
+    return tf.data.Dataset.zip((starts, whole)).map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+
+
 class _CheckedPyDataset(keras.utils.PyDataset):
     """A `PyDataset` whose batches are checked."""
 

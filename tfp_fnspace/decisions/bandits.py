@@ -54,8 +54,8 @@ class ContextualBandit:
 
     @property
     def observations(self):
-        """What the model is fitted to: rows `[N, C + K]` and rewards `[N, 1]`, float32 arrays."""
-        return np.array(self._rows, np.float32), np.array(self._rewards, np.float32)
+        """What the model is fitted to: rows `[N, C + K]` and rewards `[N, 1]`, float64 arrays."""
+        return np.array(self._rows, np.float64), np.array(self._rewards, np.float64)
 
     def rows(self, contexts, actions=None):
         """Inputs of the model.
@@ -65,7 +65,7 @@ class ContextualBandit:
             actions: Integers `[N]`; by default all actions for each context.
 
         Returns:
-            float32 array `[N, C + K]`, or `[N K, C + K]` with the actions of a context in turn.
+            float64 array `[N, C + K]`, or `[N K, C + K]` with the actions of a context in turn.
 
         Raises:
             ValueError: If a shape is wrong, or an action does not exist.
@@ -81,8 +81,8 @@ class ContextualBandit:
             contexts = np.repeat(contexts, self.num_actions, axis=0)
         actions = data.check_targets(actions, len(contexts), 1, False, np.float64, name="actions")
         data.check_labels(actions, self.num_actions, name="actions")
-        columns = np.eye(self.num_actions, dtype=np.float32)[actions[:, 0].astype(int)]
-        return np.concatenate([contexts.astype(np.float32), columns], axis=1)
+        columns = np.eye(self.num_actions, dtype=np.float64)[actions[:, 0].astype(int)]
+        return np.concatenate([contexts.astype(np.float64), columns], axis=1)
 
     def choose(self, contexts):
         """Actions for some contexts.
@@ -127,7 +127,7 @@ class ContextualBandit:
             ValueError: If shapes do not fit, an action does not exist, or a reward is not finite.
         """
         rows = self.rows(contexts, actions)
-        rewards = data.check_targets(rewards, len(rows), 1, False, np.float32, name="rewards")
+        rewards = data.check_targets(rewards, len(rows), 1, False, np.float64, name="rewards")
         self._rows.extend(rows)
         self._rewards.extend(rewards)
 

@@ -119,14 +119,19 @@ def sample_optima(
     points = keras.Variable(tf.random.stateless_uniform(shape, fold_in(seed, 0), dtype=dtype))
     optimizer = keras.optimizers.Adam(rate)
     optimizer.build([points])
-    low, width = tf.constant(low, dtype), tf.constant(high - low, dtype)
+    low, width = tf.constant(low), tf.constant(high - low)
     sign = 1.0 if minimize else -1.0
 
     def losses(unit):
-        x = tf.reshape(low + width * unit, [-1, shape[-1]])
+        x = tf.reshape(low + width * tf.cast(unit, low.dtype), [-1, shape[-1]])
         values = model.draw_functions([x], num_functions, fold_in(seed, 1))[..., 0]
         values = tf.reshape(values, [num_functions, *shape[:2]])  # each function at all points
+        values = tf.cast(values, tf.float64)
         return sign * tf.transpose(tf.linalg.diag_part(tf.transpose(values, [2, 0, 1])))
+
+    first = losses(tf.convert_to_tensor(points))
+    # Adam's squares of gradients are in float32, whatever the units of f.
+    spread = tf.maximum(tf.math.reduce_std(first), np.finfo(np.float64).tiny)
 
     def better(best, where, loss, here):
         return tf.minimum(loss, best), tf.where((loss < best)[..., tf.newaxis], here, where)
@@ -137,17 +142,18 @@ def sample_optima(
         with tf.GradientTape() as tape:
             tape.watch(here)
             loss = losses(here)
-        optimizer.apply([tape.gradient(loss, here)], [points])
+            scaled = loss / spread
+        optimizer.apply([tape.gradient(scaled, here)], [points])
         points.assign(tf.clip_by_value(points, 0.0, 1.0))
         return better(best, where, loss, here)
 
-    best, where = tf.fill(shape[:2], tf.constant(np.inf, dtype)), tf.zeros(shape, dtype)
+    best, where = first, tf.convert_to_tensor(points)
     for _ in range(num_steps):
         best, where = step(best, where)
     here = tf.convert_to_tensor(points)
     best, where = better(best, where, losses(here), here)
     chosen = tf.argmin(best, axis=1)
-    x = low + width * tf.gather(where, chosen, batch_dims=1)
+    x = low + width * tf.cast(tf.gather(where, chosen, batch_dims=1), low.dtype)
     return Optima(x.numpy(), sign * tf.reduce_min(best, axis=1).numpy())
 
 
@@ -181,7 +187,7 @@ def suggest(model, low, high, num_candidates=2000, minimize=True, seed=0, **opti
     near = near + _SPREAD * (high - low) * generator.normal(size=near.shape)
     points = np.clip(np.concatenate([uniform, optima.x, near]), low, high)
     moments = model.predict(points, verbose=0)
-    stddev = np.maximum(moments["epistemic_stddev"][:, 0], np.finfo(np.float32).tiny)
+    stddev = np.maximum(moments["epistemic_stddev"][:, 0], np.finfo(np.float64).tiny)
     scores = max_value_entropy(moments["mean"][:, 0], stddev, optima.values, minimize)
     return points[np.argmax(scores)]
 

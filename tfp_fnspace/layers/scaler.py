@@ -5,6 +5,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import columns
+from tfp_fnspace.data import LARGEST_SCALED
+
+#: Standard deviations of columns that can be standardised: what is squared stays in float64.
+SMALLEST_UNIT, LARGEST_UNIT = 1e-100, 1e100
+
+#: A column whose range is no more of its numbers than this is constant but for rounding.
+_ROUNDING = 8.0 * np.finfo(np.float64).eps
 
 #: Of a file: where the names of the columns are.
 _NAMES = "column_names"
@@ -46,6 +53,10 @@ class RunningMoments:
 class Standardizer(keras.layers.Layer):
     """Affine map to zero mean and unit standard deviation, `(x - mean) / stddev`.
 
+    The user's units are float64, model units the dtype of the layer: the arithmetic of the map and
+    of its inverse is in float64, so that a small spread about a large mean, or a unit whose square
+    float32 cannot hold, costs no precision.
+
     The two vectors are weights: they are saved, restored and exported with the model. Until
     `adapt`, or with `enabled=False`, the map is the identity.
 
@@ -54,7 +65,7 @@ class Standardizer(keras.layers.Layer):
         **kwargs: `name`, `dtype`.
 
     Attributes:
-        mean, stddev: Variables `[D]`, D the size of the last axis.
+        mean, stddev: float64 variables `[D]`, D the size of the last axis.
         column_names: Names of the columns as a tuple, `None` if data had none, which are saved too.
     """
 
@@ -65,7 +76,7 @@ class Standardizer(keras.layers.Layer):
 
     def build(self, input_shape):
         size = (input_shape[-1],)
-        options = {"shape": size, "autocast": False}
+        options = {"shape": size, "autocast": False, "dtype": "float64"}
         self.mean = self.add_weight(name="mean", initializer="zeros", **options)
         self.stddev = self.add_weight(name="stddev", initializer="ones", **options)
         self.adapted = self.add_weight(name="adapted", initializer="zeros", dtype="int32")
@@ -75,14 +86,16 @@ class Standardizer(keras.layers.Layer):
         """Whether the map is defined: adapted, or nothing to adapt."""
         return not self.enabled or bool(self.adapted.numpy())
 
-    def adapt(self, moments):
+    def adapt(self, moments, name="x"):
         """Takes the mean and the standard deviation; constant columns get scale 1.
 
         Args:
             moments: `RunningMoments` of the data.
+            name: Name of the data, for messages.
 
         Raises:
-            ValueError: If a column has no observed value.
+            ValueError: If a column has no observed value, or a standard deviation of which float64
+                cannot hold the square.
         """
         empty = np.flatnonzero(moments.count == 0)
         if len(empty):
@@ -90,22 +103,62 @@ class Standardizer(keras.layers.Layer):
                 "Standardisation needs at least one observed value in every column. "
                 f"Received: columns without one={empty.tolist()}"
             )
-        stddev = np.sqrt(moments.sum_of_squares / moments.count)
+        magnitude = np.maximum(np.abs(moments.high), np.abs(moments.low))
+        constant = moments.high - moments.low <= _ROUNDING * magnitude
+        stddev = np.where(constant, 1.0, np.sqrt(moments.sum_of_squares / moments.count))
+        bad = np.flatnonzero((stddev < SMALLEST_UNIT) | (stddev > LARGEST_UNIT))
+        if len(bad):
+            raise ValueError(
+                f"`{name}` must have columns that are constant or have a standard deviation from "
+                f"{SMALLEST_UNIT:g} to {LARGEST_UNIT:g}: multiply the others by a number. "
+                f"Received: standard deviations={stddev[bad].tolist()} in columns {bad.tolist()}"
+            )
         self.mean.assign(moments.mean)
-        self.stddev.assign(np.where(moments.high > moments.low, stddev, 1.0))
+        self.stddev.assign(stddev)
         self.adapted.assign(1)
 
     def call(self, inputs):
-        x = tf.cast(inputs, self.variable_dtype)
-        return (x - self.mean.value) / self.stddev.value
+        if not self.enabled:
+            return tf.cast(inputs, self.variable_dtype)
+        x = tf.cast(inputs, tf.float64)
+        return tf.cast((x - self.mean.value) / self.stddev.value, self.variable_dtype)
+
+    def check_near(self, values, name):
+        """Refuses values so far from the mean that no model can say anything of them.
+
+        Args:
+            values: Array `[..., D]` of finite numbers, NaN where missing.
+            name: Name of the argument, for messages.
+
+        Raises:
+            ValueError: If one is more than 1e9 standard deviations away.
+        """
+        if not self.enabled or not self.ready or not values.size:
+            return
+        mean, stddev = self.mean.numpy(), self.stddev.numpy()
+        reach = LARGEST_SCALED * stddev
+        columns = values.reshape(-1, len(mean))
+        # Two passes without large temporaries; a column of missing values has no extremes.
+        low = np.fmin.reduce(columns, axis=0)
+        high = np.fmax.reduce(columns, axis=0)
+        far = np.flatnonzero((high > mean + reach) | (low < mean - reach))
+        if len(far):
+            i = far[0]
+            value = high[i] if high[i] > mean[i] + reach[i] else low[i]
+            raise ValueError(
+                f"`{name}` must be within {LARGEST_SCALED:g} standard deviations of the mean of "
+                f"what the model was fitted to. Received: {name}={value:g} in column {i}, where "
+                f"the mean is {mean[i]:g} and the standard deviation {stddev[i]:g}"
+            )
 
     def scale_variance(self, variance):
         """Variance in standardised units for a variance in the user's."""
-        return tf.cast(variance, self.variable_dtype) / tf.square(self.stddev.value)
+        scaled = tf.cast(variance, tf.float64) / tf.square(self.stddev.value)
+        return tf.cast(scaled, self.variable_dtype)
 
     def inverse(self, values):
-        """The user's units for values in standardised units."""
-        return values * self.stddev.value + self.mean.value
+        """The user's units, float64, for values in standardised units."""
+        return tf.cast(values, tf.float64) * self.stddev.value + self.mean.value
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -119,7 +119,7 @@ class _AdditiveNoise(MixtureLikelihood):
             scale = self._scale_in(values.dtype)
         scale = tf.convert_to_tensor(scale, values.dtype)
         # Added to zeros, not `broadcast_to`: draws of the scale may have more axes than `values`.
-        noise = scale * unit + tf.zeros_like(values)
+        noise = scale * tf.cast(unit, values.dtype) + tf.zeros_like(values)
         return tfd.Independent(self._noisy(values, noise), reinterpreted_batch_ndims=1)
 
     def noise_variance(self, unit=1.0, scale=None):
@@ -129,8 +129,9 @@ class _AdditiveNoise(MixtureLikelihood):
             unit: As for `conditional`.
             scale: Noise scale in model units in place of the layer's own.
         """
-        scale = tf.convert_to_tensor(self.scale) if scale is None else scale
-        return self._unit_variance * tf.square(scale * unit)
+        scale = tf.convert_to_tensor(self.scale if scale is None else scale)
+        dtype = unit.dtype if tf.is_tensor(unit) else scale.dtype
+        return self._unit_variance * tf.square(tf.cast(scale, dtype) * unit)
 
     def mean_noise_variance(self, moments, unit=1.0):
         return self.noise_variance(unit)
@@ -186,7 +187,7 @@ class Gaussian(_AdditiveNoise):
     def observation_moments(self, moments, unit=1.0):
         """Mean and variance `S + scale^2` of the observations, as `predictive`."""
         mean, variance = moments
-        return GaussianMoments(mean, variance + self.noise_variance(unit))
+        return GaussianMoments(mean, variance + tf.cast(self.noise_variance(unit), mean.dtype))
 
     def predictive(self, moments, unit=1.0):
         """Distribution of the observations for Gaussian function values, N(mean, S + scale^2).

@@ -1,8 +1,8 @@
 """Metrics as Keras metrics, which add up over batches.
 
 Each keeps a sum and the number of values in it, so the result over batches of any sizes is the
-function of the same name on all rows at once. Sums and counts have the metric's dtype: a float32
-count is exact up to 2^24 (16.7 million) entries; pass `dtype="float64"` beyond that.
+function of the same name on all rows at once. Sums and counts are float64 unless another dtype is
+asked for.
 """
 
 import keras
@@ -21,7 +21,8 @@ class _ScoreMetric(keras.metrics.Metric):
     _direction = "down"
 
     def __init__(self, score, name, dtype):
-        super().__init__(name=name, dtype=dtype)
+        # Squares of what the user measures in large units are too large for float32.
+        super().__init__(name=name, dtype=dtype or "float64")
         self._score = score
         # Keras gives weights the global float type, whatever the dtype of the metric.
         options = {"initializer": "zeros", "dtype": self.dtype}
@@ -61,7 +62,7 @@ class RMSE(_ScoreMetric):
 
     Args:
       name: string.
-      dtype: dtype of the sums, `keras.config.floatx()` if None.
+      dtype: dtype of the sums, float64 if None.
     """
 
     def __init__(self, name="rmse", dtype=None):
@@ -74,7 +75,7 @@ class MAE(_ScoreMetric):
 
     Args:
       name: string.
-      dtype: dtype of the sums, `keras.config.floatx()` if None.
+      dtype: dtype of the sums, float64 if None.
     """
 
     def __init__(self, name="mae", dtype=None):
@@ -87,7 +88,7 @@ class NLL(_ScoreMetric):
 
     Args:
       name: string.
-      dtype: dtype of the sums, `keras.config.floatx()` if None.
+      dtype: dtype of the sums, float64 if None.
     """
 
     def __init__(self, name="nll", dtype=None):
@@ -100,7 +101,7 @@ class CRPS(_ScoreMetric):
 
     Args:
       name: string.
-      dtype: dtype of the sums, `keras.config.floatx()` if None.
+      dtype: dtype of the sums, float64 if None.
     """
 
     def __init__(self, name="crps", dtype=None):
@@ -125,7 +126,7 @@ class IntervalCoverage(_IntervalMetric):
     Args:
       level: float in (0, 1).
       name: string, `coverage_90` for level 0.9 if None.
-      dtype: dtype of the sums, `keras.config.floatx()` if None.
+      dtype: dtype of the sums, float64 if None.
 
     Raises:
       ValueError: if `level` is outside (0, 1).
@@ -145,7 +146,7 @@ class IntervalWidth(_IntervalMetric):
     Args:
       level: float in (0, 1).
       name: string, `width_90` for level 0.9 if None.
-      dtype: dtype of the sums, `keras.config.floatx()` if None.
+      dtype: dtype of the sums, float64 if None.
 
     Raises:
       ValueError: if `level` is outside (0, 1).
@@ -163,7 +164,7 @@ class CalibrationError(_ScoreMetric):
     Args:
       num_levels: positive integer.
       name: string.
-      dtype: dtype of the sums, `keras.config.floatx()` if None.
+      dtype: dtype of the sums, float64 if None.
 
     Raises:
       ValueError: if `num_levels` is not a positive integer.
@@ -183,7 +184,7 @@ class Accuracy(_ScoreMetric):
 
     Args:
       name: string.
-      dtype: dtype of the sums, `keras.config.floatx()` if None.
+      dtype: dtype of the sums, float64 if None.
     """
 
     _direction = "up"
@@ -199,7 +200,7 @@ class ExpectedCalibrationError(_ScoreMetric):
     Args:
       num_bins: positive integer.
       name: string.
-      dtype: dtype of the sums, `keras.config.floatx()` if None.
+      dtype: dtype of the sums, float64 if None.
 
     Raises:
       ValueError: if `num_bins` is not a positive integer.

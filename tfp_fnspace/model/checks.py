@@ -39,6 +39,10 @@ class Checks:
     #: standardised. `None` if no input does.
     index_inputs = None
 
+    #: For each input, the number of the input whose variances it holds, if it holds variances.
+    #: `None` if no input does.
+    input_roles = None
+
     @property
     def served_dtypes(self):
         """Dtypes of the inputs of an exported model."""
@@ -60,14 +64,21 @@ class Checks:
         return values[..., : self.num_function_outputs]
 
     def functions_in_user_units(self, values):
-        """Functions in the user's units, `[..., D]`, of all outputs in model units."""
-        return self.target_scaler.inverse(self.about_targets(values))
+        """Functions in the user's units, `[..., D]` in float64, of all outputs in model units.
+
+        The logits of a classifier have no units, and stay as they are.
+        """
+        values = self.about_targets(values)
+        return values if self.likelihood.is_classifier else self.target_scaler.inverse(values)
 
     def in_user_units(self, moments):
-        """Moments of f in the user's units, for those in model units."""
+        """Moments of f in the user's units, float64, for those in model units."""
         mean, variance = moments
+        if self.likelihood.is_classifier:
+            return GaussianMoments(mean, variance)
         if variance is not None:
-            scaled = self.about_targets(variance) * tf.square(self.target_unit)
+            functions = tf.cast(self.about_targets(variance), tf.float64)
+            scaled = functions * tf.square(self.target_unit)
             variance = self._with_noise_outputs(scaled, variance)
         return GaussianMoments(
             self._with_noise_outputs(self.functions_in_user_units(mean), mean), variance
@@ -77,7 +88,8 @@ class Checks:
         """Functions, and behind them the outputs that describe the noise, in model units."""
         if not self.likelihood.has_noise_outputs:
             return functions
-        return tf.concat([functions, values[..., self.num_function_outputs :]], axis=-1)
+        others = tf.cast(values[..., self.num_function_outputs :], functions.dtype)
+        return tf.concat([functions, others], axis=-1)
 
     @property
     def scalers_ready(self):
@@ -88,7 +100,7 @@ class Checks:
 
     @property
     def target_unit(self):
-        """One model unit of the targets in the user's units, tensor `[D]`."""
+        """One model unit of the targets in the user's units, float64 tensor `[D]`."""
         return self.target_scaler.stddev.value
 
     @property
@@ -96,7 +108,7 @@ class Checks:
         """What a log density in model units has to lose in the user's, a scalar."""
         if self.likelihood.is_classifier:
             return tf.zeros([], self.variable_dtype)
-        return tf.reduce_sum(tf.math.log(self.target_unit))
+        return tf.cast(tf.reduce_sum(tf.math.log(self.target_unit)), self.variable_dtype)
 
     def scaled(self, inputs):
         """Inputs in model units, a list of tensors."""
@@ -105,7 +117,20 @@ class Checks:
 
     def _as_columns(self, y):
         """Targets of a batch as `[N, D]`, or `[N, 1]` of labels."""
-        return tf.cast(data.check_columns(y, self.num_target_columns), self.variable_dtype)
+        return tf.cast(data.check_columns(y, self.num_target_columns), self._target_dtype)
+
+    @property
+    def _target_dtype(self):
+        """Dtype of targets in the user's units."""
+        return self.variable_dtype if self.likelihood.is_classifier else "float64"
+
+    @property
+    def _standardized_inputs(self):
+        """Whether each input is in the user's units: standardised, or a variance of such values."""
+        return [
+            self.input_scalers[i if role is None else role].enabled
+            for i, role in enumerate(self.input_roles or [None] * len(self.input_tensors))
+        ]
 
     def _check_shapes(self, batch):
         """Static shapes of a batch of a dataset, `(x,)` or `(x, y, ...)`; the indices in it."""
@@ -134,8 +159,12 @@ class Checks:
         return inputs[0] if len(inputs) == 1 else container(inputs)
 
     def _feed(self, inputs, targets, batch_size):
-        """Checked arrays as Keras takes them: `x`, `y` and `batch_size`."""
-        return self._pack(inputs), targets, batch_size
+        """Checked arrays as Keras takes them: a dataset of batches.
+
+        Of arrays Keras would make float32 before they are standardised.
+        """
+        parts = [self._pack(inputs, tuple), *([] if targets is None else [targets])]
+        return streams.batches_of(*parts, size=batch_size)
 
     @property
     def column_names(self):
@@ -165,8 +194,10 @@ class Checks:
             items = data.input_items(x, self.input_tensors, name)
             for item, scaler in zip(items, self.input_scalers, strict=True):
                 columns.check_column_names(item, scaler.column_names, name)
-        inputs = data.check_inputs(x, self.input_tensors, name)
+        inputs = data.check_inputs(x, self.input_tensors, name, self._standardized_inputs)
         self._check_values(inputs)
+        for array, scaler in zip(inputs, self.input_scalers, strict=True):
+            scaler.check_near(array, name)
         return inputs
 
     def _check_data(self, x, y, prefix="", first=False):
@@ -188,10 +219,12 @@ class Checks:
             len(inputs[0]),
             self.num_target_columns,
             self.missing_targets_allowed,
-            self.variable_dtype,
+            self._target_dtype,
             name=name,
             num_labels=self.likelihood.num_labels(self.num_outputs),
+            largest=data.LARGEST_VALUE if self.standardize else data.LARGEST_SCALED,
         )
+        scaler.check_near(targets, name)
         if first:
             items = [*data.input_items(x, self.input_tensors), y]
             for each, item in zip([*self.input_scalers, scaler], items, strict=True):
@@ -210,7 +243,7 @@ class Checks:
                 f"Received: {number}"
             )
         inputs, targets = self._check_data(*validation_data, prefix="validation ")
-        return self._pack(inputs), targets
+        return inputs, targets
 
     def _warn_of_large_noise(self):
         """Warns of a scale that must have been meant in the user's units."""

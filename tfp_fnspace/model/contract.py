@@ -95,14 +95,16 @@ class FunctionSpaceModel(Training, Prediction):
         self.input_tensors = list(input_tensors)
         self.num_outputs = int(num_outputs)
         dtype = self.variable_dtype
+        none = [None] * len(self.input_tensors)
         self.input_scalers = [
             Standardizer(
-                enabled=self.standardize and rows is None and _is_real(tensor),
+                enabled=self.standardize and rows is None and role is None and _is_real(tensor),
                 dtype=self.input_scaler_dtype or dtype,
             )
-            for tensor, rows in zip(
+            for tensor, rows, role in zip(
                 self.input_tensors,
-                self.index_inputs or [None] * len(self.input_tensors),
+                self.index_inputs or none,
+                self.input_roles or none,
                 strict=True,
             )
         ]

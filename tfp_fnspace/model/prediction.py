@@ -50,8 +50,9 @@ class Prediction(Checks):
         if not cached and not streams.is_stream(x):
             inputs, targets = self._check_data(x, y)
             rows = self._batch_rows(batch_size, len(targets), self.predict_batch_size)
-            x, y, batch_size = self._feed(inputs, targets, rows)
-        elif streams.is_stream(x):
+            x = self._feed(inputs, targets, rows)
+            y, batch_size = None, None
+        elif not cached:
             x = self._checked_stream(x)
         with streams.clear_stream_errors():
             scores = super().evaluate(x, y, batch_size=batch_size, verbose=verbose, **kwargs)
@@ -101,7 +102,7 @@ class Prediction(Checks):
         if not streams.is_stream(x):
             inputs = self._check_inputs(x)
             rows = self._batch_rows(batch_size, len(inputs[0]), self.predict_batch_size)
-            x, _, batch_size = self._feed(inputs, None, rows)
+            x, batch_size = self._feed(inputs, None, rows), None
         else:
             x = self._checked_stream(x)
         with streams.clear_stream_errors():
@@ -140,6 +141,7 @@ class Prediction(Checks):
 
     def _summary_of_moments(self, moments, noise):
         mean, variance = moments
+        noise = tf.cast(noise, mean.dtype)
         noise = tf.broadcast_to(noise, tf.shape(mean))
         return {
             "mean": mean,
@@ -244,11 +246,26 @@ class Prediction(Checks):
             num_samples: Number of functions that the endpoint `sample` draws.
 
         Raises:
-            ValueError: If the format is another one, or the model is not fitted.
+            ValueError: If the format is another one, the model is not fitted, or its targets are
+                too large or too small for what it serves, float32 as a rule.
         """
         arguments.checked_choice("format", format, ("tf_saved_model",))
         self._check_ready()
+        self._check_served_range()
         export_saved_model(self, filepath, num_samples=num_samples, verbose=verbose)
+
+    def _check_served_range(self):
+        unit, mean = self.target_scaler.stddev.numpy(), self.target_scaler.mean.numpy()
+        held = np.finfo(self.variable_dtype)
+        # With room for what lies thousands of units away, and for small parts of one.
+        largest = np.maximum(unit, np.abs(mean)) > 1e-4 * held.max
+        bad = np.flatnonzero(largest | (unit < 1e4 * held.tiny))
+        if len(bad):
+            raise ValueError(
+                f"`export` serves {self.variable_dtype}, which cannot hold these targets: multiply "
+                f"them by a number. Received: means={mean[bad].tolist()} and standard "
+                f"deviations={unit[bad].tolist()} in columns {bad.tolist()}"
+            )
 
 
 def _warn_of_nan(what, arrays):

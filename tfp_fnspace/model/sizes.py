@@ -74,7 +74,7 @@ class LearnsSizes:
     def _check_first_data(self, x, y):
         """Checked arrays `[N, ...]` and `[N, D]` of whatever widths they have."""
         shape = self._row_shape(data.as_array(x, "x"))
-        (inputs,) = data.check_inputs(x, [self._first_tensor(shape)])
+        (inputs,) = data.check_inputs(x, [self._first_tensor(shape)], standardized=[True])
         targets = data.as_array(y, "y", labels=self.likelihood.is_classifier)
         has_rows = targets.ndim == 2 and len(targets) == len(inputs)
         columns = targets.shape[1] if has_rows else 1
@@ -85,7 +85,7 @@ class LearnsSizes:
         num_labels = None
         if self.likelihood.is_classifier and self.likelihood.num_target_columns(columns) < columns:
             columns, num_labels = 1, columns  # one-hot, or worse
-        options = {"dtype": self.variable_dtype, "num_labels": num_labels}
+        options = {"dtype": "float64", "num_labels": num_labels}
         return inputs, data.check_targets(y, len(inputs), columns, False, **options)
 
     def _learn_sizes(self, x, y, num_rows=1, held_out=0.0):

@@ -1,5 +1,7 @@
 """Training of models that keep the contract: data checks, standardisation, order of rows."""
 
+import itertools
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -64,12 +66,15 @@ class Training(Checks):
         """One pass over `(inputs, targets)`, which may not fit in memory."""
         scalers = [*self.input_scalers, self.target_scaler]
         moments = [RunningMoments(scaler.mean.shape[0]) for scaler in scalers]
+        names = ["x"] * len(self.input_scalers) + ["y"]
+        enabled = [scaler.enabled for scaler in scalers]
         for inputs, targets in batches:
-            for running, values in zip(moments, [*inputs, targets], strict=True):
+            pairs = zip(moments, [*inputs, targets], strict=True)
+            for running, values in itertools.compress(pairs, enabled):
                 running.update(values)
-        for scaler, running in zip(scalers, moments, strict=True):
-            if scaler.enabled:
-                scaler.adapt(running)
+        triples = zip(scalers, moments, names, strict=True)
+        for scaler, running, name in itertools.compress(triples, enabled):
+            scaler.adapt(running, name)
         self._warn_of_large_noise()
 
     def fit(
@@ -158,8 +163,11 @@ class Training(Checks):
             if not self.scalers_ready:
                 self._adapt_scalers([(inputs, targets)])
         if validation_data is not None and not streams.is_stream(validation_data):
-            validation_data = self._check_validation_data(validation_data)
-            validation_batch_size = validation_batch_size or self.predict_batch_size
+            validation_data = self._feed(
+                *self._check_validation_data(validation_data),
+                validation_batch_size or self.predict_batch_size,
+            )
+            validation_batch_size = None
         if self._user_metrics and validation_data is None:
             names = [metric.name for metric in self._user_metrics]
             notices.warn(

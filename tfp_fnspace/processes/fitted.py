@@ -26,7 +26,7 @@ def fitted_prior(x, y, max_rows, seed, dtype=None):
     Returns:
         `processes.GaussianProcess` in standardised units.
     """
-    x, y = (_standardised(np.asarray(values, np.float32)) for values in (x, y))
+    x, y = (_standardised(np.asarray(values, np.float64)) for values in (x, y))
     rows = np.sort(np.unique(x, axis=0, return_index=True)[1])
     if len(rows) > max_rows:
         rows = np.random.default_rng(seed).choice(rows, max_rows, replace=False)

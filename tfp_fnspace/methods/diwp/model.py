@@ -370,7 +370,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         with function_draws(num_samples, seed, noise="joint"):
             mean, _ = self.network(self.scaled(x)[0])
         mean = tf.broadcast_to(mean, [num_samples, *tf.unstack(tf.shape(mean))[1:]])
-        return self.target_scaler.inverse(mean)
+        return self.functions_in_user_units(mean)
 
     def numbers_per_row(self, num_samples):
         return 1  # function draws are joint within a call: one chunk

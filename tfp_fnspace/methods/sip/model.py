@@ -263,7 +263,7 @@ class SIPModel(
         """Sets the standardisation from data, and of arrays the inducing points at their start."""
         super().adapt(x, y)
         if self._start is not None or not streams.is_stream(x):
-            self._place([] if streams.is_stream(x) else data.check_inputs(x, self.input_tensors))
+            self._place([] if streams.is_stream(x) else self._check_inputs(x))
 
     @property
     def first_rows(self):
@@ -280,7 +280,7 @@ class SIPModel(
         else:
             known = self.input_scalers[0].column_names
             columns.check_names(self._start_names, known, "inducing_points")
-            (start,) = data.check_inputs(self._start, self.input_tensors, "inducing_points")
+            (start,) = self._check_inputs(self._start, "inducing_points")
         self.inducing_inputs.assign(self.scaled([tf.constant(start)])[0])
 
     def objectives(self, inputs, targets, num_rows, seed):

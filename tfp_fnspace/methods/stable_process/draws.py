@@ -74,7 +74,7 @@ def predictive(model, values, joint=False):
     logits = tf.where(stored, tf.zeros([], dtype), tf.constant(_LOG_NOTHING, dtype))
     if joint:
         values, scale = tf.transpose(values, [1, 0, 2]), scale[:, tf.newaxis]
-    law = model.likelihood.conditional(values, tf.cast(model.target_unit, dtype), scale=scale)
+    law = model.likelihood.conditional(values, model.target_unit, scale=scale)
     if joint:
         law = tfd.Independent(law, reinterpreted_batch_ndims=1)
     return tfd.MixtureSameFamily(tfd.Categorical(logits=logits), law)
@@ -85,8 +85,7 @@ def noise_variance(model):
     _, noise_scale, stored = model.store.flat_draws()
     shares = tf.cast(stored, noise_scale.dtype)
     mean = tf.reduce_sum(shares * tf.square(noise_scale), axis=1) / tf.reduce_sum(shares)
-    scale = tf.cast(tf.sqrt(mean), model.variable_dtype)
-    return model.likelihood.noise_variance(model.target_unit, scale=scale)
+    return model.likelihood.noise_variance(model.target_unit, scale=tf.sqrt(mean))
 
 
 def draw_functions(model, x, num_samples, seed):

@@ -6,7 +6,6 @@ import tensorflow as tf
 from tfp_fnspace import data
 from tfp_fnspace.distributions.quantile import quantile
 from tfp_fnspace.methods.stable_process import draws
-from tfp_fnspace.typing import GaussianMoments
 
 #: Numbers that the widest tensor of a batch of predictions may hold.
 _BATCH_NUMBERS = 2**22
@@ -38,10 +37,7 @@ class StablePrediction:
         return draws.moments(self, x)
 
     def function_moments(self, x):
-        mean, variance = self(x)
-        return GaussianMoments(
-            self.target_scaler.inverse(mean), variance * tf.square(self.target_unit)
-        )
+        return self.in_user_units(self(x))
 
     def function_values(self, x):
         """Values of f for every place of a draw, in the graph, `[N, S, D]` in the user's units."""
@@ -53,14 +49,7 @@ class StablePrediction:
         return draws.predictive(self, self.function_values(x))
 
     def predictive_moments(self, x):
-        mean, variance = self.function_moments(x)
-        noise = tf.broadcast_to(draws.noise_variance(self), tf.shape(mean))
-        return {
-            "mean": mean,
-            "stddev": tf.sqrt(variance + noise),
-            "epistemic_stddev": tf.sqrt(variance),
-            "aleatoric_stddev": tf.sqrt(noise),
-        }
+        return self._summary_of_moments(self.function_moments(x), draws.noise_variance(self))
 
     def draw_functions(self, x, num_samples, seed):
         (x,) = data.check_structure(x, self.input_tensors)

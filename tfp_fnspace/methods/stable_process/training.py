@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import tensorflow as tf
 
 from tfp_fnspace import arguments, columns, streams
 from tfp_fnspace.callbacks import refuse_learning_rates
@@ -30,15 +29,6 @@ class StableTraining(LearnsSizes):
     def _check_ready(self):
         if self.store is None or not self.store.counter("stored"):
             raise ValueError("The model is not fitted: call `fit`. Received: a model without draws")
-
-    def _feed(self, inputs, targets, batch_size):
-        # Keras would round arrays to float32; datasets it leaves alone.
-        parts = (inputs[0],) if targets is None else (inputs[0], targets)
-        return tf.data.Dataset.from_tensor_slices(parts).batch(batch_size), None, None
-
-    def _check_validation_data(self, validation_data):
-        inputs, targets = super()._check_validation_data(validation_data)
-        return self._feed([inputs], targets, self.predict_batch_size)[0]
 
     def adapt(self, x, y=None):
         """Sets the standardisation from arrays; `fit` does so by itself the first time."""
@@ -176,8 +166,7 @@ class StableTraining(LearnsSizes):
         """Arrays in model units, float64."""
         x = self.input_scalers[0](inputs).numpy()
         scaler = self.target_scaler
-        y = (targets - scaler.mean.numpy().astype(np.float64)) / scaler.stddev.numpy()
-        return x, y
+        return x, (targets - scaler.mean.numpy()) / scaler.stddev.numpy()
 
     def _prepare(self, inputs, targets):
         """Makes a store for these data, unless there is one."""

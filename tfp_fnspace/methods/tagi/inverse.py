@@ -25,7 +25,8 @@ def posterior_inputs(model, mean, variance, targets):
     targets = tf.where(observed, targets, tf.zeros_like(targets))
     infer = _with_covariances if model.chain is not None else _independent
     mean, variance = infer(model, prior, targets, observed)
-    return GaussianMoments(scaler.inverse(mean), variance / scaler.scale_variance(1.0))
+    variance = tf.cast(variance, tf.float64) * tf.square(scaler.stddev.value)
+    return GaussianMoments(scaler.inverse(mean), variance)
 
 
 def _independent(model, prior, targets, observed):

@@ -135,7 +135,9 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
             self.chain = CovarianceChain(network, joint, dtype=self.dtype_policy)
         self._epoch_function = None
         self.fuses_updates = False
-        self._train_trackers = [keras.metrics.Mean(name) for name in ("train_nll", "train_mse")]
+        self._train_trackers = [
+            keras.metrics.Mean(name, dtype="float64") for name in ("train_nll", "train_mse")
+        ]
         for i, layer in enumerate(self.tagi_layers):
             if seed is not None and layer.fresh:
                 layer.redraw(fold_in(as_seed(self.seed_state.numpy()), i))

@@ -90,15 +90,15 @@ class TAGIPrediction:
         self._check_ready()
         (mean,), targets = self._check_data(x_mean, y)
         columns.check_column_names(x_variance, self.input_scalers[0].column_names, "x_variance")
-        (variance,) = data.check_inputs(x_variance, self.input_tensors, name="x_variance")
+        (variance,) = data.check_inputs(
+            x_variance, self.input_tensors, "x_variance", self._standardized_inputs
+        )
         if variance.shape != mean.shape or np.any(variance < 0.0):
             raise ValueError(
                 "`x_variance` must have the shape of `x_mean` and no negative values. Received: "
                 f"x_variance of shape {variance.shape}, a smallest value of {variance.min()}"
             )
-        moments = inverse.posterior_inputs(
-            self, *map(tf.constant, (mean, variance, targets.astype(mean.dtype)))
-        )
+        moments = inverse.posterior_inputs(self, *map(tf.constant, (mean, variance, targets)))
         return GaussianMoments(*(part.numpy() for part in moments))
 
     def _check_one_input(self, method):

@@ -92,8 +92,9 @@ def _score(model, moments, targets, weight):
         mean, variance = model.observation_model.observation_moments(moments)
         error = tf.square(targets - mean)
         density = -0.5 * (error / variance + tf.math.log(2.0 * math.pi * variance))
-        density -= tf.math.log(unit)
-        error *= tf.square(unit)
+        density = tf.cast(density, unit.dtype) - tf.math.log(unit)
+        error = tf.cast(error, unit.dtype) * tf.square(unit)
+    weight, density, error = (tf.cast(v, tf.float64) for v in (weight, density, error))
     return (
         tf.reduce_sum(weight * density),
         tf.reduce_sum(weight * error),
@@ -124,9 +125,10 @@ def epoch(model, inputs, targets, index, counts, num_batches):
         num_batches: Scalar, how many rows of `index` count.
 
     Returns:
-        Tuple of four scalars over the rows learnt from: the sum of the log predictive densities
-        before each update and of the squared errors of the predictive mean, both in the user's
-        units, the number of rows with an observed target, and the number of observed targets.
+        Tuple of four float64 scalars over the rows learnt from: the sum of the log predictive
+        densities before each update and of the squared errors of the predictive mean, both in the
+        user's units, the number of rows with an observed target, and the number of observed
+        targets.
     """
     batch_size = index.shape[1]
 
@@ -137,7 +139,7 @@ def epoch(model, inputs, targets, index, counts, num_batches):
         scores = observe(model, batch, tf.gather(targets, rows), valid)
         return step + 1, [a + b for a, b in zip(sums, scores, strict=True)]
 
-    start = (tf.constant(0), [tf.zeros([], targets.dtype) for _ in range(4)])
+    start = (tf.constant(0), [tf.zeros([], tf.float64) for _ in range(4)])
     _, sums = tf.while_loop(lambda step, _: step < num_batches, body, start)
     return tuple(sums)
 

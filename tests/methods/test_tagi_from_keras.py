@@ -141,10 +141,6 @@ def sequential(*layers, shape=(4, 3)):
         (lambda: sequential(L.Dense(2, "softmax", name="a")), r"'a' of class Dense.*softmax"),
         (lambda: sequential(L.Dense(2, lambda x: x, name="a")), r"'a' of class Dense"),
         (lambda: sequential(L.Softmax(name="a")), r"'a' of class Softmax"),
-        (
-            lambda: sequential(L.Embedding(5, 2, mask_zero=True, name="a"), shape=(4,)),
-            r"'a' of class Embedding \(mask_zero=True\)",
-        ),
         (lambda: keras.Sequential([L.Dense(2)]), r"functional or built sequential"),
         (lambda: "model", r"Received: model='model'"),
     ],

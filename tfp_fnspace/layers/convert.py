@@ -69,12 +69,13 @@ def from_keras(model, **options):
     Args:
         model: Built `keras.Sequential` or functional model.
         **options: Of the variational layers: `posterior`, `prior`, `bias_prior`, `estimator`,
-            see `VariationalLayer`; each layer takes what it has (an `estimator` it has not, it
-            leaves at `"function"`).
+            `kl_weight`, see `VariationalLayer`; each layer takes what it has (an `estimator` it has
+            not, it leaves at `"function"`).
 
     Returns:
         Functional model from the same inputs `[N, ...]` to `[S, N, ...]`, new layers with the
-        names of the old.
+        names of the old. With a `kl_weight`, a plain Keras model to `[N, ...]` like the old one,
+        for `compile` and `fit`.
 
     Raises:
         TypeError: If `model` is no built Sequential or functional model.
@@ -134,7 +135,7 @@ class _Conversion:
             inputs = [self.with_draws(tensor) for tensor in inputs]
         new = self.converted(layer, inputs[0], drawn)
         output = new(inputs if several else inputs[0])
-        if drawn or layer.weights:
+        if (drawn or layer.weights) and self.options.get("kl_weight") is None:
             self.drawn[id(output)] = output  # held, so that no other tensor has its id
         return output
 

@@ -113,7 +113,7 @@ def function_draws(num_samples, seed, noise="independent"):
         `FunctionDraws`.
     """
     draws = FunctionDraws(num_samples, seed, noise)
-    outer = getattr(_state, "draws", None)
+    outer = draws_of_scope()
     _state.draws = draws
     try:
         yield draws
@@ -121,9 +121,14 @@ def function_draws(num_samples, seed, noise="independent"):
         _state.draws = outer
 
 
+def draws_of_scope():
+    """The `FunctionDraws` of the innermost `function_draws`, None outside."""
+    return getattr(_state, "draws", None)
+
+
 def current_draws():
     """The `FunctionDraws` of the innermost `function_draws`; outside, one draw of a new seed."""
-    draws = getattr(_state, "draws", None)
+    draws = draws_of_scope()
     if draws is None:
         _state.outside = getattr(_state, "outside", 0) + 1
         draws = FunctionDraws(seed=(0, _state.outside))

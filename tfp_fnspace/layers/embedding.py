@@ -50,8 +50,8 @@ class VariationalEmbedding(VariationalLayer):
     def _check_rank(self, input_shape):
         """Indices may have any rank."""
 
-    def call(self, inputs):
-        return super().call(tf.cast(inputs, tf.int32))
+    def call(self, inputs, training=None):
+        return super().call(tf.cast(inputs, tf.int32), training)
 
     def kernel_shape(self, input_shape):
         return (self.input_dim, self.output_dim)

@@ -5,14 +5,18 @@ import weakref
 import keras
 import tensorflow as tf
 
+from tfp_fnspace import arguments
 from tfp_fnspace.arguments import refuse_old_tensors
 from tfp_fnspace.layers import posteriors, priors
-from tfp_fnspace.layers.draws import current_draws
+from tfp_fnspace.layers.draws import FunctionDraws, current_draws, draws_of_scope
 from tfp_fnspace.math.normals import fast_normal
 from tfp_fnspace.math.random import fold_in
 
 #: Draws -> id of a layer -> what the layer drew. As short-lived as the draws.
 _drawn = weakref.WeakKeyDictionary()
+
+#: Keras's context of a pass through a model -> id of a layer -> its draws. As short-lived.
+_draws_of_passes = weakref.WeakKeyDictionary()
 
 #: Keeps the square root of a variance differentiable at inputs of 0.
 _TINY = 1e-20
@@ -25,6 +29,15 @@ class VariationalLayer(keras.layers.Layer):
     `function_draws` scope of S draws the layer takes inputs `[N, ...]`, or `[S, N, ...]` behind
     another layer that draws, to outputs `[S, N, ...]`. Calls of one layer in one scope have the
     same weights, and its divergence from the prior counts once. Outside a scope S is 1.
+
+    With a `kl_weight` the layer is one of a plain Keras model: outside a scope it takes `[N, ...]`
+    to `[N, ...]`, draws its weights anew for each pass through the model, and adds `kl_weight`
+    times the divergence to the losses of the model (`add_loss`), once for each pass. The loss of
+    `compile` is a mean over rows: where it is a negative log-likelihood, `kl_weight=1 / N` with N
+    the rows that `fit` is given makes the sum the negative evidence lower bound per row, and for
+    `"mse"` of observations with a noise of standard deviation s it is `2 s^2 / N`. Without one,
+    the layer refuses to be trained by Keras itself, which would leave the divergence out. Inside
+    a scope, as in all models of this library, `kl_weight` has no effect.
 
     `estimator` says how outputs are drawn where the scope asks for no functions
     (`noise="independent"`, as the expected log-likelihood of a training step does; everything that
@@ -54,14 +67,21 @@ class VariationalLayer(keras.layers.Layer):
         estimator: See above.
         kernel_initializer: Keras initializer of the posterior means.
         bias_initializer: The same for the bias.
+        kl_weight: What the divergence is multiplied by in the loss of a plain Keras model, a
+            number from 0; None, the default, for models of this library.
         **kwargs: `name`, `dtype`, `trainable`.
+
+    Call arguments:
+        training: Whether Keras trains the layer; outside a scope it then draws as `estimator`
+            says, else one function for all rows.
 
     Attributes:
         posterior: `Posterior`; after `build` its `means` are the variables by part.
 
     Raises:
         TypeError: If an argument is of a wrong type.
-        ValueError: If an argument is none of the above.
+        ValueError: If an argument is none of the above; in `fit`, `evaluate` and `predict` of a
+            plain Keras model if `kl_weight` is None.
 
     References:
         Kingma, Salimans & Welling (2015), "Variational dropout and the local reparameterization
@@ -85,9 +105,14 @@ class VariationalLayer(keras.layers.Layer):
         estimator="function",
         kernel_initializer="lecun_normal",
         bias_initializer="zeros",
+        kl_weight=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.kl_weight = kl_weight
+        if kl_weight is not None:
+            self.kl_weight = arguments.checked_number("kl_weight", kl_weight, 0.0, inclusive=True)
+            self.seed_generator = keras.random.SeedGenerator()
         self.posterior = posteriors.get(posterior)
         self.prior = priors.checked(prior)
         self._given_bias_prior = bias_prior
@@ -178,10 +203,16 @@ class VariationalLayer(keras.layers.Layer):
                 f"[S, N, ...] of draws. Received: input_shape={tuple(input_shape)}"
             )
 
-    def call(self, inputs):
-        draws = current_draws()
+    def call(self, inputs, training=None):
         x = tf.convert_to_tensor(inputs)
         self._check_rank(x.shape)
+        draws = draws_of_scope()
+        if draws is None and (self.kl_weight is not None or training is not None):
+            return self._outputs_of_pass(x, training)
+        return self._outputs(current_draws() if draws is None else draws, x)
+
+    def _outputs(self, draws, x):
+        """Outputs `[S, N, ...]`."""
         estimator = self.estimator if draws.noise == "independent" else "function"
         if estimator == "local_reparameterization":
             outputs = self._from_marginals(draws, x)
@@ -194,11 +225,34 @@ class VariationalLayer(keras.layers.Layer):
                 outputs += self._aligned(self._cast(weights["bias"]), outputs)
         return self.activation(tf.cast(outputs, self.compute_dtype))
 
+    def _outputs_of_pass(self, x, training):
+        """Outputs in a plain Keras model, `[N, ...]`; the first call of a pass adds the loss."""
+        if self.kl_weight is None:
+            raise ValueError(
+                "A variational layer needs `kl_weight` in the `fit`, `evaluate` and `predict` of a "
+                "plain Keras model, else its divergence would be no part of the loss: pass "
+                "`kl_weight=1 / len(x)` for a loss that is a negative log-likelihood per row, or "
+                "train the network by `fns.fbnn.VariationalModel`, which needs none. "
+                f"Received: layer {self.name!r} with kl_weight=None"
+            )
+        kept = _draws_of_passes.setdefault(self._get_call_context(), {})
+        is_first = id(self) not in kept
+        if is_first:
+            seed = tf.bitcast(tf.cast(self.seed_generator.next(), tf.uint32), tf.int32)
+            kept[id(self)] = FunctionDraws(1, seed, "independent" if training else "joint")
+        draws = kept[id(self)]
+        outputs = self._outputs(draws, x)
+        if is_first:
+            self.add_loss(self.kl_weight * draws.kl(self.variable_dtype))
+        return outputs if self.has_draws(x.shape) else tf.squeeze(outputs, axis=0)
+
     def compute_output_shape(self, input_shape):
         self._check_rank(input_shape)
-        rows = tuple(input_shape)[self.has_draws(input_shape) :]
-        samples = input_shape[0] if self.has_draws(input_shape) else None
-        return (samples, rows[0], *self.row_output_shape(rows[1:]))
+        draws = tuple(input_shape)[: self.has_draws(input_shape)]
+        rows = tuple(input_shape)[len(draws) :]
+        if not draws and self.kl_weight is None:
+            draws = (None,)
+        return (*draws, rows[0], *self.row_output_shape(rows[1:]))
 
     def row_output_shape(self, row_shape):
         """Shape of the outputs of one row."""
@@ -216,6 +270,7 @@ class VariationalLayer(keras.layers.Layer):
             "estimator": self.estimator,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "kl_weight": self.kl_weight,
         }
 
     # Draws ------------------------------------------------------------------------------------

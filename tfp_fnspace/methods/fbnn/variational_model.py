@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfp_fnspace import arguments, likelihoods
+from tfp_fnspace.layers import calls
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.layers.variational import VariationalLayer
 from tfp_fnspace.math.random import fold_in, split
@@ -88,6 +89,7 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
             are_numbers = all("int" not in str(tensor.dtype) for tensor in inputs)
             standardize = len(inputs[0].shape) == 2 and are_numbers
         self._setup(inputs, self.network.outputs[0].shape[-1], likelihood, standardize, seed)
+        calls.refuse_masked_units(self.network, self.standardize)
 
     # Training ---------------------------------------------------------------------------------
 
@@ -172,6 +174,16 @@ def _checked_network(network):
         raise ValueError(
             "`network` must have variational layers: `layers.from_keras` makes them of "
             f"deterministic ones. Received: network with {len(network.layers)} layers and none"
+        )
+    weighted = [
+        layer.name
+        for layer in network._flatten_layers()
+        if isinstance(layer, VariationalLayer) and layer.kl_weight is not None
+    ]
+    if weighted:
+        raise ValueError(
+            "A `kl_weight` is for layers of a plain Keras model: this model has the divergence in "
+            f"its objective and is given a `kl_weight` itself. Received: layers {weighted} with one"
         )
     if len(network.outputs) != 1 or len(network.outputs[0].shape) != 3:
         shapes = [tuple(tensor.shape) for tensor in network.outputs]

@@ -27,7 +27,7 @@ _ARGUMENTS = {
     "Conv3D": ("filters", "groups", *_GEOMETRY),
     "Dense": ("units", "use_bias"),
     "DepthwiseConv2D": ("depth_multiplier", *_GEOMETRY),
-    "Embedding": ("input_dim", "output_dim"),
+    "Embedding": ("input_dim", "output_dim", "mask_zero"),
     "Flatten": (),
     "GlobalAveragePooling1D": ("keepdims",),
     "GlobalAveragePooling2D": ("keepdims",),
@@ -44,12 +44,14 @@ _ARGUMENTS = {
 #: Arguments that must have one of these values, wherever a layer has them.
 _REQUIRED = {
     "data_format": ("channels_last",),
-    "mask_zero": (False,),
     "return_state": (False,),
     "time_major": (False,),
     "rms_scaling": (False,),
     "attention_axes": (None, (1,), [1]),
 }
+
+#: Arguments of calls that Keras hands over by itself.
+_OF_KERAS = ("training", "mask", "query_mask", "value_mask", "key_mask")
 
 #: Layers that do nothing to a network that predicts.
 _NOTHING = (
@@ -93,7 +95,8 @@ def from_keras(model, prior_variance=None, likelihood=None, **options):
     Nested models are taken apart; a layer used twice is one layer.
 
     Supported: Dense, convolutions, pooling, normalisations, Embedding, LSTM, Bidirectional,
-    MultiHeadAttention, Activation, ReLU, LeakyReLU, ELU and layers of structure that `tagi` has.
+    MultiHeadAttention, Activation, ReLU, LeakyReLU, ELU and layers of structure that `tagi` has;
+    masks (`Masking`, `mask_zero`) ahead of layers that heed them.
 
     Args:
         model: Functional or built `keras.Sequential` with one output of rank 2.
@@ -128,7 +131,7 @@ def from_keras(model, prior_variance=None, likelihood=None, **options):
     converted = {}
     (outputs,) = _convert_graph(functional, inputs, converted)
     for layer, copy in converted.values():
-        if copy is not None:
+        if isinstance(copy, TAGILayer):
             _assign(layer, copy)
     _assign_variances([copy for _, copy in converted.values()], prior_variance)
     likelihood = likelihoods.Gaussian(scale=1.0) if likelihood is None else likelihood
@@ -146,7 +149,7 @@ def _convert_graph(functional, inputs, converted):
     pairs = zip(functional.inputs, inputs, strict=True)
     known = {id(tensor): new for tensor, new in pairs}
     for node in graph._nodes(functional):
-        if node.is_input:
+        if node.is_input or _is_of_masks(node):
             continue
         operation = node.operation
         arguments, options = node.arguments.fill_in(known)
@@ -164,6 +167,12 @@ def _convert_graph(functional, inputs, converted):
     return [known[id(tensor)] for tensor in functional.outputs]
 
 
+def _is_of_masks(node):
+    """Whether a node computes a mask, which the new layers do for themselves."""
+    is_layer = isinstance(node.operation, keras.layers.Layer)
+    return not is_layer and all(tensor.dtype == "bool" for tensor in node.outputs)
+
+
 def _unsupported(layer, reason=""):
     reason = f" ({reason})" if reason else ""
     return ValueError(
@@ -176,9 +185,10 @@ def _call_options(layer, copy, options):
     """The keyword arguments of a call that the TAGI layer takes too."""
     takes = inspect.signature(copy.call).parameters if copy is not None else {}
     for name, value in options.items():
-        if name not in takes and name not in ("training", "mask") and value not in (None, False):
+        ours = name in takes or name in _OF_KERAS
+        if not ours and value not in (None, False):
             raise _unsupported(layer, f"called with {name}")
-    return {name: value for name, value in options.items() if name in takes and name != "training"}
+    return {n: value for n, value in options.items() if n in takes and n not in _OF_KERAS}
 
 
 def _convert(layer):
@@ -192,6 +202,8 @@ def _convert(layer):
     for name, values in _REQUIRED.items():
         if config.get(name, values[0]) not in values:
             raise _unsupported(layer, f"{name}={config[name]!r}")
+    if kind == "Masking":
+        return type(layer).from_config(config)
     common = {"name": layer.name, "dtype": layer.dtype_policy, "trainable": layer.trainable}
     if kind in _ELEMENTWISE_LAYERS:
         return layers.Activation(type(layer).from_config(config), **common)

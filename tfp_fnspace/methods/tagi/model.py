@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfp_fnspace import data
 from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.callbacks import refuse_learning_rates, wants_batches
+from tfp_fnspace.layers import calls
 from tfp_fnspace.likelihoods import HeteroscedasticGaussian
 from tfp_fnspace.math.random import as_seed, fold_in, permutation
 from tfp_fnspace.methods.tagi import graph, noise, options, training
@@ -113,6 +114,7 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
                 f"batch_size=1. Received: batch_size={self.batch_rows}"
             )
         self._setup(network.inputs, network.outputs[0].shape[-1], likelihood, standardize, seed)
+        calls.refuse_masked_units(network, self.standardize)
         options.check_likelihood(likelihood, self.noise)
         self.missing_targets_allowed = not likelihood.is_classifier
         self.learned_noise, observation_model = None, likelihood

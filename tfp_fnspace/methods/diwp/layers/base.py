@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.arguments import checked_choice
+from tfp_fnspace.layers import calls
 from tfp_fnspace.layers.draws import current_draws
 from tfp_fnspace.typing import GramBlocks
 
@@ -29,6 +30,10 @@ class GramLayer(keras.layers.Layer):
     def __init__(self, **kwargs):
         super().__init__(autocast=False, **kwargs)
         check_dtype(self.variable_dtype)
+
+    def __call__(self, *args, **kwargs):
+        calls.refuse_keras_training(self, "`fns.diwp.DIWPModel(network)`")
+        return super().__call__(*args, **kwargs)
 
     def add_weight(self, *args, **kwargs):
         """As in Keras; a weight is not cast under a policy of half precision either."""

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfp_fnspace.arguments import check_count, checked_count
 from tfp_fnspace.methods.tagi import propagation
-from tfp_fnspace.methods.tagi.layers.base import TAGILayer, is_pair, mean_shape
+from tfp_fnspace.methods.tagi.layers.base import TAGILayer, is_pair, mean_shape, one_mask
 from tfp_fnspace.methods.tagi.layers.dense import Dense
 from tfp_fnspace.typing import GaussianMoments
 
@@ -40,6 +40,9 @@ class MultiHeadAttention(TAGILayer):
         query: `(mean, variance)` pair of tensors `[N, T, D]`, or one tensor.
         value: The same, `[N, S, E]`.
         key: The same; `value` by default.
+        query_mask, value_mask, key_mask: Boolean tensors `[N, T]` and `[N, S]`, false for steps
+            that are padding, which no position sees; Keras hands them on. A row of which no step
+            counts sees all alike.
         use_causal_mask: Whether position i sees positions up to i only.
 
     Returns:
@@ -55,6 +58,8 @@ class MultiHeadAttention(TAGILayer):
         >>> series = keras.Input((12, 4))
         >>> mean, variance = tfp_fnspace.tagi.MultiHeadAttention(2, 3)(series, series)
     """
+
+    heeds_masks = True
 
     def __init__(
         self,
@@ -103,7 +108,16 @@ class MultiHeadAttention(TAGILayer):
             layer.build(shape)
             setattr(self, f"{name}_dense", layer)
 
-    def call(self, query, value, key=None, use_causal_mask=False):
+    def call(
+        self,
+        query,
+        value,
+        key=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        use_causal_mask=False,
+    ):
         key = value if key is None else key
         queries = self._heads(self.query_dense(query))
         keys = self._heads(self.key_dense(key))
@@ -113,8 +127,8 @@ class MultiHeadAttention(TAGILayer):
             lambda q, k: tf.einsum("nthd,nshd->nhts", q, k), queries, keys
         )
         mean, variance = mean * scale, variance * scale**2
-        if use_causal_mask:
-            seen = tf.linalg.band_part(tf.ones(tf.shape(mean)[-2:], tf.bool), -1, 0)
+        seen = self._seen(tf.shape(mean)[-2:], one_mask([value_mask, key_mask]), use_causal_mask)
+        if seen is not None:
             mean = tf.where(seen, mean, tf.constant(-1e9, mean.dtype))
             variance = tf.where(seen, variance, 0.0)
         weights = _softmax(mean, variance)
@@ -122,6 +136,14 @@ class MultiHeadAttention(TAGILayer):
             lambda p, v: tf.einsum("nhts,nshd->nthd", p, v), weights, values
         )
         return self.output_dense(GaussianMoments(*map(self._joined, outputs)))
+
+    def _seen(self, shape, mask, causal):
+        """Which positions of the value each of the query sees, `[..., T, S]`; None for all."""
+        seen = tf.linalg.band_part(tf.ones(shape, tf.bool), -1, 0) if causal else None
+        if mask is None:
+            return seen
+        steps = tf.cast(mask, tf.bool)[:, tf.newaxis, tf.newaxis]
+        return steps if seen is None else tf.logical_and(steps, seen)
 
     def _heads(self, moments):
         """`[N, T, heads * units]` as `[N, T, heads, units]`."""
@@ -137,7 +159,7 @@ class MultiHeadAttention(TAGILayer):
         query = mean_shape(query_shape)
         return (*query[:-1], self.output_units or query[-1])
 
-    def compute_output_spec(self, query, value, key=None, use_causal_mask=False):
+    def compute_output_spec(self, query, value, key=None, **options):
         shape = self.compute_output_shape((query[0] if is_pair(query) else query).shape)
         return GaussianMoments(*(keras.KerasTensor(shape, self.variable_dtype) for _ in range(2)))
 

@@ -1,5 +1,6 @@
 """What every TAGI layer shares: moments in, moments out, and a sampled forward pass."""
 
+import functools
 import zlib
 
 import keras
@@ -7,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.arguments import checked_choice, refuse_old_tensors
+from tfp_fnspace.layers import calls
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.tagi import propagation
 from tfp_fnspace.typing import GaussianMoments
@@ -22,11 +24,32 @@ def mean_shape(shape):
     return tuple(shape[0] if is_pair(shape) and isinstance(shape[0], list | tuple) else shape)
 
 
+def one_mask(masks):
+    """The steps that count in all of some masks, None where there are none.
+
+    Args:
+        masks: Masks or None in any structure, as Keras hands them over.
+
+    Returns:
+        Boolean tensor `[N, T]`, or None.
+    """
+    masks = [mask for mask in keras.tree.flatten(masks) if mask is not None]
+    masks = list({id(mask): mask for mask in masks}.values())
+    return functools.reduce(keras.ops.logical_and, masks) if masks else None
+
+
 def traced_shape(function, shapes, dtype):
     """The shape of what a TensorFlow function makes of tensors of these shapes."""
     specs = [tf.TensorSpec(shape, dtype) for shape in shapes]
     traced = tf.function(function, autograph=False).get_concrete_function(*specs)
     return tuple(traced.output_shapes)
+
+
+#: Of the refusal of a mask.
+_TAKE_MASKS = (
+    "Dense, activations, LayerNormalization and RMSNormalization of units, LSTM, Bidirectional, "
+    "MultiHeadAttention, GlobalAveragePooling1D, Add and Concatenate of units do."
+)
 
 
 class TAGILayer(keras.layers.Layer):
@@ -39,15 +62,36 @@ class TAGILayer(keras.layers.Layer):
     To write a layer, subclass `BilinearLayer` (a linear map with uncertain weights) or
     `ElementwiseLayer` (an activation); both need one method. A layer made of other TAGI layers
     has no `parameters` of its own, and builds them in `build`.
+
+    Inputs that Keras keeps a mask for (behind `keras.layers.Masking`, or an `Embedding` with
+    `mask_zero=True`) are refused but by layers with `heeds_masks`.
     """
 
     #: Whether XLA on a CPU runs the layer slowly inside a loop over batches.
     slow_in_xla_loops = False
+    #: Whether what is said of the steps that count does not depend on those that a mask leaves out.
+    heeds_masks = False
 
     def __init__(self, **kwargs):
         # Keras would otherwise cast moments to half precision before `call`.
         super().__init__(autocast=False, **kwargs)
         self._drawn = None
+
+    def __call__(self, *args, **kwargs):
+        refuse_old_tensors(args)
+        calls.refuse_keras_training(self, "`fns.tagi.TAGIModel(inputs, outputs, likelihood)`")
+        if not self.heeds_masks:
+            calls.refuse_masks(self, (args, kwargs), _TAKE_MASKS)
+        return super().__call__(*args, **kwargs)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """The mask of the outputs, for the mean and for the variance; None without one."""
+        mask = self._mask_behind(one_mask(previous_mask))
+        return None if mask is None else (mask, mask)
+
+    def _mask_behind(self, mask):
+        """The mask of the outputs, given that of the inputs or None."""
+        return mask
 
     @property
     def parameters(self):
@@ -98,11 +142,7 @@ class TAGILayer(keras.layers.Layer):
             output = self(tf.nest.map_structure(propagation.fold, inputs))
         return propagation.unfold(output[0] if is_pair(output) else output, num_samples)
 
-    def __call__(self, *args, **kwargs):
-        refuse_old_tensors(args)
-        return super().__call__(*args, **kwargs)
-
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(self, inputs, mask=None):
         """Symbolic output: moments for moments, one tensor where nothing is uncertain."""
         layers = (part for part in self._flatten_layers() if isinstance(part, TAGILayer))
         moments = any(part.parameters for part in layers)
@@ -267,6 +307,8 @@ class ElementwiseLayer(TAGILayer):
         ...     def moments(self, mean, variance):
         ...         return mean**2 + variance, 2 * variance**2 + 4 * variance * mean**2, 2 * mean
     """
+
+    heeds_masks = True
 
     def function(self, z):
         """The activation as a deterministic elementwise function."""

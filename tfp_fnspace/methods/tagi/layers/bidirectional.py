@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.methods.tagi import propagation
-from tfp_fnspace.methods.tagi.layers.base import TAGILayer, mean_shape
+from tfp_fnspace.methods.tagi.layers.base import TAGILayer, mean_shape, one_mask
 from tfp_fnspace.methods.tagi.layers.recurrent import LSTM
 from tfp_fnspace.typing import GaussianMoments
 
@@ -25,6 +25,7 @@ class Bidirectional(TAGILayer):
 
     Call arguments:
         inputs: `(mean, variance)` pair of tensors `[N, T, D]`, or one tensor.
+        mask: As for `LSTM`.
 
     Returns:
         `GaussianMoments` of tensors `[N, U]`, or `[N, T, U]` in the order of the inputs if the
@@ -36,6 +37,8 @@ class Bidirectional(TAGILayer):
     Raises:
         ValueError: If `merge_mode` is unknown or the layers do not fit together.
     """
+
+    heeds_masks = True
 
     def __init__(self, layer, merge_mode="concat", backward_layer=None, **kwargs):
         super().__init__(**kwargs)
@@ -67,8 +70,14 @@ class Bidirectional(TAGILayer):
             if not layer.built:  # as those of a loaded layer are
                 layer.build(input_shape)
 
-    def call(self, inputs):
-        first, second = self.forward_layer(inputs), self.backward_layer(inputs)
+    def _mask_behind(self, mask):
+        return self.forward_layer._mask_behind(mask)
+
+    def call(self, inputs, mask=None):
+        mask = one_mask(mask)
+        first, second = (
+            layer(inputs, mask=mask) for layer in (self.forward_layer, self.backward_layer)
+        )
         if self.backward_layer.return_sequences:
             second = GaussianMoments(*(tf.reverse(part, [1]) for part in second))
         if self.merge_mode == "mul":

@@ -52,6 +52,8 @@ class Dense(ActivatedLayer):
         Goulet, Nguyen & Amiri (2021), section 2.
     """
 
+    heeds_masks = True
+
     def __init__(self, units, activation=None, use_bias=True, **kwargs):
         super().__init__(activation=activation, use_bias=use_bias, **kwargs)
         self.units = checked_count("units", units)

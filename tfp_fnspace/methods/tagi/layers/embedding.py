@@ -23,6 +23,7 @@ class Embedding(BilinearLayer):
         input_dim: Number of rows of the table; indices are 0 to `input_dim - 1`.
         output_dim: Length of a row.
         gain: Prior standard deviation of the table's entries.
+        mask_zero: Whether the index 0 is padding, which layers behind leave out; see `LSTM`.
         **kwargs: `name`, `dtype`, `trainable`.
 
     Call arguments:
@@ -42,8 +43,9 @@ class Embedding(BilinearLayer):
         >>> mean, variance = tfp_fnspace.tagi.Embedding(100, 8)(words)
     """
 
-    def __init__(self, input_dim, output_dim, gain=1.0, **kwargs):
+    def __init__(self, input_dim, output_dim, gain=1.0, mask_zero=False, **kwargs):
         super().__init__(use_bias=False, gain=gain, **kwargs)
+        self.mask_zero = bool(mask_zero)
         self.input_dim = checked_count("input_dim", input_dim)
         self.output_dim = checked_count("output_dim", output_dim)
 
@@ -66,10 +68,17 @@ class Embedding(BilinearLayer):
         outputs = propagate(lambda a, w: a * self.linear_map(inputs, w), ones, None, kernel, None)
         return GaussianMoments(*outputs)
 
+    def compute_mask(self, inputs, previous_mask=None):
+        if not self.mask_zero:
+            return None
+        mask = keras.ops.not_equal(inputs, 0)
+        return mask, mask
+
     def compute_output_shape(self, input_shape):
         return (*mean_shape(input_shape), self.output_dim)
 
     def get_config(self):
         config = super().get_config()
         config = {k: config[k] for k in config if k not in ("use_bias", "prior", "bias_variance")}
-        return {**config, "input_dim": self.input_dim, "output_dim": self.output_dim}
+        options = ("input_dim", "output_dim", "mask_zero")
+        return {**config, **{name: getattr(self, name) for name in options}}

@@ -28,6 +28,10 @@ class _Normalization(BilinearLayer):
         self.scale = bool(scale)
         self.scale_variance_prior = checked_positive("scale_variance", scale_variance)
 
+    @property
+    def heeds_masks(self):
+        return self.axis in (-1, (-1,))
+
     def _axes(self, rank):
         """The axes with a scale for each entry, ascending."""
         axes = (self.axis,) if isinstance(self.axis, int) else self.axis
@@ -245,6 +249,10 @@ class BatchNormalization(_Normalization):
             )
             for name, start in (("mean", "zeros"), ("variance", "ones"))
         )
+
+    @property
+    def heeds_masks(self):
+        return False  # those of a batch would have to leave steps out
 
     @property
     def state(self):

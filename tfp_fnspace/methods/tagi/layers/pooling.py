@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.math.clipped_normal import clipped_moments
 from tfp_fnspace.methods.tagi import propagation
+from tfp_fnspace.methods.tagi.layers.base import one_mask
 from tfp_fnspace.methods.tagi.layers.convolution import checked_sizes
 from tfp_fnspace.methods.tagi.layers.structure import ConstantMapLayer
 from tfp_fnspace.typing import GaussianMoments
@@ -182,12 +183,33 @@ class GlobalAveragePooling1D(_GlobalAveragePooling):
 
     Call arguments:
         inputs: `(mean, variance)` pair of tensors `[N, T, C]`, or one tensor.
+        mask: Boolean tensor `[N, T]`, false for steps that do not count; Keras hands it on. A row
+            of which none counts has the mean 0 and the variance 0.
 
     Returns:
         `GaussianMoments` of tensors `[N, C]` or `[N, 1, C]` (a tensor for a tensor).
     """
 
     rank = 1
+    heeds_masks = True
+
+    def _mask_behind(self, mask):
+        return None
+
+    def call(self, inputs, mask=None):
+        mask = one_mask(mask)
+        if mask is None:
+            return super().call(inputs)
+        mean, variance = self._unpack(inputs)
+        counts = tf.cast(mask, mean.dtype)[..., tf.newaxis]
+        shares = tf.math.divide_no_nan(counts, tf.reduce_sum(counts, axis=1, keepdims=True))
+
+        def average(tensor, weights):
+            return tf.reduce_sum(weights * tensor, axis=1, keepdims=self.keepdims)
+
+        if variance is None:
+            return average(mean, shares)
+        return GaussianMoments(average(mean, shares), average(variance, tf.square(shares)))
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")

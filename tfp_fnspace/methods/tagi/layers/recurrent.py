@@ -7,7 +7,7 @@ from tfp_fnspace.arguments import checked_count
 from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.methods.tagi import propagation
 from tfp_fnspace.methods.tagi.layers.activation import get_activation
-from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, mean_shape
+from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, mean_shape, one_mask
 from tfp_fnspace.typing import GaussianMoments
 
 
@@ -56,6 +56,9 @@ class LSTM(BilinearLayer):
     Call arguments:
         inputs: `(mean, variance)` pair of tensors `[N, T, D]`, or a tensor of exactly known
             values. T must be known to compile with XLA.
+        mask: Boolean tensor `[N, T]`, false for steps that are padding: the state stays what it
+            was, and they have no part in what is learnt. Keras hands it on from
+            `keras.layers.Masking` and embeddings with `mask_zero=True`.
 
     Returns:
         `GaussianMoments` of tensors `[N, units]`, or `[N, T, units]` with `return_sequences`.
@@ -75,6 +78,8 @@ class LSTM(BilinearLayer):
         >>> series = keras.Input((12, 1))
         >>> mean, variance = tfp_fnspace.tagi.LSTM(8)(series)
     """
+
+    heeds_masks = True
 
     def __init__(
         self,
@@ -158,15 +163,27 @@ class LSTM(BilinearLayer):
     def linear_map(self, inputs, kernel):
         return tf.matmul(inputs, kernel)
 
-    def call(self, inputs):
+    def _mask_behind(self, mask):
+        return mask if self.return_sequences else None
+
+    def call(self, inputs, mask=None):
         # The share of the inputs, for all steps at once.
         means, variances = super().call(inputs)
         if self.stateful and not propagation.sampling_active():  # one row would fit any state
             means = tf.ensure_shape(means, [self._state[0].shape[0], None, None])
         steps = [tf.transpose(part, [1, 0, 2]) for part in (means, variances)]
-        recur = self._recurrence()
+        recur, mask = self._recurrence(), one_mask(mask)
+
+        def advance(state, step):
+            new = self._step(recur, state, step[:2])
+            if mask is None:
+                return new
+            return tuple(tf.where(step[2], *pair) for pair in zip(new, state, strict=True))
+
+        if mask is not None:
+            steps.append(tf.transpose(tf.cast(mask, tf.bool))[..., tf.newaxis])
         states = tf.scan(
-            lambda state, step: self._step(recur, state, step),
+            advance,
             steps,
             self._initial_state(tf.shape(means)[0]),
             reverse=self.go_backwards,

@@ -129,7 +129,12 @@ def _known_size(layer, shape):
 
 
 class _MergingLayer(TAGILayer):
-    """Several inputs, each moments or an exactly known tensor."""
+    """Several inputs, each moments or an exactly known tensor.
+
+    A step counts behind it that counts in all of the inputs.
+    """
+
+    heeds_masks = True
 
     def _items(self, inputs):
         if not isinstance(inputs, list | tuple) or len(inputs) < 2:
@@ -209,6 +214,10 @@ class Concatenate(_MergingLayer):
         if axis == 0:
             raise ValueError(f"`axis` must not be the batch axis. Received: axis={axis!r}")
         self.axis = int(axis)
+
+    @property
+    def heeds_masks(self):
+        return self.axis == -1  # along others, steps would be joined, or become units
 
     def _merge(self, tensors):
         return tf.concat(tensors, axis=self.axis)

@@ -1,0 +1,72 @@
+"""What layers of this library cannot be called with, by Keras or by users, and say so."""
+
+import keras
+from keras.src.backend.common import global_state
+
+
+def refuse_keras_training(layer, instead):
+    """Refuses the `fit` and `evaluate` of a compiled Keras model that is none of this library.
+
+    Keras tells the layers of a model, while it trains or scores it, whether it trains; the models
+    of this library call networks of such layers without.
+
+    Args:
+        layer: Keras layer that is about to be called.
+        instead: What trains such layers, for the message.
+
+    Raises:
+        ValueError: If it is called by one.
+    """
+    context = global_state.get_global_attribute("current_call_ctx")
+    model = getattr(context, "entry_layer", None)
+    trains = context is not None and context.get_value("training") is not None
+    if trains and isinstance(model, keras.Model) and model.compiled:
+        raise ValueError(
+            f"A layer that returns no plain tensors cannot be trained or scored by a plain Keras "
+            f"model: use {instead}. Received: layer {layer.name!r} of type {type(layer).__name__} "
+            f"in {type(model).__name__} {model.name!r}"
+        )
+
+
+def masks_of(*inputs):
+    """The masks that Keras keeps with tensors of any structure, each once, a list."""
+    masks = [getattr(tensor, "_keras_mask", None) for tensor in keras.tree.flatten(inputs)]
+    return list({id(mask): mask for mask in masks if mask is not None}.values())
+
+
+def refuse_masks(layer, inputs, instead):
+    """Refuses inputs with a mask, which a layer would not heed: padding would change the answer.
+
+    Args:
+        layer: Keras layer that is about to be called.
+        inputs: Its arguments.
+        instead: What takes masks, for the message.
+
+    Raises:
+        ValueError: If a tensor has one.
+    """
+    if masks_of(inputs):
+        raise ValueError(
+            f"A layer of type {type(layer).__name__} does not heed masks: padded steps would "
+            f"change the answer. {instead} Received: layer {layer.name!r} behind `Masking` or an "
+            "`Embedding` with mask_zero=True"
+        )
+
+
+def refuse_masked_units(network, standardize):
+    """Refuses `Masking` of inputs that are standardised, whose padding has another value.
+
+    Args:
+        network: Keras model.
+        standardize: Whether its inputs are standardised.
+
+    Raises:
+        ValueError: If both is the case.
+    """
+    masking = [v.name for v in network._flatten_layers() if isinstance(v, keras.layers.Masking)]
+    if standardize and masking:
+        raise ValueError(
+            "A network with `Masking` takes inputs as they are, `standardize=False`: standardised "
+            "padding has another value than the one that is masked. "
+            f"Received: standardize={standardize!r}, layers {masking}"
+        )

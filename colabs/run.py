@@ -79,6 +79,8 @@ def execute(path, budget, folder=None):
     environment = {
         **os.environ,
         BUDGET_VARIABLE: str(budget),
+        # Fits that are cut short have learnt nothing after so many steps, and say so.
+        **({"PYTHONWARNINGS": "ignore:After"} if budget < 1 else {}),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",

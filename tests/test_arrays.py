@@ -2,7 +2,11 @@
 
 import decimal
 import fractions
+import linecache
+import pathlib
 import re
+import warnings
+from typing import NamedTuple
 
 import batteries
 import keras
@@ -12,9 +16,11 @@ import polars as pl
 import pytest
 import scipy.sparse
 import tensorflow as tf
+from scipy import stats
 
 import tfp_fnspace as fns
 from tfp_fnspace import columns, data
+from tfp_fnspace.model import progress
 
 X = np.random.default_rng(0).normal(size=(20, 4))
 Y = X[:, :2] + 0.1
@@ -401,3 +407,87 @@ def test_classes_and_keras_2_in_place_of_objects():
     old = tf_keras.Input((4,))
     for layer in (fns.tagi.Dense(2), fns.layers.VariationalDense(2)):
         assert "not of `tf_keras`" in refused(layer, old, kind=TypeError)
+
+
+# Warnings ----------------------------------------------------------------------------------------
+
+
+def test_warnings_name_the_line_of_the_caller():
+    model = batteries.diwp_model(inducing_points=30)  # more than there are rows
+    with pytest.warns(UserWarning, match="The first data have 20 rows") as caught:
+        model.fit(X, Y, verbose=0)
+    (found,) = [w for w in caught if "The first data" in str(w.message)]
+    assert found.filename == __file__
+    assert "model.fit(X, Y" in linecache.getline(found.filename, found.lineno)
+
+
+def test_no_warning_is_made_elsewhere():
+    package = pathlib.Path(fns.__file__).parent
+    using = [p.name for p in package.rglob("*.py") if "warnings.warn" in p.read_text()]
+    assert using == ["notices.py"]
+
+
+def test_metrics_of_compile_without_validation_are_said_to_be_nowhere():
+    model = batteries.tagi_model()
+    model.compile(metrics=["mae"])
+    with pytest.warns(UserWarning, match=r"\['mean_absolute_error'\], are of `evaluate`"):
+        history = model.fit(X, Y, verbose=0).history
+    assert "mean_absolute_error" not in history
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        history = model.fit(X, Y, validation_data=(X, Y), verbose=0).history
+    assert "val_mean_absolute_error" in history
+
+
+class _Trained(NamedTuple):
+    """What `warn_of_no_progress` looks at."""
+
+    likelihood: object
+    steps_seen: tf.Variable
+    target_scaler: object = tf.identity
+    log_target_unit: float = 0.0
+
+
+def test_a_constant_is_what_training_is_compared_with():
+    """The best constant by SciPy, of each kind of likelihood, to 1e-5."""
+    generator = np.random.default_rng(0)
+    y = generator.normal(size=(200, 2)).astype("float32") * [1.0, 2.0] + 3.0
+    labels = generator.integers(0, 3, size=(200, 1)).astype("float32")
+    gaussian = stats.norm(y.mean(0), 0.3).logpdf(y).sum(axis=1).mean()
+    fitted = stats.norm(y.mean(0), y.std(0)).logpdf(y).sum(axis=1).mean()
+    entropy = stats.entropy(np.bincount(labels[:, 0].astype(int)))
+    ones = (labels == 1.0).mean()
+    binary = -stats.entropy([ones, 1.0 - ones])
+    cases = [
+        (fns.likelihoods.Gaussian(0.3), y, gaussian),
+        (fns.likelihoods.HeteroscedasticGaussian(), y, fitted),
+        (fns.likelihoods.Categorical(), labels, -entropy),
+        (fns.likelihoods.Bernoulli(), (labels == 1.0).astype("float32"), binary),
+    ]
+    for likelihood, targets, expected in cases:
+        targets = targets.astype("float32")
+        constant = progress._of_constant(likelihood, tf.constant(targets))
+        np.testing.assert_allclose(constant, expected, rtol=1e-5)
+        for part, steps, warned in [
+            (0.0, 10, True),
+            (0.05, 10, True),
+            (0.2, 10, False),
+            (0.0, 400, False),
+        ]:
+            model = _Trained(likelihood, tf.Variable(steps))
+            history = {"log_likelihood": [-99.0, expected - part * expected]}
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                progress.warn_of_no_progress(model, history, targets)
+            assert [w.filename for w in caught] == [__file__] * warned
+
+
+@pytest.mark.parametrize("name", ["variational", "DIWP"])
+def test_a_fit_that_has_learnt_nothing_says_so(name):
+    model = batteries.ALL_MODELS[name]()
+    model.compile(keras.optimizers.Adam(1e-7))
+    with pytest.warns(
+        UserWarning, match=r"After 3 steps .* more epochs, or a larger learning"
+    ) as w:
+        model.fit(X, np.random.default_rng(3).normal(size=(20, 2)), epochs=3, verbose=0)
+    assert __file__ in [each.filename for each in w]

@@ -133,15 +133,21 @@ def test_indices_that_are_moved_first_are_indices(move, dtype):
         model.predict(x + 1)
 
 
-def test_inputs_of_whole_numbers_are_not_standardised():
-    """Keras casts what the network is given to the dtype of its inputs: standardised, to zeros."""
-    inputs = keras.Input((3,), dtype="int32")
-    model = tagi_model(inputs, tagi.Dense(1)(inputs), update="exact")
-    x = rng().integers(-1, 2, size=(300, 3))
+def test_inputs_of_whole_numbers_are_standardised():
+    """As those of real numbers; Keras would cast standardised values to the dtype of the inputs."""
+    x = rng().integers(0, 100_000, size=(300, 3))
     y = x.sum(axis=1, keepdims=True)
-    model.fit(x, y, epochs=20, batch_size=10, verbose=0)
-    assert not model.input_scalers[0].enabled and model.target_scaler.enabled
-    assert model.evaluate(x, y, return_dict=True, verbose=0)["rmse"] < 0.01
+    means = []
+    for dtype in ("float32", "int32", "int64"):
+        inputs = keras.Input((3,), dtype=dtype)
+        outputs = tagi.Dense(1)(keras.layers.Reshape((3,))(inputs))
+        model = tagi_model(inputs, outputs, update="exact")
+        model.fit(x, y, epochs=20, batch_size=10, verbose=0)
+        assert model.input_scalers[0].enabled
+        assert model.evaluate(x, y, return_dict=True, verbose=0)["rmse"] < 1e-3 * y.std()
+        means.append(model.predict(x)["mean"])
+    assert_array_equal(means[0], means[1])
+    assert_array_equal(means[0], means[2])
 
 
 @pytest.mark.parametrize("bad", [[0, 1, 5], [0, -1, 2], [0.5, 1, 2]])

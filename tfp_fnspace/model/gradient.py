@@ -9,6 +9,7 @@ from tfp_fnspace.callbacks import FiniteLoss, wants_batches
 from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.model.epochs_ahead import EpochsAhead
 from tfp_fnspace.model.penalties import penalty, refuse_added_losses
+from tfp_fnspace.model.progress import warn_of_no_progress
 from tfp_fnspace.model.sizes import first_batches
 
 
@@ -316,6 +317,11 @@ class GradientTraining:
         return own_step and one_device and graph and not any(map(wants_batches, callbacks))
 
     def _fit_arrays(self, inputs, targets, batch_size, shuffle, options):
+        history = self._run_epochs(inputs, targets, batch_size, shuffle, options)
+        warn_of_no_progress(self, history.history, targets)
+        return history
+
+    def _run_epochs(self, inputs, targets, batch_size, shuffle, options):
         if not self.steps_seen.numpy():
             self._prepare_with_rows(inputs, targets)
         num_batches = -(-len(targets) // batch_size)

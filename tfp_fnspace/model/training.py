@@ -285,6 +285,7 @@ class Training(Checks):
         """One update from one batch; continues a fitted model (`fit` adapts, this does not)."""
         self._refuse_weights(class_weight=class_weight, sample_weight=sample_weight)
         self._ensure_compiled()
+        first = self.scalers_ready and not self._has_units
+        inputs, targets = self._check_data(x, y, first=first)
         self._check_ready()
-        inputs, targets = self._check_data(x, y, first=not self._has_units)
         return super().train_on_batch(self._pack(inputs), targets, return_dict=return_dict)

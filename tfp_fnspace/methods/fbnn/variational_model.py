@@ -7,11 +7,14 @@ import tensorflow as tf
 
 from tfp_fnspace import arguments, likelihoods
 from tfp_fnspace.layers import calls
+from tfp_fnspace.layers.dense import VariationalDense
 from tfp_fnspace.layers.draws import function_draws
+from tfp_fnspace.layers.fourier import RandomFourierFeatures
 from tfp_fnspace.layers.variational import VariationalLayer
 from tfp_fnspace.math.random import fold_in, split
 from tfp_fnspace.model.gradient import GradientTraining
 from tfp_fnspace.model.mixture import MixturePrediction
+from tfp_fnspace.model.whole_numbers import with_real_inputs
 from tfp_fnspace.typing import GaussianMoments
 
 
@@ -80,7 +83,10 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         self.kl_annealing_steps = arguments.checked_count(
             "kl_annealing_steps", kl_annealing_steps, 0
         )
-        self.network = _checked_network(network)
+        self.network = with_real_inputs(
+            _checked_network(network),
+            lambda layer: isinstance(layer, VariationalDense | RandomFourierFeatures),
+        )
         if likelihood is None:
             dtype = self.variable_dtype
             likelihood = likelihoods.Gaussian(scale=0.3, trainable=True, dtype=dtype)

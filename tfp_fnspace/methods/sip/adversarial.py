@@ -8,12 +8,14 @@ from tfp_fnspace.math.random import fold_in, split
 from tfp_fnspace.model.gradient import GradientTraining, checked_optimizer
 from tfp_fnspace.model.penalties import penalty, refuse_added_losses
 
-#: A discriminator is said to have collapsed when it tells more than this share of an epoch right.
-_COLLAPSED = 0.99
+#: A discriminator that tells more than this share of an epoch right knows posterior from prior, as
+#: it should after some epochs; where it also says that they are so many nats apart for each of the
+#: values that it sees, the posterior is no update of this prior.
+_KNOWS_ALL, _FAR_APART = 0.99, 10.0
 
 
 class AdversarialReport(JitterReport):
-    """Warns, once a run, of a discriminator that knows all or is dead, and of added jitter.
+    """Warns, once a run, of a posterior far from the prior, a dead discriminator, added jitter.
 
     Whether it is dead is looked at after 1, 2, 4, 8, ... epochs of a run: then it starts anew.
     """
@@ -34,14 +36,17 @@ class AdversarialReport(JitterReport):
                 "do that; so does a rate of `discriminator_optimizer` that is too large.",
             )
         accuracy = (logs or {}).get("discriminator_accuracy", 0.0)
-        if accuracy > _COLLAPSED:
+        num_values = self.model.log_ratio.discriminator.input_shape[-1]
+        apart = (logs or {}).get("kl_estimate", 0.0) / num_values
+        if accuracy > _KNOWS_ALL and apart > _FAR_APART:
             self.say(
                 "accuracy",
                 f"The discriminator tells {accuracy:.1%} of the draws of posterior and prior right "
-                f"in epoch {epoch + 1}: `kl_estimate` is then no more than a lower bound, and "
-                "regularises less than the divergence would. Predictions may be good all the same: "
-                "`val_nll` tells. `adaptive_contrast`, fewer inducing points or more dropout make "
-                "its task harder.",
+                f"in epoch {epoch + 1}, and that they are {apart:.3g} nats apart for each value: "
+                "such a prior does not expect such data, and `kl_estimate`, then no more than a "
+                "lower bound, regularises less than the divergence would. Look at the scale of the "
+                "prior; `adaptive_contrast`, fewer inducing points or more dropout make the task "
+                "of the discriminator harder.",
             )
 
     def on_train_end(self, logs=None):

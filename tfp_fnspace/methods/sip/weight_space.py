@@ -14,6 +14,7 @@ from tfp_fnspace.methods.sip.adversarial import AdversarialTraining
 from tfp_fnspace.methods.sip.log_ratio import LogRatio, NormalLogRatio
 from tfp_fnspace.methods.sip.warm_up import WarmUp
 from tfp_fnspace.model.mixture import MixturePrediction
+from tfp_fnspace.model.whole_numbers import with_real_inputs
 from tfp_fnspace.processes import given_weights
 from tfp_fnspace.typing import GaussianMoments
 
@@ -306,6 +307,7 @@ def _copied(network):
         raise ValueError(
             f"`network` must have one output, [N, D]. Received: outputs of shapes {shapes}"
         )
+    network = with_real_inputs(network, lambda layer: False)
     copy = given_weights.frozen_copy(network)
     copy.set_weights(network.get_weights())
     return copy

@@ -4,10 +4,8 @@ import keras
 
 from tfp_fnspace.methods.tagi.layers.base import TAGILayer, is_pair
 from tfp_fnspace.methods.tagi.layers.embedding import Embedding
+from tfp_fnspace.model.whole_numbers import MOVES
 from tfp_fnspace.typing import GaussianMoments
-
-#: Layers and operations, of TAGI and of Keras, that move entries and leave them as they are.
-_MOVES = {"Concatenate", "Flatten", "GetItem", "Identity", "RepeatVector", "Reshape"}
 
 
 def ends(inputs, outputs):
@@ -154,12 +152,18 @@ def index_inputs(network):
         found = [None] * len(node.input_tensors) if graph is None else index_inputs(graph)
         if isinstance(node.operation, Embedding):
             found = [node.operation.input_dim]
-        elif type(node.operation).__name__ in _MOVES:
+        elif type(node.operation).__name__ in MOVES:
             found = [rows.get(id(node.outputs[0]))] * len(node.input_tensors)
         for tensor, size in zip(node.input_tensors, found, strict=True):
             if size is not None:
                 rows[id(tensor)] = min(size, rows.get(id(tensor), size))
     return [rows.get(id(tensor)) for tensor in network.inputs]
+
+
+def computes_with_inputs(layer):
+    """Whether a layer takes its inputs for real numbers."""
+    moves = type(layer).__name__ in MOVES
+    return isinstance(layer, TAGILayer) and not moves and not isinstance(layer, Embedding)
 
 
 def batch_rows(network):

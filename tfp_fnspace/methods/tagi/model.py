@@ -18,6 +18,7 @@ from tfp_fnspace.methods.tagi.inputs import TAGIInputs
 from tfp_fnspace.methods.tagi.learned_noise import LearnedNoise
 from tfp_fnspace.methods.tagi.prediction import TAGIPrediction
 from tfp_fnspace.model import FunctionSpaceModel
+from tfp_fnspace.model.whole_numbers import with_real_inputs
 from tfp_fnspace.typing import GaussianMoments
 
 
@@ -57,8 +58,8 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
             `update="exact"`. The last two are for one dense layer after the other
             (`tfp_fnspace.methods.tagi.covariance`).
         standardize: Whether to standardise inputs and targets by the data of the first `fit`;
-            by default for inputs of rank 2. Inputs of a whole-number dtype, and indices of an
-            `Embedding`, never are.
+            by default for inputs of rank 2. Indices of an `Embedding`, and whole numbers for a
+            Keras layer that encodes them, never are.
         seed: Non-negative integer: draws the initial means (of layers as `build` left them, not of
             those that were assigned, loaded or trained) and fixes the order of rows, so that the
             same seed gives the same run. `None` keeps all layers as they are.
@@ -104,6 +105,7 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         inputs, outputs = graph.ends(inputs, outputs)
         network = keras.Model(tf.nest.flatten(inputs), tf.nest.flatten(outputs), name="network")
         graph.check_network(network)
+        network = with_real_inputs(network, graph.computes_with_inputs)
         self.network = network
         self.input_roles = graph.input_roles(network)
         self.index_inputs = graph.index_inputs(network)

@@ -1,0 +1,59 @@
+"""Whether training has learnt anything at all."""
+
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace import notices
+
+#: After so many steps a model that explains nothing may have found that there is nothing.
+_FEW_STEPS = 300
+
+#: Part of what a constant leaves unexplained that a model has learnt at least.
+_LEAST_PART = 0.1
+
+
+def warn_of_no_progress(model, history, targets):
+    """Warns of a model that few steps have left no better than a constant.
+
+    What the last epoch reports, the mean `log_likelihood` of a row over draws of f, is compared
+    with the log-likelihood of the constant that fits best, under the same noise.
+
+    Args:
+        model: Model with a target scaler and a likelihood.
+        history: Dict of lists, of the run.
+        targets: Array `[N, D]` that the model was trained on, in the user's units.
+    """
+    steps, reported = int(model.steps_seen.numpy()), history.get("log_likelihood")
+    if not reported or steps > _FEW_STEPS:
+        return
+    constant = _of_constant(model.likelihood, model.target_scaler(tf.constant(targets)))
+    gain = reported[-1] + float(model.log_target_unit) - constant
+    if constant < 0.0 and gain < -_LEAST_PART * constant:
+        unit = float(model.log_target_unit)
+        notices.warn(
+            f"After {steps} steps the model explains the training data hardly better than a "
+            f"constant (log-likelihood {reported[-1]:.4g} of a row, of a constant "
+            f"{constant - unit:.4g}). Unless there is nothing to learn: more epochs, or a larger "
+            "learning rate in `compile(optimizer=...)`."
+        )
+
+
+def _of_constant(likelihood, targets):
+    """Mean log-likelihood of a row, for the constant function that fits best, in model units."""
+    if likelihood.is_classifier:
+        return _of_frequencies(targets.numpy())
+    if likelihood.has_noise_outputs:  # the noise is fitted too
+        variance = tf.math.reduce_variance(targets, axis=0) + np.finfo(np.float32).tiny
+        return float(-0.5 * tf.reduce_sum(tf.math.log(2.0 * np.pi * np.e * variance)))
+    mean = tf.reduce_mean(targets, axis=0) + tf.zeros_like(targets)
+    return float(tf.reduce_mean(likelihood.log_prob(mean, targets)))
+
+
+def _of_frequencies(labels):
+    """Minus the entropy of the labels, summed over columns."""
+    total = 0.0
+    for column in labels.T:
+        _, counts = np.unique(column, return_counts=True)
+        share = counts / counts.sum()
+        total += float(np.sum(share * np.log(share)))
+    return total

@@ -1,0 +1,58 @@
+"""Inputs of whole numbers: those that are numbers to compute with, and no indices."""
+
+import keras
+
+#: Layers and operations that move entries and leave them as they are.
+MOVES = ("Concatenate", "Flatten", "GetItem", "Identity", "RepeatVector", "Reshape")
+
+
+def with_real_inputs(network, computes):
+    """The same layers as a network whose inputs can hold standardised values.
+
+    Keras casts what a model is given to the dtype of its inputs: whole numbers that a layer
+    computes with, as with real ones, could not be standardised. Indices stay as they are.
+
+    Args:
+        network: Functional `keras.Model`.
+        computes: Function of a layer: whether it computes with its inputs as with real numbers, as
+            Keras's `Dense` does.
+
+    Returns:
+        `keras.Model`: the network itself if no input is to change.
+    """
+    graph = getattr(network, "_functional", None) or network
+    taken = _computed_with(graph, computes)
+    real = [
+        keras.backend.floatx() if layer and "int" in tensor.dtype else tensor.dtype
+        for tensor, layer in zip(graph.inputs, taken, strict=True)
+    ]
+    if real == [tensor.dtype for tensor in graph.inputs]:
+        return network
+    inputs = [
+        keras.Input(batch_shape=tensor.shape, dtype=dtype, name=tensor.name)
+        for tensor, dtype in zip(graph.inputs, real, strict=True)
+    ]
+    packed = keras.tree.pack_sequence_as(graph.input, inputs)
+    return keras.models.clone_model(graph, packed, clone_function=lambda layer: layer)
+
+
+def _computed_with(network, computes):
+    """For each input a layer that computes with it, or `None`."""
+    found = {}
+    depths = network._nodes_by_depth
+    for depth in sorted(depths):  # from the outputs to the inputs
+        for node in depths[depth]:
+            operation, tensors = node.operation, node.input_tensors
+            inner = getattr(operation, "_functional", None) or operation
+            if isinstance(operation, keras.Model) and hasattr(inner, "_nodes_by_depth"):
+                layers = _computed_with(inner, computes)
+            elif computes(operation) or isinstance(operation, keras.layers.Dense):
+                layers = [operation] * len(tensors)
+            elif type(operation).__name__ in MOVES:
+                layers = [found.get(id(node.outputs[0]))] * len(tensors)
+            else:
+                layers = [None] * len(tensors)
+            for tensor, layer in zip(tensors, layers, strict=True):
+                if layer is not None:
+                    found[id(tensor)] = layer
+    return [found.get(id(tensor)) for tensor in network.inputs]

@@ -1,5 +1,8 @@
 """Every layer and every model through one battery."""
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
 import batteries
 import keras
 import numpy as np
@@ -157,6 +160,20 @@ def test_model_is_a_keras_and_a_function_space_model(make_any_model):
     model = make_any_model()
     assert isinstance(model, keras.Model)
     assert isinstance(model, fns.FunctionSpaceModel)
+
+
+def test_scores_from_many_threads_are_those_of_one(fitted):
+    model, x, y = fitted
+    parts = [(x[i : i + 4], y[i : i + 4] + 1000.0 * i) for i in range(4)]
+    expected = [model.evaluate(*part, verbose=0) for part in parts]
+
+    def scores(i):
+        evaluate = model.test_on_batch if i % 3 == 0 else partial(model.evaluate, verbose=0)
+        return evaluate(*parts[i % 4])
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(scores, range(16)))
+    np.testing.assert_allclose(found, [expected[i % 4] for i in range(16)], rtol=1e-4)
 
 
 def test_predict_gives_four_arrays_whose_variances_add_up(fitted):

@@ -5,7 +5,7 @@ import threading
 
 import tensorflow as tf
 
-from tfp_fnspace.math import linalg, random
+from tfp_fnspace.math import linalg, random, replicas
 from tfp_fnspace.math.normals import fast_normal
 
 #: How the noise of the data points is drawn. `"independent"`: anew for each, as training wants;
@@ -93,11 +93,15 @@ class FunctionDraws:
             return self.normal(shape, dtype)
         *rest, count = shape
         key = (*rest, dtype)
-        used, values = self._columns.get(key, (_MORE_COLUMNS, None))
-        if used == _MORE_COLUMNS:
-            used, values = 0, self.normal([*rest, count + _MORE_COLUMNS - 1], dtype)
-        self._columns[key] = used + 1, values
-        return values[..., used : used + count]
+
+        def columns(count):
+            used, values = self._columns.get(key, (_MORE_COLUMNS, None))
+            if used == _MORE_COLUMNS:
+                used, values = 0, self.normal([*rest, count + _MORE_COLUMNS - 1], dtype)
+            self._columns[key] = used + 1, values
+            return values[..., used : used + count]
+
+        return replicas.of_all_rows(columns, count, axis=-1)
 
 
 @contextlib.contextmanager

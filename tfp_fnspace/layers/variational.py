@@ -9,6 +9,7 @@ from tfp_fnspace import arguments
 from tfp_fnspace.arguments import refuse_old_tensors
 from tfp_fnspace.layers import posteriors, priors
 from tfp_fnspace.layers.draws import FunctionDraws, current_draws, draws_of_scope
+from tfp_fnspace.math import replicas
 from tfp_fnspace.math.normals import fast_normal
 from tfp_fnspace.math.random import fold_in
 
@@ -331,8 +332,12 @@ class VariationalLayer(keras.layers.Layer):
             x = tf.cast(x, self.variable_dtype)  # variances are small for half precision
         mean, variance = self._mean(x), self._variance(x)
         stddev = tf.sqrt(variance + _TINY)
-        shape = self._shape_with_samples(draws, mean, x)
-        return mean + stddev * fast_normal(shape, draws.next_seed(), mean.dtype)
+        samples, count, *rest = self._shape_with_samples(draws, mean, x)
+        seed = draws.next_seed()
+        noise = replicas.of_all_rows(
+            lambda rows: fast_normal([samples, rows, *rest], seed, mean.dtype), count, axis=1
+        )
+        return mean + stddev * noise
 
     def _with_signs(self, draws, x):
         def one_deviation():
@@ -373,5 +378,10 @@ def _lazily(make):
 
 
 def _signs(shape, seed, dtype):
-    bits = tf.random.stateless_uniform(shape, seed, 0, 2, tf.int32)
+    samples, count, *rest = shape
+    bits = replicas.of_all_rows(
+        lambda rows: tf.random.stateless_uniform([samples, rows, *rest], seed, 0, 2, tf.int32),
+        count,
+        axis=1,
+    )
     return tf.cast(2 * bits - 1, dtype)

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfp_fnspace.math.quadrature import stddev_of
-from tfp_fnspace.math.random import normal
+from tfp_fnspace.math.replicas import normal_of_rows
 
 
 class Likelihood(keras.layers.Layer):
@@ -90,7 +90,7 @@ class Likelihood(keras.layers.Layer):
         """
         values, variance = moments
         if variance is not None:
-            values += stddev_of(variance) * normal(tf.shape(values), seed, values.dtype)
+            values += stddev_of(variance) * normal_of_rows(tf.shape(values), seed, values.dtype)
         return alpha * self.log_prob(values, targets)
 
     def mixture(self, moments, unit=1.0, seed=(0, 0)):

@@ -9,7 +9,8 @@ from tfp_fnspace.arguments import checked_positive
 from tfp_fnspace.likelihoods.base import Likelihood
 from tfp_fnspace.math.normalized import remax_moments, softmax_moments
 from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes, stddev_of
-from tfp_fnspace.math.random import as_seed, normal
+from tfp_fnspace.math.random import as_seed
+from tfp_fnspace.math.replicas import normal_of_rows
 from tfp_fnspace.typing import GaussianMoments
 
 tfd = tfp.distributions
@@ -102,7 +103,7 @@ class Labels(_Classes):
                 "The expected log-probability of a class is estimated by draws: pass a `seed`. "
                 "Received: seed=None"
             )
-        noise = normal(tf.shape(mean), as_seed(seed), mean.dtype)
+        noise = normal_of_rows(tf.shape(mean), as_seed(seed), mean.dtype)
         return self.log_prob(mean + stddev_of(variance) * noise, targets)
 
     def _averages(self, moments, seed):

@@ -6,9 +6,11 @@ import tensorflow as tf
 
 from tfp_fnspace import arguments, metrics
 from tfp_fnspace.layers.scaler import Standardizer
+from tfp_fnspace.math import replicas
 from tfp_fnspace.math.random import base_seed
 from tfp_fnspace.model.prediction import Prediction
 from tfp_fnspace.model.training import Training
+from tfp_fnspace.model.turns import Turns
 
 
 class FunctionSpaceModel(Training, Prediction):
@@ -87,6 +89,7 @@ class FunctionSpaceModel(Training, Prediction):
             scores = [metrics.RMSE(), metrics.NLL(), metrics.CRPS(), coverage]
         self._default_metrics = scores
         self._user_metrics = []
+        vars(self)["_turns"] = Turns()  # past Keras's tracking: it is not saved
         self._compile_arguments = {}
 
     def _setup_sizes(self, input_tensors, num_outputs):
@@ -158,6 +161,11 @@ class FunctionSpaceModel(Training, Prediction):
         self.compile(**keras.saving.deserialize_keras_object(config))
 
     def _ensure_compiled(self):
+        if self._distribute_strategy is None and replicas.number() > 1:
+            raise ValueError(
+                "A model that is used in the scope of a strategy with several replicas must have "
+                f"been made there. Received: {type(self).__name__} made outside of the scope"
+            )
         if not self.compiled:
             self.compile()
 

@@ -6,11 +6,13 @@ import tensorflow as tf
 
 from tfp_fnspace import arguments, streams
 from tfp_fnspace.callbacks import FiniteLoss, wants_batches
+from tfp_fnspace.math import replicas
 from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.model.epochs_ahead import EpochsAhead
 from tfp_fnspace.model.penalties import penalty, refuse_added_losses
 from tfp_fnspace.model.progress import warn_of_no_progress
 from tfp_fnspace.model.sizes import first_batches
+from tfp_fnspace.model.turns import one_thread_at_a_time
 
 
 def checked_optimizer(name, optimizer):
@@ -70,6 +72,9 @@ class GradientTraining:
             total_steps: Number of steps of the first `fit`, `None` if that is not known.
         """
         return keras.optimizers.Adam(1e-3)
+
+    #: Whether the objective is no sum over rows, so that replicas cannot share them out.
+    needs_all_rows = False
 
     #: How many rows of a dataset `prepare_training` wants, if there are so many.
     first_rows = 1
@@ -183,9 +188,8 @@ class GradientTraining:
             loss, parts = self.objective(inputs, targets, num_rows, seed)
             refuse_added_losses(self)
             loss += penalty(variables, loss.dtype)
-            # The optimizer adds what replicas have; each has the mean over its rows.
-            mean_loss = loss / tf.distribute.get_strategy().num_replicas_in_sync
-            scaled_loss = self.optimizer.scale_loss(mean_loss)
+            # The optimizer adds what replicas have, each the mean over its rows.
+            scaled_loss = self.optimizer.scale_loss(loss * replicas.weight(loss.dtype))
         gradients = tape.gradient(scaled_loss, variables)
         # At the end of a generator Keras runs a step without data, which must not count.
         with tf.control_dependencies([loss]):
@@ -198,8 +202,11 @@ class GradientTraining:
         if sample_weight is not None:
             self._refuse_weights(sample_weight=sample_weight)
         targets = self.target_scaler(self._as_columns(y))
-        rows = tf.shape(targets)[0]
-        for name, value in self.update(self.scaled(x), targets).items():
+        with replicas.sharing([*self.scaled(x), targets], self.needs_all_rows) as tensors:
+            *inputs, targets = tensors
+            parts = replicas.averaged(self.update(inputs, targets))
+        rows = replicas.summed(tf.shape(y)[0])
+        for name, value in parts.items():
             self._part_mean(name).update_state(value, rows)
         return {name: tracker.result() for name, tracker in self._trackers.items()}
 
@@ -218,10 +225,9 @@ class GradientTraining:
         for name in ("loss", *parts):
             self._part_mean(name)
 
-    def reset_metrics(self):
-        super().reset_metrics()
-        for tracker in self._trackers.values():
-            tracker.reset_state()
+    @property
+    def _training_metrics(self):
+        return list(self._trackers.values())
 
     def train_epochs(self, inputs, targets, orders, batch_size):
         """Steps over all batches of some epochs, in one loop in the graph, in model units.
@@ -373,6 +379,7 @@ class GradientTraining:
         self._prepare_steps(num_rows, epochs * num_batches if num_batches else None)
         return super()._fit_stream(x, steps_per_epoch, options)
 
+    @one_thread_at_a_time
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
         """One step from one batch; continues a fitted model.
 

@@ -54,7 +54,7 @@ class Prediction(Checks):
             y, batch_size = None, None
         elif not cached:
             x = self._checked_stream(x)
-        with streams.clear_stream_errors():
+        with streams.clear_stream_errors(), self._turns.scoring():
             scores = super().evaluate(x, y, batch_size=batch_size, verbose=verbose, **kwargs)
         return tf.nest.map_structure(float, scores)  # tensors in older versions of Keras
 
@@ -62,10 +62,18 @@ class Prediction(Checks):
         x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
         y = self._as_columns(y)
         distribution = self.predictive(x)
-        for metric in [*self._default_metrics, *self._user_metrics]:
+        for metric in self._scores:
             whole = getattr(metric, "takes_distribution", False)
             metric.update_state(y, distribution if whole else self._point(distribution))
-        results = {m.name: m.result() for m in [*self._default_metrics, *self._user_metrics]}
+        return self._results()
+
+    @property
+    def _scores(self):
+        """The metrics that evaluation reports, a list."""
+        return [*self._default_metrics, *self._user_metrics]
+
+    def _results(self):
+        results = {metric.name: metric.result() for metric in self._scores}
         return {"loss": results["nll"], **results}
 
     def _point(self, distribution):
@@ -75,9 +83,8 @@ class Prediction(Checks):
         return distribution.mean()
 
     def get_metrics_result(self):
-        # Keras puts its own loss, which nothing updates, where a model reports no other metrics.
-        results = super().get_metrics_result()
-        return {**results, "loss": results["nll"]}
+        # Training reports by itself. Of several replicas these are the results of all together.
+        return self._results() if self._turns.is_scoring else {}
 
     def predict(self, x, batch_size=None, verbose=0, steps=None, callbacks=None):
         """Predictive moments, or probabilities of classes.
@@ -119,6 +126,8 @@ class Prediction(Checks):
     def predict_on_batch(self, x):
         """Predictive moments of one batch, as `predict`."""
         self._check_ready()
+        if self.distribute_strategy.num_replicas_in_sync > 1:  # Keras gives each the whole batch
+            return self.predict(x, batch_size=len(tf.nest.flatten(x)[0]))
         inputs = self._check_inputs(x)
         return super().predict_on_batch(self._pack(inputs))
 
@@ -128,7 +137,10 @@ class Prediction(Checks):
         self._ensure_compiled()
         inputs, targets = self._check_data(x, y)
         self._check_ready()
-        return super().test_on_batch(self._pack(inputs), targets, return_dict=return_dict)
+        if self.distribute_strategy.num_replicas_in_sync > 1:  # Keras gives each the whole batch
+            return self.evaluate(x, y, len(targets), verbose=0, return_dict=return_dict)
+        with self._turns.scoring():
+            return super().test_on_batch(self._pack(inputs), targets, return_dict=return_dict)
 
     def predict_step(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfp_fnspace import data, notices, streams
 from tfp_fnspace.math.random import permutation
 from tfp_fnspace.math.selection import greedy_rows
+from tfp_fnspace.model.turns import one_thread_at_a_time
 
 #: How inducing points may be put at rows, and of how many rows the greedy choice is at most.
 INDUCING_INITS = ("random", "greedy")
@@ -127,10 +128,12 @@ class StartsAtRows(LearnsSizes):
 
     inducing_init = "random"
 
+    @one_thread_at_a_time
     def adapt(self, x, y=None):
         """Sets the standardisation from data; `fit` does so by itself the first time."""
         super().adapt(self._learn_sizes(x, y, self.inducing_points), y)
 
+    @one_thread_at_a_time
     def fit(
         self,
         x=None,

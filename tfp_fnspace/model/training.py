@@ -16,14 +16,16 @@ from tfp_fnspace.callbacks import (
 from tfp_fnspace.layers.scaler import RunningMoments
 from tfp_fnspace.math.random import permutation
 from tfp_fnspace.model.checks import Checks
+from tfp_fnspace.model.turns import one_thread_at_a_time
 
 
 class Training(Checks):
     """`adapt`, `fit` and `train_on_batch`."""
 
-    #: Whether the metrics are as `reset_metrics` left them: compiled epochs report by themselves.
-    _metrics_idle = False
+    #: The metrics that steps of training update; `evaluate` updates others.
+    _training_metrics = ()
 
+    @one_thread_at_a_time
     def adapt(self, x, y=None):
         """Sets the standardisation from data; `fit` does so by itself the first time.
 
@@ -77,6 +79,7 @@ class Training(Checks):
             scaler.adapt(running, name)
         self._warn_of_large_noise()
 
+    @one_thread_at_a_time
     def fit(
         self,
         x=None,
@@ -197,7 +200,7 @@ class Training(Checks):
     def _epoch_callbacks(self, callbacks, initial_epoch):
         given = checked_callbacks(callbacks)
         self._check_callbacks(given)
-        resolve_modes(given, [*self._default_metrics, *self._user_metrics])
+        resolve_modes(given, self._scores)
         return [EpochCounter(), *given, ResumeAtCounter(initial_epoch)]
 
     def _check_callbacks(self, callbacks):
@@ -247,26 +250,22 @@ class Training(Checks):
         row = (self._pack([a[:1] for a in inputs], tuple), targets[:1])
         previous = self.train_function
 
-        def run_epoch(_):
-            self._metrics_idle = True
-            return train_epoch()
-
-        self.train_function = run_epoch
+        self.train_function = lambda _: train_epoch()
         try:
             # Without an end: for each epoch Keras would make two iterators of a dataset with one.
             only = tf.data.Dataset.from_tensors(row).repeat()
             options = {**options, "callbacks": callbacks, "steps_per_epoch": 1}
             return super().fit(only, shuffle=False, **options)
         finally:
-            self.train_function, self._metrics_idle = previous, False
+            self.train_function = previous
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Nothing: all is built. Under a strategy Keras would add up the shares of a batch."""
 
     def reset_metrics(self):
-        if not self._metrics_idle:
-            super().reset_metrics()
-        self._metrics_idle = False
-
-    def get_metrics_result(self):
-        return {} if self._metrics_idle else super().get_metrics_result()
+        metrics = self._scores if self._turns.is_scoring else self._training_metrics
+        for metric in metrics:
+            metric.reset_state()
 
     def fold_seed(self):
         """A seed for NumPy that follows from the model's, a non-negative integer."""
@@ -281,6 +280,7 @@ class Training(Checks):
     def on_epoch_start(self):
         """What a method does before each epoch."""
 
+    @one_thread_at_a_time
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
         """One update from one batch; continues a fitted model (`fit` adapts, this does not)."""
         self._refuse_weights(class_weight=class_weight, sample_weight=sample_weight)
@@ -288,4 +288,20 @@ class Training(Checks):
         first = self.scalers_ready and not self._has_units
         inputs, targets = self._check_data(x, y, first=first)
         self._check_ready()
+        inputs, targets = self._shared_out(inputs, targets)
         return super().train_on_batch(self._pack(inputs), targets, return_dict=return_dict)
+
+    def _shared_out(self, inputs, targets):
+        """Arrays of one batch, of which each replica of a strategy has a share of the rows."""
+        strategy = self.distribute_strategy
+        count = strategy.num_replicas_in_sync
+        if count == 1:
+            return inputs, targets
+
+        def shared(array):
+            shares = [tf.constant(part) for part in np.array_split(array, count)]
+            return strategy.experimental_distribute_values_from_function(
+                lambda context: shares[context.replica_id_in_sync_group]
+            )
+
+        return [shared(x) for x in inputs], shared(targets)

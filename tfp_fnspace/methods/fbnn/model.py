@@ -110,6 +110,9 @@ class FBNNModel(ClosedForm, VariationalModel):
 
     _object_names = ("likelihood", "network", "prior", "measurement")
 
+    #: The divergence is of the functions at all rows of a batch jointly.
+    needs_all_rows = True
+
     def __init__(
         self,
         network,
@@ -163,7 +166,6 @@ class FBNNModel(ClosedForm, VariationalModel):
         self.fit_prior, self.train_prior = bool(fit_prior), bool(train_prior)
         self.fit_output = bool(fit_output)
         self.monitor_steps = checked_count("monitor_steps", monitor_steps)
-        # Replicas have estimates of their own.
         self._kl_seen = self.add_weight(
             name="kl_seen", shape=(), initializer="zeros", trainable=False, aggregation="mean"
         )

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfp_fnspace.callbacks import JitterReport
+from tfp_fnspace.math import replicas
 from tfp_fnspace.math.random import fold_in, split
 from tfp_fnspace.model.gradient import GradientTraining, checked_optimizer
 from tfp_fnspace.model.penalties import penalty, refuse_added_losses
@@ -156,11 +157,11 @@ class AdversarialTraining(GradientTraining):
             loss, divergences, parts = self.objectives(inputs, targets, num_rows, seed)
             refuse_added_losses(self)
             loss += penalty(ours, loss.dtype)
-            # The optimizers add what replicas have; each has the mean over its rows and draws.
-            replicas = tf.distribute.get_strategy().num_replicas_in_sync
-            scaled = self.optimizer.scale_loss(loss / replicas)
+            # The optimizers add what replicas have, each the mean over its rows.
+            weight = replicas.weight(loss.dtype)
+            scaled = self.optimizer.scale_loss(loss * weight)
             their_loss = divergences.loss + penalty(theirs, loss.dtype)
-            their_loss = self.discriminator_optimizer.scale_loss(their_loss / replicas)
+            their_loss = self.discriminator_optimizer.scale_loss(their_loss * weight)
         gradients = tape.gradient(scaled, ours), tape.gradient(their_loss, theirs)
         del tape
         # At the end of a generator Keras runs a step without data, which must not count.
@@ -179,8 +180,8 @@ class AdversarialTraining(GradientTraining):
         with tf.GradientTape() as tape:
             loss = self.log_ratio(q, p, seeds[1]).loss
             loss += penalty(self.discriminator_variables, loss.dtype)
-            mean_loss = loss / tf.distribute.get_strategy().num_replicas_in_sync
-            scaled = self.discriminator_optimizer.scale_loss(mean_loss)
+            weighted = loss * replicas.weight(loss.dtype)
+            scaled = self.discriminator_optimizer.scale_loss(weighted)
         variables = self.discriminator_variables
         self.discriminator_optimizer.apply(tape.gradient(scaled, variables), variables)
 

@@ -19,6 +19,7 @@ from tfp_fnspace.methods.sip.warm_up import WarmUp
 from tfp_fnspace.methods.sip.with_prior import WithPrior
 from tfp_fnspace.model.mixture import MixturePrediction
 from tfp_fnspace.model.sizes import StartsAtRows
+from tfp_fnspace.model.turns import one_thread_at_a_time
 
 DIVERGENCES = ("symmetric", "forward")
 
@@ -259,6 +260,7 @@ class SIPModel(
         """Adam, 1e-3."""
         return keras.optimizers.Adam(1e-3)
 
+    @one_thread_at_a_time
     def adapt(self, x, y=None):
         """Sets the standardisation from data, and of arrays the inducing points at their start."""
         super().adapt(x, y)

@@ -13,6 +13,7 @@ from tfp_fnspace.methods.sip.conditional import gaussian_process_draws
 from tfp_fnspace.methods.sip.with_prior import PRIOR_WIDTH, WithPrior
 from tfp_fnspace.model.gradient import GradientTraining
 from tfp_fnspace.model.mixture import MixturePrediction
+from tfp_fnspace.model.turns import one_thread_at_a_time
 from tfp_fnspace.typing import GaussianMoments
 
 #: softplus of it is 1.
@@ -129,10 +130,12 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
 
     # Training ---------------------------------------------------------------------------------
 
+    @one_thread_at_a_time
     def adapt(self, x, y=None):
         """Sets the standardisation from data; `fit` does so by itself the first time."""
         super().adapt(self._learn_sizes(x, y), y)
 
+    @one_thread_at_a_time
     def fit(self, x=None, y=None, *args, **kwargs):
         """Fits the model; arguments and result as in `FunctionSpaceModel.fit`.
 

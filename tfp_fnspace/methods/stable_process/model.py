@@ -13,6 +13,7 @@ from tfp_fnspace.methods.stable_process.samplers.checks import (
 from tfp_fnspace.methods.stable_process.samplers.state import NOISE_PRIORS
 from tfp_fnspace.methods.stable_process.training import StableTraining
 from tfp_fnspace.model import FunctionSpaceModel
+from tfp_fnspace.model.turns import one_thread_at_a_time
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.stable_process")
@@ -182,6 +183,7 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
                 found[name] = diagnostics.convergence(np.moveaxis(store.stored(name), 0, 2))
         return found
 
+    @one_thread_at_a_time
     def cross_validate(
         self,
         x,

@@ -10,6 +10,7 @@ from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.stable_process import chains, diagnostics, options
 from tfp_fnspace.methods.stable_process.store import ChainStore, sizes_of
 from tfp_fnspace.model.sizes import LearnsSizes
+from tfp_fnspace.model.turns import one_thread_at_a_time
 
 _ALL_ROWS_AT_ONCE = "MCMC conditions on all rows at once: "
 
@@ -30,6 +31,7 @@ class StableTraining(LearnsSizes):
         if self.store is None or not self.store.counter("stored"):
             raise ValueError("The model is not fitted: call `fit`. Received: a model without draws")
 
+    @one_thread_at_a_time
     def adapt(self, x, y=None):
         """Sets the standardisation from arrays; `fit` does so by itself the first time."""
         self._refuse_stream(x)
@@ -46,6 +48,7 @@ class StableTraining(LearnsSizes):
     def _check_callbacks(self, callbacks):
         refuse_learning_rates(callbacks, "The stable process has no learning rate to schedule.")
 
+    @one_thread_at_a_time
     def fit(
         self,
         x=None,

@@ -139,7 +139,7 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
             self.chain = CovarianceChain(network, joint, dtype=self.dtype_policy)
         self._epoch_function = None
         self.fuses_updates = False
-        self._train_trackers = [
+        self._training_metrics = [
             keras.metrics.Mean(name, dtype="float64") for name in ("train_nll", "train_mse")
         ]
         for i, layer in enumerate(self.tagi_layers):
@@ -275,7 +275,7 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
     def _logs(self, sums):
         """Running means of the epoch, from the sums of one batch."""
         log_likelihood, squared_error, rows, entries = sums
-        likelihood, error = self._train_trackers
+        likelihood, error = self._training_metrics
         likelihood.update_state(tf.math.divide_no_nan(log_likelihood, rows), rows)
         error.update_state(tf.math.divide_no_nan(squared_error, entries), entries)
         return self._named_logs(likelihood.result(), error.result())

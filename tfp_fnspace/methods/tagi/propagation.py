@@ -198,13 +198,6 @@ def activation(moments, mean, variance):
     return propagate(mean, variance)
 
 
-def sum_over_replicas(tensors):
-    """Sums of a structure of tensors over the replicas of a distribution strategy."""
-    if tf.distribute.get_strategy().num_replicas_in_sync == 1:
-        return tensors
-    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
-
-
 def draw(seed, num_samples, moments):
     """Draws from independent Gaussians.
 

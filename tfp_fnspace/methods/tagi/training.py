@@ -5,6 +5,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.math import replicas
 from tfp_fnspace.methods.tagi import propagation, update
 
 
@@ -36,8 +37,8 @@ def observe(model, inputs, targets, valid=None):
         )
     rows = tf.shape(targets)[0] if valid is None else tf.reduce_sum(tf.cast(valid, tf.int32))
     scores = _score(model, moments, targets, tf.cast(observed, targets.dtype))
-    sums, scores = propagation.sum_over_replicas((sums, scores))
-    rows = propagation.sum_over_replicas(rows)
+    sums, scores = replicas.summed((sums, scores))
+    rows = replicas.summed(rows)
     if sums:
         _assign(model, parameters, sums, rows)
     if model.learned_noise is not None:

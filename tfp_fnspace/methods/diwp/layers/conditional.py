@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfp_fnspace.math import bartlett
+from tfp_fnspace.math import bartlett, replicas
 from tfp_fnspace.math.linalg import outer_product, squared_column_norms
 from tfp_fnspace.methods.diwp.layers.base import JITTER
 from tfp_fnspace.typing import GramBlocks
@@ -93,8 +93,12 @@ def sample_pointwise(draws, given, delta, num_inducing, extra):
     samples, dtype = draws.num_samples, delta.dtype
     count = tf.shape(given.variance)[-1]
     shape = 0.5 * (delta + num_inducing + 1.0 + tf.cast(extra, dtype))
-    size = [samples, 1 if draws.noise == "shared" else count]
-    log_gamma = bartlett.log_gamma(tf.broadcast_to(shape, size), draws.next_seed())
+    seed = draws.next_seed()
+    log_gamma = replicas.of_all_rows(
+        lambda rows: bartlett.log_gamma(tf.broadcast_to(shape, [samples, rows]), seed),
+        1 if draws.noise == "shared" else count,
+        axis=1,
+    )
     variance = 0.5 * delta * given.variance * tf.exp(-log_gamma)
     noise = draws.point_normal([samples, num_inducing, count], dtype)
     return noise * tf.expand_dims(tf.sqrt(variance / delta), -2), variance

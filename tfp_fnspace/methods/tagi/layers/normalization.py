@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from tfp_fnspace.arguments import checked_number, checked_positive
+from tfp_fnspace.math import replicas
 from tfp_fnspace.methods.tagi import propagation
 from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, mean_shape
 from tfp_fnspace.typing import GaussianMoments
@@ -276,10 +277,10 @@ class BatchNormalization(_Normalization):
         def average(tensor):
             weights = tf.broadcast_to(rows, tf.shape(tensor))
             sums = [tf.reduce_sum(part, others) for part in (weights * tensor, weights)]
-            sums = propagation.sum_over_replicas(sums)
+            sums = replicas.summed(sums)
             return tf.reshape(sums[0] / sums[1], moving[0].shape)
 
-        (count,) = propagation.sum_over_replicas([tf.reduce_sum(rows)])
+        (count,) = replicas.summed([tf.reduce_sum(rows)])
         one = count < 1.5
         batch_mean = average(mean)
         centre = tf.where(one, moving[0], batch_mean)

@@ -1,0 +1,126 @@
+"""One batch on several replicas of a `tf.distribute` strategy, with the result of one device."""
+
+import contextlib
+import threading
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfp_fnspace.math import random
+
+_state = threading.local()  # a replica is traced in a thread of its own
+
+
+class Share(NamedTuple):
+    """The rows of a batch that a replica has, scalars int32.
+
+    Attributes:
+        offset: Rows of the batch before its own.
+        count: Its own rows.
+        total: Rows of the batch.
+    """
+
+    offset: tf.Tensor
+    count: tf.Tensor
+    total: tf.Tensor
+
+
+def number():
+    """How many replicas there are, an integer; 1 without a strategy."""
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def summed(tensors):
+    """Sums of a structure of tensors over the replicas."""
+    if number() == 1:
+        return tensors
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
+
+
+@contextlib.contextmanager
+def sharing(tensors, gather=False):
+    """Inside, `weight`, `averaged` and `of_all_rows` know which rows of a batch this replica has.
+
+    A replica without rows, as in a last batch of fewer rows than replicas, gets one of zeros whose
+    weight is zero: no mean is of nothing.
+
+    Args:
+        tensors: List of tensors `[B, ...]`, the rows of this replica.
+        gather: Whether every replica is to have all rows of the batch, for what is no sum over
+            rows; each then does all of the work.
+
+    Yields:
+        List of tensors.
+    """
+    if number() == 1:
+        yield tensors
+        return
+    context = tf.distribute.get_replica_context()
+    if gather:
+        share, tensors = None, [context.all_gather(tensor, axis=0) for tensor in tensors]
+    else:
+        count = tf.shape(tensors[0])[0]
+        own = tf.one_hot(context.replica_id_in_sync_group, number(), dtype=tf.int32)
+        counts = summed(count * own)
+        offset = tf.reduce_sum(counts * tf.cumsum(own, exclusive=True, reverse=True))
+        share = Share(offset, count, tf.reduce_sum(counts))
+        missing = tf.maximum(1 - count, 0)
+        tensors = [tf.pad(t, [[0, missing]] + [[0, 0]] * (t.shape.rank - 1)) for t in tensors]
+    outer = getattr(_state, "share", None)
+    _state.share = share
+    try:
+        yield tensors
+    finally:
+        _state.share = outer
+
+
+def weight(dtype):
+    """What a mean over the rows of this replica counts for; the sum over the replicas is 1."""
+    share = getattr(_state, "share", None)
+    if share is None:
+        return tf.constant(1.0 / number(), dtype)
+    return tf.math.divide_no_nan(tf.cast(share.count, dtype), tf.cast(share.total, dtype))
+
+
+def averaged(values):
+    """Means over the batch, the same on all replicas, of a dict of means over a replica's rows."""
+    if number() == 1:
+        return values
+    return summed({name: value * weight(value.dtype) for name, value in values.items()})
+
+
+def of_all_rows(draw, count, axis):
+    """Draws for the rows of this replica, as one device with the whole batch has them.
+
+    Args:
+        draw: Function of a number of rows to a tensor with as many along `axis`.
+        count: Number of rows of this replica, a scalar.
+        axis: Integer.
+
+    Returns:
+        The rows of this replica of the draws for the whole batch.
+    """
+    share = getattr(_state, "share", None)
+    if share is None:
+        return draw(count)
+    total = tf.maximum(share.total, 1)
+    rows = tf.minimum(share.offset + tf.range(count), total - 1)  # a row of zeros is behind the end
+    return tf.gather(draw(total), rows, axis=axis)
+
+
+def normal_of_rows(shape, seed, dtype):
+    """Standard normal draws for the rows of this replica, see `of_all_rows`.
+
+    Args:
+        shape: Integer tensor, the shape `[..., N, D]`.
+        seed: int32 tensor `[2]`.
+        dtype: Floating dtype.
+
+    Returns:
+        Tensor of that shape.
+    """
+    return of_all_rows(
+        lambda rows: random.normal(tf.concat([shape[:-2], [rows], shape[-1:]], 0), seed, dtype),
+        shape[-2],
+        axis=-2,
+    )

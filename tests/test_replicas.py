@@ -94,7 +94,7 @@ def results(name):
     if name == "stable":
         found |= model.fit(x[:33], y[:33], epochs=3, **options).history
     else:
-        learns = {} if name in ("TAGI", "noise") else {"optimizer": keras.optimizers.SGD(0.01)}
+        learns = {} if name in ("TAGI", "noise") else {"optimizer": keras.optimizers.SGD(1e-3)}
         model.compile(metrics=["mae"], **learns)
         found |= model.fit(x[:33], y[:33], batch_size=16, epochs=2, **options).history
         for size in (2, 1):  # of every number of rows, a last batch of fewer than replicas too

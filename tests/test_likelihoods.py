@@ -8,7 +8,7 @@ import tensorflow as tf
 from normals import expectation
 from scipy import integrate, special, stats
 
-from tfp_fnspace import likelihoods
+from tfp_fnspace import diwp, fbnn, layers, likelihoods, sip, tagi
 from tfp_fnspace.typing import GaussianMoments
 
 #: Name -> constructor from a scale, law of the noise at scale 1.
@@ -268,3 +268,58 @@ def test_a_trained_scale_is_above_the_smallest():
     likelihood = likelihoods.Gaussian(0.2, trainable=True, min_scale=0.1)
     with pytest.raises(ValueError, match="larger than `min_scale`, 0.1. Received: scale=0.05"):
         likelihood.set_scale(0.05)
+
+
+# A scale for each output -------------------------------------------------------------------------
+
+
+def test_separate_scales_wait_for_the_number_of_outputs():
+    likelihood = likelihoods.Gaussian(0.3, trainable=True, separate=True)
+    np.testing.assert_allclose(likelihood.scale, 0.3)
+    assert likelihood.weights == []
+    likelihood.build((None, 3))
+    np.testing.assert_allclose(likelihood.scale, [0.3] * 3, rtol=1e-6)
+    likelihood.set_scale([0.1, 0.2, 0.4])
+    loaded = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(likelihood))
+    loaded.set_weights(likelihood.get_weights())
+    np.testing.assert_array_equal(loaded.scale, likelihood.scale)
+    with pytest.raises(ValueError, match="one per output, 2. Received: 3 scales"):
+        likelihood.check_outputs(2)
+
+
+def default_models(num_outputs):
+    inputs = keras.Input((1,))
+    network = keras.Model(inputs, layers.VariationalDense(num_outputs)(inputs))
+    plain = keras.Model(inputs, keras.layers.Dense(num_outputs)(inputs))
+    learned = likelihoods.Gaussian(0.3, trainable=True, separate=True)
+    return [
+        fbnn.VariationalModel(network),
+        sip.AADMModel(plain),
+        sip.VIPModel(),
+        sip.SIPModel(inducing_points=3),
+        diwp.DIWPModel(inducing_points=3),
+        tagi.TAGIModel(inputs, tagi.Dense(num_outputs)(inputs), learned),
+    ]
+
+
+@pytest.mark.parametrize("num_outputs", [1, 3])
+def test_every_model_has_a_scale_for_each_column_by_default(num_outputs):
+    x, y = np.linspace(0.0, 1.0, 5)[:, np.newaxis], np.eye(5)[:, :num_outputs]
+    for model in default_models(num_outputs):
+        model.adapt(x, y)
+        shape = () if num_outputs == 1 else (num_outputs,)
+        assert tuple(model.likelihood.scale.shape) == shape
+        np.testing.assert_allclose(model.likelihood.scale, np.full(shape, 0.3), rtol=1e-5)
+
+
+def test_the_default_learns_the_noise_of_each_column():
+    """A scale of 300 rows has a standard error of 4 %: 16 % fails once in 5,000 seeds."""
+    rng, noise = np.random.default_rng(0), np.array([0.05, 0.6, 1.0])
+    x = rng.uniform(-2.0, 2.0, size=(300, 1))
+    y = np.sin(2.0 * x) + noise * rng.normal(size=(300, 3))
+    model = diwp.DIWPModel(inducing_points=20, kernel="squared_exponential", depth=0, seed=0)
+    model.compile(optimizer=keras.optimizers.Adam(0.05))
+    model.fit(x, y, epochs=60, batch_size=100, verbose=0)
+    scales = model.likelihood.scale.numpy() * model.target_unit.numpy()
+    np.testing.assert_allclose(scales, noise, rtol=0.16)
+    np.testing.assert_allclose(model.predict(x[:2])["aleatoric_stddev"], [scales] * 2, rtol=1e-5)

@@ -23,24 +23,47 @@ class _AdditiveNoise(MixtureLikelihood):
     variance of e, and `_components`, see `MixtureLikelihood`.
     """
 
-    def __init__(self, scale=1.0, trainable=False, min_scale=1e-3, **kwargs):
+    def __init__(self, scale=1.0, trainable=False, min_scale=1e-3, separate=False, **kwargs):
         super().__init__(autocast=False, trainable=bool(trainable), **kwargs)
         self._initial_scale = self._checked(scale)
         self.min_scale = checked_positive("min_scale", min_scale)
         self._learns_scale = bool(trainable)
+        self.separate = bool(separate)
+        self._stored(self._initial_scale)  # refuses what cannot be trained
+        self._scale = None
+        if not self.separate or self._initial_scale.ndim:
+            self._create_scale(self._initial_scale.shape)
+            self.built = True
+
+    def build(self, input_shape):
+        """Creates the scales of `separate`, for targets `[N, D]`: `[D]`, or `[]` of one column."""
+        num_outputs = input_shape[-1]
+        self._create_scale(() if num_outputs == 1 else (num_outputs,))
+
+    def get_build_config(self):
+        if self._scale is None or not self.separate or self._initial_scale.ndim:
+            return None
+        return {"num_outputs": (*self._scale.shape, 1)[0]}
+
+    def build_from_config(self, config):
+        if config:
+            self.build((None, config["num_outputs"]))
+
+    def _create_scale(self, shape):
         # What a gradient step changes has no bounds; what is assigned only is the scale itself.
         self._scale = self.add_weight(
             name="unconstrained_scale" if self._learns_scale else "scale",
-            shape=self._initial_scale.shape,
+            shape=shape,
             initializer=keras.initializers.Constant(self._stored(self._initial_scale)),
             trainable=self._learns_scale,
             autocast=False,
         )
-        self.built = True
 
     @property
     def scale(self):
         """The noise scale in model units, `[]` or `[D]`: a variable, or a tensor if trained."""
+        if self._scale is None:  # the number of outputs is not known yet
+            return tf.constant(self._initial_scale, self.variable_dtype)
         if not self._learns_scale:
             return self._scale
         return self.min_scale + tf.nn.softplus(self._scale.value)
@@ -80,10 +103,11 @@ class _AdditiveNoise(MixtureLikelihood):
         Raises:
             ValueError: If there are several scales, and not one per output.
         """
-        if tuple(self._initial_scale.shape) not in ((), (num_outputs,)):
+        shape = tuple(self.scale.shape)
+        if shape not in ((), (num_outputs,)):
             raise ValueError(
                 f"`scale` must be one number, or one per output, {num_outputs}. "
-                f"Received: {len(self._initial_scale)} scales"
+                f"Received: {shape[0]} scales"
             )
 
     def set_scale(self, scale):
@@ -145,6 +169,7 @@ class _AdditiveNoise(MixtureLikelihood):
             "scale": self._initial_scale.tolist(),
             "min_scale": self.min_scale,
             "trainable": self._learns_scale,
+            "separate": self.separate,
             "frozen": self._learns_scale and not self.trainable,
         }
 
@@ -167,6 +192,8 @@ class Gaussian(_AdditiveNoise):
         trainable: Whether models train the scale: by gradients, or in closed form by TAGI. The
             weight is then `r` in `scale = min_scale + softplus(r)`.
         min_scale: Smallest scale that training can reach, a positive number.
+        separate: Whether each output gets a scale of its own, where `scale` is one number: that is
+            where all start. They are created when a model knows how many outputs there are.
         **kwargs: `name`, `dtype`.
 
     Attributes:
@@ -264,6 +291,7 @@ class StudentT(_AdditiveNoise):
             standardises), not its standard deviation: a positive number, or one per output.
         trainable: As for `Gaussian`.
         min_scale: As for `Gaussian`.
+        separate: As for `Gaussian`.
         **kwargs: `name`, `dtype`.
 
     Attributes:
@@ -331,3 +359,8 @@ class StudentT(_AdditiveNoise):
 
     def get_config(self):
         return {**super().get_config(), "df": self.df}
+
+
+def default_noise(dtype):
+    """The noise of models whose user says nothing of it: Gaussian, learned for each column."""
+    return Gaussian(scale=0.3, trainable=True, separate=True, dtype=dtype)

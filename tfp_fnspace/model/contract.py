@@ -95,6 +95,8 @@ class FunctionSpaceModel(Training, Prediction):
     def _setup_sizes(self, input_tensors, num_outputs):
         """Creates the scalers, see `_setup`."""
         self.likelihood.check_outputs(int(num_outputs))
+        if not self.likelihood.built:
+            self.likelihood.build((None, int(num_outputs)))
         self.input_tensors = list(input_tensors)
         self.num_outputs = int(num_outputs)
         dtype = self.variable_dtype

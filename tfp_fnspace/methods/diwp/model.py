@@ -4,9 +4,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, kernels, likelihoods
+from tfp_fnspace import arguments, kernels
 from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.layers.draws import function_draws
+from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math.random import as_seed, fold_in, split
 from tfp_fnspace.methods.diwp import checks, stacks
@@ -78,8 +79,8 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
             `"gaussian_process"`: features are sampled (`DeepGPModel`).
         stack: `"features"`: scaled inputs, as in the paper's experiments; `"omega"`: an inverse
             Wishart matrix on the inputs too (equation 18).
-        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise with a learned scale by
-            default.
+        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise by default, with
+            a learned scale for each column of the targets.
         num_outputs: D; by default the columns of the first targets. `Categorical` needs it, the
             number of classes.
         network: A Keras model of layers of `tfp_fnspace.diwp` from inputs in model units to the
@@ -184,8 +185,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         self.learn_scale, self.constant = learn_scale, bool(constant)
         self._standardize_argument = standardize
         if likelihood is None:
-            dtype = self.variable_dtype
-            likelihood = likelihoods.Gaussian(scale=0.3, trainable=True, dtype=dtype)
+            likelihood = default_noise(self.variable_dtype)
         self._given_outputs = None
         if num_outputs is not None:
             self._given_outputs = arguments.checked_count("num_outputs", num_outputs)

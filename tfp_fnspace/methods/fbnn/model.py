@@ -55,8 +55,8 @@ class FBNNModel(ClosedForm, VariationalModel):
     Args:
         network: As for `VariationalModel`; what its layers have as priors does not count.
         prior: `processes.Process`, in model units, with as many outputs as the network.
-        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise with a learned scale by
-            default.
+        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise by default, with
+            a learned scale for each column of the targets.
         measurement: `MeasurementSet`, in model units; by default 5 points uniform in a box half as
             wide again on each side as the data (`Box(5)`). One that has not seen data yet is
             adapted to those of the first `fit`, of a dataset to its first batch.

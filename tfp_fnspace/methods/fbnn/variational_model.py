@@ -5,12 +5,13 @@ import math
 import keras
 import tensorflow as tf
 
-from tfp_fnspace import arguments, likelihoods
+from tfp_fnspace import arguments
 from tfp_fnspace.layers import calls
 from tfp_fnspace.layers.dense import VariationalDense
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.layers.fourier import RandomFourierFeatures
 from tfp_fnspace.layers.variational import VariationalLayer
+from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.math.random import fold_in, split
 from tfp_fnspace.model.gradient import GradientTraining
 from tfp_fnspace.model.mixture import MixturePrediction
@@ -32,8 +33,8 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         network: Keras model from inputs in model units to f, `[S, N, D]`, with layers of
             `tfp_fnspace.layers` (`layers.from_keras` makes one from a deterministic network);
             or a pair of its symbolic inputs and outputs.
-        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise with a learned scale by
-            default.
+        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise by default, with
+            a learned scale for each column of the targets.
         kl_weight: What the divergence is multiplied by in the loss. With 1 it is the negative
             bound; less, such as 0.001, tempers the prior's influence.
         kl_annealing_steps: The weight rises to `kl_weight` in equal parts over so many steps.
@@ -88,8 +89,7 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
             lambda layer: isinstance(layer, VariationalDense | RandomFourierFeatures),
         )
         if likelihood is None:
-            dtype = self.variable_dtype
-            likelihood = likelihoods.Gaussian(scale=0.3, trainable=True, dtype=dtype)
+            likelihood = default_noise(self.variable_dtype)
         inputs = self.network.inputs
         if standardize is None:
             are_numbers = all("int" not in str(tensor.dtype) for tensor in inputs)

@@ -99,8 +99,8 @@ class SIPModel(
         dropout: Rate of the dropout of hidden units of the discriminator, where it is the default.
         discriminator_steps: Steps of the discriminator for a step of the model.
         num_noise: K of the default posterior.
-        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise with a learned scale by
-            default.
+        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise by default, with
+            a learned scale for each column of the targets.
         num_outputs: D; by default that of a given prior, else what the first targets and the
             likelihood need. `Categorical` needs it, the number of classes.
         train_prior: Whether the prior's parameters are learned.

@@ -47,8 +47,8 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
             `sip.bnn_prior` or `sip.neural_sampler_prior` of the data's widths.
         num_prior_samples: S, at least 2. The rank of the covariance is S - 1.
         alpha: From 0 to 1.
-        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise with a learned scale by
-            default.
+        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise by default, with
+            a learned scale for each column of the targets.
         num_outputs: D; by default that of a given prior, else what the first targets and the
             likelihood need. `Categorical` needs it, the number of classes.
         num_samples: Draws of f at a point in a training step, where E p(y | f)^alpha is not in

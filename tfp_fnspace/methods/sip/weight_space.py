@@ -6,7 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, likelihoods
+from tfp_fnspace import arguments
+from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math.random import as_seed, fold_in, normal, split
 from tfp_fnspace.methods.sip import parts
@@ -44,8 +45,8 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
         network: Keras model from inputs in model units to f, `[N, D]`; or a pair of its symbolic
             inputs and outputs. The model has a copy; the weights that it trains are drawn, and the
             prior takes the place of their regularizers, as of other losses of layers.
-        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise with a learned scale by
-            default.
+        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise by default, with
+            a learned scale for each column of the targets.
         alpha: From 0 to 1.
         posterior: `"neural_sampler"`, a network with two hidden layers of 50, whose draws are at
             first about the initial weights of `network`; or a Keras model from `[S, K]` of
@@ -126,8 +127,7 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
         self._drawn = given_weights.drawn_variables(self.network, inputs[0].shape)
         self._scales = self._prior_scales()
         if likelihood is None:
-            dtype = self.variable_dtype
-            likelihood = likelihoods.Gaussian(scale=0.3, trainable=True, dtype=dtype)
+            likelihood = default_noise(self.variable_dtype)
         num_outputs = self.network.outputs[0].shape[-1]
         self._setup(inputs, num_outputs, likelihood, standardize, seed)
         self._build_parts()

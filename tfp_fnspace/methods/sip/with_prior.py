@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from tfp_fnspace import arguments, likelihoods
+from tfp_fnspace import arguments
+from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.methods.sip import parts
 from tfp_fnspace.model.sizes import LearnsSizes
@@ -35,8 +36,7 @@ class WithPrior(LearnsSizes):
         if num_outputs is not None:
             num_outputs = arguments.checked_count("num_outputs", num_outputs)
         if likelihood is None:
-            dtype = self.variable_dtype
-            likelihood = likelihoods.Gaussian(scale=0.3, trainable=True, dtype=dtype)
+            likelihood = default_noise(self.variable_dtype)
         self._prior_argument, self._given_outputs = prior, num_outputs
         self.train_prior, self._standardize_argument = bool(train_prior), standardize
         self._setup_options(likelihood, True if standardize is None else standardize, seed)

@@ -21,6 +21,9 @@ _ENCODE_LABELS = (
     "integers of them"
 )
 
+#: What is said of targets with a column for each class.
+_ONE_HOT = ": labels, not one-hot, `np.argmax(y, axis=1)` say"
+
 #: By the kind of a dtype: what can be done about it.
 _REMEDIES = {
     "M": " (dates): `(x - start) / np.timedelta64(1, 'D')` makes days of them",
@@ -51,27 +54,29 @@ def check_structure(inputs, input_tensors):
     return [_shaped(x, spec.shape, "x") for x, spec in zip(tensors, input_tensors, strict=True)]
 
 
-def check_columns(targets, num_outputs):
+def check_columns(targets, num_outputs, num_labels=None):
     """A batch of targets as a tensor `[N, D]`.
 
     Args:
         targets: Tensor `[N, D]`, or `[N]` when D is 1.
         num_outputs: D.
+        num_labels: Number of classes if the targets are labels.
 
     Raises:
         ValueError: If the static shape is wrong.
     """
-    return _shaped(targets, (None, num_outputs), "y")
+    one_hot = num_labels is not None and targets.shape.rank and targets.shape[-1] == num_labels
+    return _shaped(targets, (None, num_outputs), "y", _ONE_HOT if one_hot else "")
 
 
-def _shaped(tensor, shape, name):
+def _shaped(tensor, shape, name, hint=""):
     tensor = tf.convert_to_tensor(tensor)
     shape = (None, *shape[1:])  # a model of batches of a known size may be given many
     if tensor.shape.rank == 1 and shape == (None, 1):
         tensor = tensor[:, tf.newaxis]
     if not tensor.shape.is_compatible_with(shape):
         raise ValueError(
-            f"A batch of `{name}` must have shape {('N', *shape[1:])}. "
+            f"A batch of `{name}` must have shape {('N', *shape[1:])}{hint}. "
             f"Received: {name} of shape {tuple(tensor.shape)}"
         )
     return tf.ensure_shape(tensor, shape)
@@ -380,7 +385,7 @@ def check_targets(
     rows = len(array) if num_rows is None and array.ndim else num_rows
     if array.shape != (rows, num_outputs):
         one_hot = num_labels is not None and array.shape == (rows, num_labels)
-        labels = ": labels, not one-hot, `np.argmax(y, axis=1)` say" if one_hot else ""
+        labels = _ONE_HOT if one_hot else ""
         raise ValueError(
             f"`{name}` must have shape ({rows}, {num_outputs}), a row for each row of the inputs "
             f"and a column for each target{labels}. Received: {name} of shape {array.shape}"
@@ -398,12 +403,6 @@ def check_targets(
     return array.astype(dtype)
 
 
-def is_label(targets, num_labels):
-    """Whether each target is one of 0, 1, ..., `num_labels` - 1, a boolean tensor."""
-    values = tf.cast(targets, tf.float64)
-    return (values >= 0.0) & (values < num_labels) & (tf.floor(values) == values)
-
-
 def check_labels(values, num_labels, name="y", what="labels"):
     """Refuses what is none of the first integers: class labels, indices of a table.
 
@@ -416,7 +415,8 @@ def check_labels(values, num_labels, name="y", what="labels"):
     Raises:
         ValueError: With the first such value.
     """
-    bad = np.asarray(values)[~is_label(values, num_labels).numpy()]
+    values = np.asarray(values)
+    bad = values[~((values >= 0) & (values < num_labels) & (np.floor(values) == values))]
     if bad.size:
         raise ValueError(
             f"`{name}` must hold integer {what} from 0 to {num_labels - 1}. "

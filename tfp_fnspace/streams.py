@@ -1,11 +1,13 @@
-"""Batches that come in as a stream: counted, and checked on their way into the model."""
+"""Batches that come in as a stream: each is checked once, on its way into the model."""
 
 import contextlib
+import itertools
+import multiprocessing
+import queue
 
 import keras
+import numpy as np
 import tensorflow as tf
-
-from tfp_fnspace import data
 
 
 def is_stream(x):
@@ -18,33 +20,131 @@ def _is_torch_loader(x):
     return any(cls.__name__ == "DataLoader" for cls in type(x).__mro__)
 
 
-_STREAM_RULES = {
-    "inputs": "The inputs of a dataset must be finite",
-    "targets": "The targets of a dataset must not be infinite",
-    "labels": "The targets of a dataset must be the integer labels of the classes",
-    "indices": "Indices in the inputs of a dataset must be whole numbers in the table",
-}
-
-
 def count_batches(stream):
     """The number of batches of a stream, `None` if it is endless or not known."""
-    if isinstance(stream, tf.data.Dataset) and stream.cardinality() >= 0:
-        return int(stream.cardinality())
-    return stream.num_batches if isinstance(stream, keras.utils.PyDataset) else None
-
-
-def finite_batches(stream):
-    """The batches of a stream with a known number of them, one pass."""
+    if isinstance(stream, tf.data.Dataset):
+        return int(stream.cardinality()) if stream.cardinality() >= 0 else None
     if isinstance(stream, keras.utils.PyDataset):
-        return (stream[i] for i in range(stream.num_batches))
+        return stream.num_batches
+    try:
+        return len(stream)
+    except TypeError:
+        return None
+
+
+def is_endless(stream):
+    """Whether a stream says that it has no end."""
+    if isinstance(stream, tf.data.Dataset):
+        return int(stream.cardinality()) == tf.data.INFINITE_CARDINALITY
+    return isinstance(stream, keras.utils.PyDataset) and stream.num_batches is None
+
+
+def one_pass(stream):
+    """The batches of a stream as they are, one pass."""
+    if isinstance(stream, keras.utils.PyDataset):
+        numbers = itertools.count() if stream.num_batches is None else range(stream.num_batches)
+        return (stream[i] for i in numbers)
     return iter(stream)
 
 
-def count_rows(stream):
-    """The number of rows of a stream, by a pass over it; `None` where `count_batches` is."""
-    if count_batches(stream) is None:
-        return None
-    return sum(len(tf.nest.flatten(batch)[0]) for batch in finite_batches(stream))
+def all_parts(stream, with_targets):
+    """`parts_of` of all batches of a stream, one pass."""
+    if isinstance(stream, tf.data.Dataset):
+        check_spec(stream, with_targets)
+    return (parts_of(batch, with_targets) for batch in one_pass(stream))
+
+
+def first_batches(stream, num_rows, with_targets=True):
+    """The first batches of a stream, and a stream that still has them.
+
+    Args:
+        stream: Dataset or generator of batches.
+        num_rows: The batches have at least so many rows together, or are all that there are.
+        with_targets: See `parts_of`.
+
+    Returns:
+        List of the parts of the batches, and the stream.
+
+    Raises:
+        ValueError: If there are no batches, or they have other parts.
+    """
+    batches, taken, rows = all_parts(stream, with_targets), [], 0
+    while rows < num_rows and (parts := next(batches, None)) is not None:
+        taken.append(parts)
+        first = next(iter(tf.nest.flatten(parts)), None)
+        rows += len(first) if hasattr(first, "__len__") else 1
+    if not taken:
+        refuse_empty(stream)
+    return taken, itertools.chain(taken, stream) if hasattr(stream, "__next__") else stream
+
+
+def refuse_empty(stream):
+    """Says that a stream has no batches."""
+    raise ValueError(f"A dataset must have at least one batch. Received: x={stream!r}")
+
+
+def parts_of(batch, with_targets):
+    """Inputs and targets of a batch of a stream, or the inputs alone.
+
+    Args:
+        batch: What a stream yields, or the specs of what a `tf.data.Dataset` yields.
+        with_targets: Whether targets are wanted; else they may be there and are left out.
+
+    Returns:
+        Tuple of one or two parts.
+
+    Raises:
+        ValueError: If there are no targets, or more than inputs and targets.
+    """
+    # A list of lists may be rows; PyTorch's loaders yield lists of tensors.
+    is_list = isinstance(batch, list) and all(hasattr(part, "shape") for part in batch)
+    parts = tuple(batch) if isinstance(batch, tuple) or is_list else (batch,)
+    if len(parts) == 2 or (len(parts) == 1 and not with_targets):
+        return parts[: 1 + with_targets]
+    rule = "a pair (x, y) of inputs and targets" if with_targets else "inputs x, or a pair (x, y)"
+    given = f"{len(parts)} parts"
+    if len(parts) == 1:
+        given = f"one part of type {type(parts[0]).__name__.removesuffix('Spec')}"
+    raise ValueError(
+        f"A batch of a dataset must be {rule}; weights of rows are not supported. Received: {given}"
+    )
+
+
+_REMEDIES = {
+    tf.RaggedTensorSpec: ": `to_tensor` pads what is ragged",
+    tf.SparseTensorSpec: ": `tf.sparse.to_dense` makes dense what is sparse",
+    tf.data.DatasetSpec: ": `dataset.flat_map(lambda w: w.batch(n))` makes batches of windows",
+}
+
+
+def check_spec(dataset, with_targets):
+    """Refuses a `tf.data.Dataset` of anything but batches of real numbers.
+
+    Args:
+        dataset: `tf.data.Dataset`.
+        with_targets: See `parts_of`.
+
+    Raises:
+        TypeError: If a part is not a tensor of real numbers.
+        ValueError: If the parts are not inputs and targets, or have no axis of rows.
+    """
+    for name, part in zip("xy", parts_of(dataset.element_spec, with_targets), strict=False):
+        for spec in tf.nest.flatten(part):
+            is_dense = isinstance(spec, tf.TensorSpec)
+            kind = spec.dtype if is_dense else None
+            if not is_dense or not (kind.is_floating or kind.is_integer or kind.is_bool):
+                remedy = next((text for k, text in _REMEDIES.items() if isinstance(spec, k)), "")
+                if kind == tf.string:
+                    remedy = ": `keras.layers.StringLookup` makes integers of words"
+                raise TypeError(
+                    f"`{name}` in a dataset must be dense tensors of real numbers. "
+                    f"Received: {name} of {spec}{remedy}"
+                )
+            if spec.shape.rank == 0:
+                raise ValueError(
+                    "A dataset must yield batches, whose first axis is rows: `dataset.batch(32)` "
+                    f"makes them. Received: {name} of shape ()"
+                )
 
 
 def batches_of(*arrays, size):
@@ -66,84 +166,198 @@ def batches_of(*arrays, size):
 
 
 class _CheckedPyDataset(keras.utils.PyDataset):
-    """A `PyDataset` whose batches are checked."""
+    """A `PyDataset` whose batches are checked, by the worker that makes them."""
 
-    def __init__(self, dataset, check):
+    def __init__(self, dataset, read):
         super().__init__(
             workers=dataset.workers,
             use_multiprocessing=dataset.use_multiprocessing,
             max_queue_size=dataset.max_queue_size,
         )
-        self.dataset, self.check = dataset, check
+        self.dataset, self.read = dataset, read
 
     def __getitem__(self, index):
-        return self.check(self.dataset[index])
+        return self.read(self.dataset, index)
 
     @property
     def num_batches(self):
         return self.dataset.num_batches
 
+    def on_epoch_begin(self):
+        self.dataset.on_epoch_begin()
+
     def on_epoch_end(self):
         self.dataset.on_epoch_end()
 
 
-def checked_stream(stream, check, check_shapes, num_labels=None):
-    """The same batches, each checked on its way into the model.
+class CheckedStream:
+    """The batches of a stream in the shapes and dtypes of a model, each checked when it is read.
 
     Args:
-        stream: `tf.data.Dataset`, `keras.utils.PyDataset` or generator of batches.
-        check: Function of a batch of arrays that returns it or raises.
-        check_shapes: For a `tf.data.Dataset`, of a batch of symbolic tensors: raises or returns
-            pairs of a tensor of indices and their number. Values are checked in the graph of the
-            dataset, see `clear_stream_errors`.
-        num_labels: Number of classes if the targets are labels, else `None`.
+        stream: `tf.data.Dataset`, `keras.utils.PyDataset`, generator or loader of batches.
+        check: Function of the inputs and the targets of a batch (arrays, data frames, whatever
+            came) that returns arrays as `signature` says, or raises a `TypeError` or `ValueError`.
+            It may run in other threads and processes.
+        check_shapes: Function of tensors of inputs and targets that raises if their static shapes
+            are wrong.
+        signature: Tuple of specs of the inputs and, where targets are wanted, the targets.
+
+    Raises:
+        TypeError: If a `tf.data.Dataset` says that it yields no numbers.
+        ValueError: If the stream says that it is empty, or that its batches have other parts or
+            shapes.
     """
-    if isinstance(stream, tf.data.Dataset):
+
+    def __init__(self, stream, check, check_shapes, signature):
+        self.given, self._check, self._signature = stream, check, signature
+        self._with_targets = len(signature) > 1
+        processes = getattr(stream, "use_multiprocessing", False)
+        self._errors = multiprocessing.SimpleQueue() if processes else queue.SimpleQueue()
+        self._is_empty = True  # until a batch is read
+        if self.count_batches() == 0:
+            refuse_empty(stream)
+        if isinstance(stream, tf.data.Dataset):
+            check_spec(stream, self._with_targets)
+            self._stream = self._checked_dataset(stream, check_shapes)
+        elif isinstance(stream, keras.utils.PyDataset):
+            self._stream = _CheckedPyDataset(stream, self._read_item)
+        elif isinstance(stream, tf.distribute.DistributedDataset):
+            parts_of(stream.element_spec, self._with_targets)
+            self._stream = stream
+        elif hasattr(stream, "__next__"):
+            self._stream = self._read(stream)
+        else:
+            self._stream = self._in_graph(lambda: self._read(stream))
+            if self.count_batches() is not None:
+                counted = tf.data.experimental.assert_cardinality(self.count_batches())
+                self._stream = self._stream.apply(counted)
+
+    # Reading ----------------------------------------------------------------------------------
+
+    def _checked(self, number, batch):
+        parts = parts_of(batch, self._with_targets)
+        self._is_empty = False
+        try:
+            return self._check(*parts)
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{error}, in batch {number}") from None
+
+    @contextlib.contextmanager
+    def _keeping_errors(self):
+        """Keeps what is raised inside: TensorFlow makes its own error of it, with its text."""
+        try:
+            yield
+        except Exception as error:
+            self._errors.put(error)
+            raise
+
+    def _read(self, batches):
+        with self._keeping_errors():
+            for number, batch in enumerate(batches):
+                yield self._checked(number, batch)
+            self._refuse_end()
+
+    def _read_item(self, dataset, number):
+        with self._keeping_errors():
+            return self._checked(number, dataset[number])
+
+    def _refuse_end(self):
+        if self._is_empty:
+            refuse_empty(self.given)
+
+    def _in_graph(self, generator):
+        return tf.data.Dataset.from_generator(generator, output_signature=self._signature)
+
+    def _checked_dataset(self, dataset, check_shapes):
+        specs = tf.nest.flatten(self._signature)
 
         @tf.autograph.experimental.do_not_convert
-        def checked(*batch):
-            return _check_in_graph(batch, num_labels, check_shapes(batch))
+        def step(number, batch):
+            parts = parts_of(batch, self._with_targets)
+            check_shapes(*parts)
 
-        return stream.map(checked)
-    if isinstance(stream, keras.utils.PyDataset):
-        return _CheckedPyDataset(stream, check)
-    if hasattr(stream, "__next__"):
-        return (check(batch) for batch in stream)
-    return stream
+            def read(number, *arrays):
+                with self._keeping_errors():
+                    parts_read = tf.nest.pack_sequence_as(parts, arrays)
+                    return tf.nest.flatten(self._checked(number, parts_read))
+
+            given = tf.nest.flatten(parts)
+            tensors = tf.numpy_function(read, [number, *given], [spec.dtype for spec in specs])
+            rows = given[0].shape[:1] if given[0].shape.rank else [None]
+            for tensor, spec in zip(tensors, specs, strict=True):
+                tensor.set_shape([*rows, *spec.shape[1:]])
+            return number + 1, tf.nest.pack_sequence_as(self._signature, tensors)
+
+        checked = dataset.scan(np.int64(0), step)
+        if self.count_batches() is not None or is_endless(dataset):
+            return checked
+        return checked.concatenate(self._in_graph(lambda: self._read(())))
+
+    # What a model asks ------------------------------------------------------------------------
+
+    def count_batches(self):
+        """The number of batches, `None` if it is endless or not known."""
+        return count_batches(self.given)
+
+    def batches(self):
+        """The batches in one pass, each a list of arrays of inputs, and an array of targets."""
+        return map(_as_arrays, one_pass(self._stream))
+
+    def count_rows(self):
+        """The number of rows, by a pass; `None` where `count_batches` is."""
+        if self.count_batches() is None:
+            return None
+        return sum(len(targets) for _, targets in self.batches())
+
+    def first_batches(self, num_rows):
+        """As `batches`, the first of them with `num_rows` rows together; they come again."""
+        taken, self._stream = first_batches(self._stream, num_rows)
+        return list(map(_as_arrays, taken))
+
+    def for_keras(self):
+        """What Keras takes."""
+        if hasattr(self._stream, "__next__"):  # Keras would read a generator's first batches twice
+            return self._in_graph(lambda: self._stream)
+        return self._stream
+
+    def raise_own_error(self):
+        """Raises the first error of Python code, if there was one."""
+        if not self._errors.empty():
+            raise self._errors.get() from None
 
 
-def _check_in_graph(batch, num_labels, indices):
-    """Asserts what `_STREAM_RULES` says; `clear_stream_errors` reads it."""
-    parts = {"inputs": tf.nest.flatten(batch[:1]), "targets": tf.nest.flatten(batch[1:2])}
-    bad = {
-        "inputs": lambda t: tf.logical_not(tf.math.is_finite(t)),
-        "targets": tf.math.is_inf,
-    }
-    assertions = [
-        tf.debugging.Assert(tf.logical_not(tf.reduce_any(bad[name](t))), [_STREAM_RULES[name]])
-        for name, tensors in parts.items()
-        for t in tensors
-        if t.dtype.is_floating
-    ]
-    whole = [("indices", *pair) for pair in indices]
-    if num_labels is not None:
-        whole += [("labels", t, num_labels) for t in parts["targets"]]
-    assertions += [
-        tf.debugging.Assert(tf.reduce_all(data.is_label(t, count)), [_STREAM_RULES[name]])
-        for name, t, count in whole
-    ]
-    with tf.control_dependencies(assertions):
-        batch = tf.nest.map_structure(tf.identity, batch)
-    return batch if len(batch) > 1 else batch[0]
+def _as_arrays(batch):
+    *inputs, targets = map(np.asarray, tf.nest.flatten(batch))
+    return inputs, targets
+
+
+#: Of TensorFlow's errors: where what is of use begins, and the rule that it broke.
+_RULES = {
+    "Input dataset was expected": "A dataset must have as many batches as its cardinality says",
+    "`generator` yielded an element": (
+        "Batches must have the shapes of a dataset's `output_signature`, of a `PyDataset` those of "
+        "its first two batches, which may differ"
+    ),
+}
 
 
 @contextlib.contextmanager
-def clear_stream_errors():
-    """Turns the assertions of `checked_stream` into one clear `ValueError`."""
+def own_errors(*streams):
+    """Gives errors in streams the type and the words they had before TensorFlow took them.
+
+    Args:
+        *streams: `CheckedStream`s that are read inside; what else there is among them is ignored.
+    """
     try:
         yield
-    except tf.errors.InvalidArgumentError as error:
-        for rule in _STREAM_RULES.values():
-            if rule in error.message:
-                raise ValueError(f"{rule}. Received: a batch that breaks this") from None
+    except tf.errors.OpError as error:
+        for stream in streams:
+            if isinstance(stream, CheckedStream):
+                stream.raise_own_error()
+        for start, rule in _RULES.items():
+            if start in error.message:
+                text = error.message[error.message.index(start) :].splitlines()[0]
+                received = text.split(". [")[0].rstrip(".")
+                raise ValueError(f"{rule}. Received: {received}") from None
         raise

@@ -177,7 +177,7 @@ def test_indices_of_a_dataset_are_checked_as_those_of_arrays(jit_compile):
         lambda: model.evaluate(batches, verbose=0),
         lambda: model.predict(batches.map(lambda inputs, _: inputs)),
     ):
-        with pytest.raises(ValueError, match="Indices in the inputs of a dataset must be whole"):
+        with pytest.raises(ValueError, match=r"`x` must hold integer indices from 0"):
             call()
     for old, new in zip(before, state_of(model), strict=True):
         assert_array_equal(new, old)

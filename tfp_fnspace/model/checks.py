@@ -132,27 +132,47 @@ class Checks:
             for i, role in enumerate(self.input_roles or [None] * len(self.input_tensors))
         ]
 
-    def _check_shapes(self, batch):
-        """Static shapes of a batch of a dataset, `(x,)` or `(x, y, ...)`; the indices in it."""
-        tensors = data.check_structure(batch[0], self.input_tensors)
-        if len(batch) > 1:
-            data.check_columns(batch[1], self.num_target_columns)
-        rows = self.index_inputs or [None] * len(tensors)
-        return [pair for pair in zip(tensors, rows, strict=True) if pair[1] is not None]
+    def _checked_stream(self, stream, with_targets=True, first=False):
+        """The batches of a stream, checked as arrays are.
 
-    def _checked_stream(self, x):
-        """The same batches, checked as arrays are."""
+        Args:
+            stream: What `streams.is_stream` says is one.
+            with_targets: Whether the targets are wanted.
+            first: Whether the first batch makes the model what it is, see `_check_data`.
+        """
+
+        def check(x, *targets):
+            nonlocal first
+            if not targets:
+                inputs = self._check_inputs(x, "batch x")
+                self._check_batch_size(len(inputs[0]))
+                return (self._pack(inputs, tuple),)
+            inputs, y = self._check_data(x, *targets, prefix="batch ", first=first)
+            self._check_batch_size(len(y))
+            first = False
+            return self._pack(inputs, tuple), y
+
+        def check_shapes(x, *targets):
+            data.check_structure(x, self.input_tensors)
+            for y in targets:
+                data.check_columns(y, self.num_target_columns, num_labels)
+
+        if hasattr(stream, "__next__") and self.distribute_strategy is not (
+            tf.distribute.get_strategy()
+        ):
+            raise ValueError(
+                "A generator cannot be shared among the devices of a strategy: "
+                "`tf.data.Dataset.from_generator` makes a dataset of its function. "
+                f"Received: a generator and {type(self.distribute_strategy).__name__}"
+            )
         num_labels = self.likelihood.num_labels(self.num_outputs)
-        return streams.checked_stream(x, self._check_batch, self._check_shapes, num_labels)
-
-    def _check_batch(self, batch):
-        """A batch of a stream, checked as arrays are; weights are refused by `train_step`."""
-        if isinstance(batch, tuple | list) and len(batch) > 1:
-            self._check_data(*batch[:2], prefix="batch ")
-        else:
-            inputs = batch[0] if isinstance(batch, tuple) else batch
-            self._check_inputs(inputs, "batch x")
-        return batch
+        inputs = [
+            tf.TensorSpec((None, *tensor.shape[1:]), "float64" if in_units else tensor.dtype)
+            for tensor, in_units in zip(self.input_tensors, self._standardized_inputs, strict=True)
+        ]
+        targets = tf.TensorSpec((None, self.num_target_columns), self._target_dtype)
+        signature = (self._pack(inputs, tuple), targets)[: 1 + with_targets]
+        return streams.CheckedStream(stream, check, check_shapes, signature)
 
     def _pack(self, inputs, container=list):
         """The inputs as the model takes them: one array, or a list of several."""
@@ -231,6 +251,9 @@ class Checks:
                 each.column_names = columns.names_to_keep(item)
         return inputs, targets
 
+    def _check_batch_size(self, batch_size):
+        """Refuses a number of rows that a method cannot take at once."""
+
     def _check_values(self, inputs):
         """What a method demands of its inputs beyond being finite."""
 
@@ -265,11 +288,26 @@ class Checks:
                 "prior. Received: a model whose standardisation has seen no data"
             )
 
-    def _check_stream_arguments(self, x, y, validation_split):
+    def _check_fit_of_stream(self, x):
+        """Refuses a stream where a method cannot learn from one."""
+
+    def _check_stream_arguments(self, y, validation_split=0.0):
         if y is not None or validation_split:
             raise ValueError(
                 "A dataset yields (x, y) batches itself; `y` and `validation_split` go with "
                 f"arrays. Received: y={type(y).__name__}, validation_split={validation_split!r}"
+            )
+
+    def _check_passes(self, stream, name, steps, num_passes=1):
+        """Refuses passes over a stream that would not end, or would find nothing left."""
+        if steps is not None:
+            return
+        if streams.is_endless(stream):
+            raise ValueError(f"A dataset without an end needs `{name}`. Received: {name}=None")
+        if num_passes > 1 and hasattr(stream, "__next__"):
+            raise ValueError(
+                f"A generator has one pass, so that `{name}` must say how many of its batches "
+                f"are an epoch's. Received: {name}=None with {num_passes} epochs"
             )
 
     def _batch_rows(self, batch_size, num_rows, default):

@@ -4,14 +4,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, streams
+from tfp_fnspace import arguments
 from tfp_fnspace.callbacks import FiniteLoss, wants_batches
 from tfp_fnspace.math import replicas
 from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.model.epochs_ahead import EpochsAhead
 from tfp_fnspace.model.penalties import penalty, refuse_added_losses
 from tfp_fnspace.model.progress import warn_of_no_progress
-from tfp_fnspace.model.sizes import first_batches
 from tfp_fnspace.model.turns import one_thread_at_a_time
 
 
@@ -360,24 +359,21 @@ class GradientTraining:
         if self.wants_batches_first:
             self.prepare_with_batches([(inputs, targets)])
 
-    def _fit_stream(self, x, steps_per_epoch, options):
-        num_rows = streams.count_rows(x) if self._given_rows is None else None
-        num_batches = steps_per_epoch or streams.count_batches(x)
+    def _fit_stream(self, stream, steps_per_epoch, options):
+        num_rows = stream.count_rows() if self._given_rows is None else None
+        num_batches = steps_per_epoch or stream.count_batches()
         epochs = options["epochs"] - options["initial_epoch"]
         if not self.steps_seen.numpy():
-            batches, x = first_batches(x, self.first_rows)
-            parts = [self._check_data(*batch[:2], prefix="batch ") for batch in batches]
+            parts = stream.first_batches(self.first_rows)
             inputs = [
                 np.concatenate(each) for each in zip(*(part[0] for part in parts), strict=True)
             ]
             self.prepare_training(inputs, np.concatenate([part[1] for part in parts]))
             if self.wants_batches_first:
-                if streams.count_batches(x) is not None:
-                    some = (batch[:2] for batch in streams.finite_batches(x))
-                    parts = (self._check_data(*batch, prefix="batch ") for batch in some)
-                self.prepare_with_batches(parts)
+                is_finite = stream.count_batches() is not None
+                self.prepare_with_batches(stream.batches() if is_finite else parts)
         self._prepare_steps(num_rows, epochs * num_batches if num_batches else None)
-        return super()._fit_stream(x, steps_per_epoch, options)
+        return super()._fit_stream(stream, steps_per_epoch, options)
 
     @one_thread_at_a_time
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):

@@ -47,14 +47,20 @@ class Prediction(Checks):
             self._check_steps(kwargs.get("steps"))
         self._ensure_compiled()
         self._check_ready()
-        if not cached and not streams.is_stream(x):
+        stream = None
+        if cached:
+            pass  # `fit` has checked what it validates on
+        elif streams.is_stream(x):
+            self._check_stream_arguments(y)
+            self._check_passes(x, "steps", kwargs.get("steps"))
+            stream = self._checked_stream(x)
+            x = stream.for_keras()
+        else:
             inputs, targets = self._check_data(x, y)
             rows = self._batch_rows(batch_size, len(targets), self.predict_batch_size)
             x = self._feed(inputs, targets, rows)
             y, batch_size = None, None
-        elif not cached:
-            x = self._checked_stream(x)
-        with streams.clear_stream_errors(), self._turns.scoring():
+        with streams.own_errors(stream), self._turns.scoring():
             scores = super().evaluate(x, y, batch_size=batch_size, verbose=verbose, **kwargs)
         return tf.nest.map_structure(float, scores)  # tensors in older versions of Keras
 
@@ -106,13 +112,16 @@ class Prediction(Checks):
         checked_callbacks(callbacks)
         self._check_steps(steps)
         self._check_ready()
-        if not streams.is_stream(x):
+        stream = None
+        if streams.is_stream(x):
+            self._check_passes(x, "steps", steps)
+            stream = self._checked_stream(x, with_targets=False)
+            x = stream.for_keras()
+        else:
             inputs = self._check_inputs(x)
             rows = self._batch_rows(batch_size, len(inputs[0]), self.predict_batch_size)
             x, batch_size = self._feed(inputs, None, rows), None
-        else:
-            x = self._checked_stream(x)
-        with streams.clear_stream_errors():
+        with streams.own_errors(stream):
             outputs = super().predict(
                 x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks
             )

@@ -1,7 +1,5 @@
 """Models that learn the shapes of inputs and targets from the first data."""
 
-import itertools
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -10,37 +8,11 @@ from tfp_fnspace import data, notices, streams
 from tfp_fnspace.math.random import permutation
 from tfp_fnspace.math.selection import greedy_rows
 from tfp_fnspace.model.turns import one_thread_at_a_time
+from tfp_fnspace.streams import first_batches
 
 #: How inducing points may be put at rows, and of how many rows the greedy choice is at most.
 INDUCING_INITS = ("random", "greedy")
 _MOST_CANDIDATES = 10_000
-
-
-def first_batches(stream, num_rows):
-    """The first batches of a stream, and a stream that still has them.
-
-    Args:
-        stream: Dataset or generator of batches.
-        num_rows: The batches have at least so many rows together, or are all that there are.
-
-    Returns:
-        List of batches, and the stream.
-
-    Raises:
-        ValueError: If there are no batches.
-    """
-    batches = iter(stream)
-    if isinstance(stream, keras.utils.PyDataset):
-        count = streams.count_batches(stream)
-        numbers = itertools.count() if count is None else range(count)
-        batches = (stream[i] for i in numbers)
-    taken, rows = [], 0
-    while rows < num_rows and (batch := next(batches, None)) is not None:
-        taken.append(batch)
-        rows += len(tf.nest.flatten(batch)[0])
-    if not taken:
-        raise ValueError(f"A dataset must have at least one batch. Received: x={stream!r}")
-    return taken, itertools.chain(taken, stream) if hasattr(stream, "__next__") else stream
 
 
 class LearnsSizes:
@@ -106,8 +78,8 @@ class LearnsSizes:
         parts = [(x, y)]
         is_stream = streams.is_stream(x)
         if is_stream:
-            batches, x = first_batches(x, num_rows)
-            parts = [batch[:2] for batch in batches]
+            with streams.own_errors():
+                parts, x = first_batches(x, num_rows)
         parts = [self._check_first_data(*part) for part in parts]
         inputs, targets = parts[0]
         num_rows = sum(len(part[0]) for part in parts)

@@ -38,8 +38,12 @@ class Training(Checks):
                 model has learnt already.
         """
         is_stream = streams.is_stream(x)
+        if is_stream:
+            self._check_stream_arguments(y)
         if not self.standardize:
-            if not is_stream and not self.steps_seen.numpy():
+            if is_stream:
+                self._checked_stream(x)
+            elif not self.steps_seen.numpy():
                 self._check_data(x, y, first=True)
             return
         if self.steps_seen.numpy():
@@ -48,21 +52,20 @@ class Training(Checks):
                 f"the first `fit`. Received: a model after {self.steps_seen.numpy()} batches"
             )
         if is_stream:
-            self._adapt_to_stream(x)
+            stream = self._checked_stream(x, first=True)
+            with streams.own_errors(stream):
+                self._adapt_to_stream(stream)
         else:
             self._adapt_scalers([self._check_data(x, y, first=True)])
 
-    def _adapt_to_stream(self, dataset):
-        if streams.count_batches(dataset) is None:
+    def _adapt_to_stream(self, stream):
+        if stream.count_batches() is None:
             raise ValueError(
                 "Standardisation needs data of known finite length: call `model.adapt(x, y)` "
                 "with arrays first, or build the model with `standardize=False`. "
-                f"Received: x={dataset!r}"
+                f"Received: x={stream.given!r}"
             )
-        batches = streams.finite_batches(dataset)
-        self._adapt_scalers(
-            self._check_data(*batch[:2], first=i == 0) for i, batch in enumerate(batches)
-        )
+        self._adapt_scalers(stream.batches())
 
     def _adapt_scalers(self, batches):
         """One pass over `(inputs, targets)`, which may not fit in memory."""
@@ -151,11 +154,15 @@ class Training(Checks):
                 arguments.check_count(name, value)
         given_callbacks = self._epoch_callbacks(callbacks, initial_epoch)
         self._ensure_compiled()
-        stream = streams.is_stream(x)
-        if stream:
-            self._check_stream_arguments(x, y, validation_split)
-            if not self.scalers_ready:
-                self.adapt(x)
+        is_stream = streams.is_stream(x)
+        if is_stream:
+            self._check_fit_of_stream(x)
+            self._check_stream_arguments(y, validation_split)
+            self._check_passes(x, "steps_per_epoch", steps_per_epoch, epochs - initial_epoch)
+            x = self._checked_stream(x, first=not self._has_units)
+            with streams.own_errors(x):
+                if not self.scalers_ready:
+                    self._adapt_to_stream(x)
         else:
             self._refuse_steps(steps_per_epoch)
             inputs, targets = self._check_data(x, y, first=not self._has_units)
@@ -165,7 +172,14 @@ class Training(Checks):
                 validation_data = (self._pack(held_out), held_out_targets)
             if not self.scalers_ready:
                 self._adapt_scalers([(inputs, targets)])
-        if validation_data is not None and not streams.is_stream(validation_data):
+        held_out = validation_data
+        if streams.is_stream(validation_data):
+            self._check_passes(
+                validation_data, "validation_steps", validation_steps, epochs - initial_epoch
+            )
+            held_out = self._checked_stream(validation_data)
+            validation_data = held_out.for_keras()
+        elif validation_data is not None:
             validation_data = self._feed(
                 *self._check_validation_data(validation_data),
                 validation_batch_size or self.predict_batch_size,
@@ -188,11 +202,11 @@ class Training(Checks):
             "validation_freq": validation_freq,
         }
         try:
-            if not stream:
+            with streams.own_errors(x, held_out):
+                if is_stream:
+                    return self._fit_stream(x, steps_per_epoch, options)
                 rows = self._batch_rows(batch_size, len(targets), self.fit_batch_size)
                 return self._fit_arrays(inputs, targets, rows, shuffle, options)
-            with streams.clear_stream_errors():
-                return self._fit_stream(x, steps_per_epoch, options)
         finally:
             # Keras keeps the epoch of a restored run for ever; a later `fit` starts at its own.
             self._initial_epoch = None
@@ -222,9 +236,9 @@ class Training(Checks):
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
         return super().fit(dataset, shuffle=False, **options)
 
-    def _fit_stream(self, x, steps_per_epoch, options):
-        """Keras's loop over the batches of a dataset or generator."""
-        x = self._checked_stream(x)
+    def _fit_stream(self, stream, steps_per_epoch, options):
+        """Keras's loop over the batches of a `CheckedStream`."""
+        x = stream.for_keras()
         return super().fit(x, steps_per_epoch=steps_per_epoch, shuffle=False, **options)
 
     def _fit_epochs(self, train_epoch, inputs, targets, options, num_batches=1):

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfp_fnspace.arguments import checked_count, checked_number
 from tfp_fnspace.math import random
-from tfp_fnspace.streams import finite_batches, is_stream
+from tfp_fnspace.streams import all_parts, is_endless, is_stream, own_errors
 
 
 class MeasurementSet(keras.layers.Layer):
@@ -38,18 +38,22 @@ class MeasurementSet(keras.layers.Layer):
             x: Rows `[N, I]`, or a stream of batches of them (of which the first part is the rows).
 
         Raises:
-            ValueError: If rows are not `[N, I]` or not finite.
+            ValueError: If rows are not `[N, I]` or not finite, or a stream has no end.
         """
-        for batch in finite_batches(x) if is_stream(x) else [x]:
-            rows = batch[0] if isinstance(batch, tuple) else batch
-            rows = np.asarray(rows, np.float64)
-            if rows.ndim != 2 or not np.all(np.isfinite(rows)):
-                raise ValueError(
-                    f"Rows must be finite, of the shape [N, I]. Received: shape={rows.shape}"
-                )
-            if not self.built:
-                self.build((None, rows.shape[1]))
-            self._see(rows)
+        if is_endless(x):
+            raise ValueError(f"A pass over rows must have an end. Received: x={x!r}")
+        with own_errors():
+            for (rows,) in all_parts(x, False) if is_stream(x) else [(x,)]:
+                self._see_checked(np.asarray(rows, np.float64))
+
+    def _see_checked(self, rows):
+        if rows.ndim != 2 or not np.all(np.isfinite(rows)):
+            raise ValueError(
+                f"Rows must be finite, of the shape [N, I]. Received: shape={rows.shape}"
+            )
+        if not self.built:
+            self.build((None, rows.shape[1]))
+        self._see(rows)
 
     def points(self, x, seed):
         """The rows of a batch and M points besides.

@@ -312,8 +312,7 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
 
         return self._fit_epochs(train_epoch, inputs, targets, fit_options, num_batches)
 
-    def _check_stream_arguments(self, x, y, validation_split):
-        super()._check_stream_arguments(x, y, validation_split)
+    def _check_fit_of_stream(self, x):
         if self.noise == "cross_validate" and not self.steps_seen.numpy():
             raise ValueError(
                 "noise='cross_validate' needs arrays, which can be split into folds. "

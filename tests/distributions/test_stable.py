@@ -202,6 +202,19 @@ def test_no_gradient_is_nan_at_extreme_points():
     extreme_gradients(Stable, [alpha, beta, 0.0, 2.0], x_grid)
 
 
+@pytest.mark.parametrize("alpha", [0.3, 0.6, 0.95])
+def test_the_law_has_no_density_and_no_gradient_at_the_end_of_its_support(alpha):
+    parameters = [double(p) for p in (alpha, 1.0, 0.0, 1.0)]
+    x = double([-1.0, 0.0])
+    with tf.GradientTape() as tape:
+        tape.watch([x, *parameters])
+        value = Stable(*parameters).log_prob(x)
+    np.testing.assert_array_equal(value, [-np.inf, -np.inf])
+    for gradient in tape.gradient(value, [x, *parameters]):
+        np.testing.assert_array_equal(gradient, np.zeros_like(gradient))
+    np.testing.assert_array_equal(Stable(*parameters).cdf(x), [0.0, 0.0])
+
+
 def sample_slope(make, parameter, **kwargs):
     with tf.GradientTape() as tape:
         tape.watch(parameter)

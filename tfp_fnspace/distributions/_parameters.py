@@ -7,6 +7,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace.math.parameters import as_parameter, is_deferred
+
 tfb = tfp.bijectors
 
 
@@ -130,19 +132,6 @@ def common_dtype(*values):
     return found.pop() if found else tf.float32
 
 
-def as_parameter(value, dtype):
-    """A tensor, or the variable itself, so that its later values count.
-
-    Args:
-        value: Number, array, tensor, variable or deferred tensor.
-        dtype: Floating dtype.
-
-    Returns:
-        Tensor or what has a value later.
-    """
-    return value if _is_deferred(value) else tf.convert_to_tensor(value, dtype=dtype)
-
-
 def check_known_parameter(name, value, is_valid, rule):
     """Raises a ValueError if a parameter has a known value and breaks its rule.
 
@@ -155,7 +144,7 @@ def check_known_parameter(name, value, is_valid, rule):
     Raises:
         ValueError: If `is_valid` is false anywhere.
     """
-    known = None if _is_deferred(value) else tf.get_static_value(value)
+    known = None if is_deferred(value) else tf.get_static_value(value)
     if known is not None and not np.all(is_valid(known)):
         raise ValueError(f"`{name}` must be {rule}. Received: {name}={known}")
 
@@ -173,9 +162,5 @@ def assertions(is_init, *rules):
     return [
         tf.debugging.Assert(tf.reduce_all(is_valid(tf.convert_to_tensor(value))), [message, value])
         for value, is_valid, message in rules
-        if is_init != _is_deferred(value)
+        if is_init != is_deferred(value)
     ]
-
-
-def _is_deferred(value):
-    return isinstance(value, tf.Variable | tfp.util.DeferredTensor)

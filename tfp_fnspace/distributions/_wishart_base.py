@@ -1,16 +1,14 @@
 """What Wishart and inverse Wishart laws share: parameters, shapes, samples as factors."""
 
+import math
+
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.distributions._parameters import (
-    as_parameter,
-    assertions,
-    check_known_parameter,
-    common_dtype,
-)
+from tfp_fnspace.distributions._parameters import assertions, check_known_parameter, common_dtype
 from tfp_fnspace.math import bartlett, linalg
+from tfp_fnspace.math.parameters import as_parameter
 
 tfd = tfp.distributions
 tfb = tfp.bijectors
@@ -69,13 +67,13 @@ class ScaledByMatrix(tfd.AutoCompositeTensorDistribution):
             scale=properties(
                 event_ndims=2,
                 default_constraining_bijector_fn=lambda: tfb.Chain(
-                    [tfb.CholeskyOuterProduct(), tfb.FillScaleTriL()]
+                    [tfb.CholeskyOuterProduct(), tfb.FillScaleTriL(dtype=dtype)]
                 ),
                 is_preferred=False,
             ),
             scale_tril=properties(
                 event_ndims=2,
-                default_constraining_bijector_fn=tfb.FillScaleTriL,
+                default_constraining_bijector_fn=lambda: tfb.FillScaleTriL(dtype=dtype),
             ),
         )
 
@@ -195,6 +193,15 @@ class WishartBase(ScaledByMatrix):
         factor, log_det, trace = self._draw_factor(seed, sample_shape)
         return self._in_and_out(factor), self._log_density(log_det, trace)
 
+    def _standard_entropy(self):
+        """Entropy of the Wishart distribution of unit scale."""
+        df, size = tf.convert_to_tensor(self._df), self._size()
+        k = tf.cast(size, self.dtype)
+        gamma = bartlett.log_multigamma(df, size)
+        digamma = bartlett.multidigamma(df, size)
+        pairs = 0.5 * k * (k + 1.0) * math.log(2.0)
+        return pairs + gamma - 0.5 * (df - k - 1.0) * digamma + 0.5 * df * k
+
     def _log_prob(self, x):
         factor = x if self._input_output_cholesky else tf.linalg.cholesky(x)
         return self._log_density(linalg.log_determinant(factor), self._trace(factor))
@@ -217,7 +224,7 @@ class WishartBase(ScaledByMatrix):
             return tf.where(is_defined, value, tf.constant(np.nan, self.dtype))
 
     def _default_event_space_bijector(self):
-        factor = tfb.FillScaleTriL(validate_args=self.validate_args)
+        factor = tfb.FillScaleTriL(dtype=self.dtype, validate_args=self.validate_args)
         if self._input_output_cholesky:
             return factor
         return tfb.Chain([tfb.CholeskyOuterProduct(validate_args=self.validate_args), factor])

@@ -162,7 +162,28 @@ def is_factorised(distribution):
     return event_rank(distribution) == 0 or isinstance(distribution, tfd.MultivariateNormalDiag)
 
 
+def with_weights_of_components(distribution):
+    """The same distribution; a mixture with its weights in the dtype of its components.
+
+    TFP makes float32 of a list of weights whatever the components are, and then fails to add both.
+
+    Args:
+      distribution: `tfd.Distribution`.
+
+    Returns:
+      `tfd.Distribution`.
+    """
+    if not is_mixture(distribution):
+        return distribution
+    logits = distribution.mixture_distribution.logits_parameter()
+    if logits.dtype == distribution.components_distribution.dtype:
+        return distribution
+    logits = tf.cast(logits, distribution.components_distribution.dtype)
+    return distribution.copy(mixture_distribution=tfd.Categorical(logits=logits))
+
+
 def _mixture_marginals(mixture):
+    mixture = with_weights_of_components(mixture)
     components = marginals(mixture.components_distribution)
     if event_rank(mixture) == 0:
         return tfd.MixtureSameFamily(mixture.mixture_distribution, components)

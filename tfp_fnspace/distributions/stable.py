@@ -41,7 +41,15 @@ class Stable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistribution)
     float64 whatever the dtype, for every alpha and beta, with gradients in x and all parameters.
     Samples are reparameterised in all parameters.
 
-    For beta != 0 this law is not continuous in alpha at 1: its bulk is at
+    Measured against mpmath for alpha from 0.1 to 2, beta from -1 to 1 and |x| up to 1e10, in
+    float64: logarithms of densities and probabilities are right to 3e-7 at least (1e-9 away from
+    alpha = 1), gradients to 1e-6. Two lines are drawn. Gradients in alpha at 2 and in beta at -1
+    and 1 are one-sided, and limited to about e^60 times the light tail that they raise; for
+    0 < 1 - |beta| < 1e-11 rounding leaves them fewer digits. At the end of the support (alpha < 1,
+    |beta| = 1, x = `loc`) and outside `log_prob` is -inf with gradients of 0; just inside, where
+    the density is `exp(-1e100)`, say, its gradients are as large as that, beyond float32.
+
+    For beta != 0 this distribution is not continuous in alpha at 1: its bulk is at
     `loc + scale beta tan(pi alpha / 2)`. At alpha = 1 exactly, gradients in alpha are those of the
     law shifted by this amount, which is continuous.
 
@@ -127,7 +135,10 @@ class Stable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistribution)
     def _log_prob(self, x):
         alpha, beta, loc, scale = self._in_float64()
         z = (tf.cast(x, tf.float64) - loc) / scale
-        return tf.cast(general.log_density(z, alpha, beta) - tf.math.log(scale), self.dtype)
+        log_density = general.log_density(z, alpha, beta)
+        outside = tf.math.is_inf(log_density)  # without a gradient in the scale either
+        log_density = tf.where(outside, log_density, log_density - tf.math.log(scale))
+        return tf.cast(log_density, self.dtype)
 
     def _log_probabilities(self, x):
         alpha, beta, loc, scale = self._in_float64()

@@ -6,6 +6,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.arguments import is_integer
+from tfp_fnspace.bijectors import LowRankOuterProduct
 from tfp_fnspace.distributions._parameters import common_dtype
 from tfp_fnspace.distributions._wishart_base import ScaledByMatrix, WishartBase, kl_from_traces
 from tfp_fnspace.math import bartlett, linalg, random
@@ -21,7 +22,8 @@ class Wishart(WishartBase):
         log p(X) = (nu - k - 1)/2 log |X| - 1/2 tr(V^-1 X)
                    - nu/2 log |V| - nu k/2 log 2 - log Gamma_k(nu/2).
 
-    Mean `nu V`, mode `(nu - k - 1) V` for nu >= k + 1, `Var X_ij = nu (V_ij^2 + V_ii V_jj)`.
+    Mean `nu V`, mode `(nu - k - 1) V` for nu >= k + 1, `Var X_ij = nu (V_ij^2 + V_ii V_jj)`. The
+    entropy is that of the matrix, with `input_output_cholesky` as well.
     TFP's own refuses k - 1 < nu < k, and its gradient in df does not compile under XLA.
 
     A sample is `X = A A^T`, `A = L T`, with `V = L L^T` and T Bartlett's lower factor: A is the
@@ -71,6 +73,13 @@ class Wishart(WishartBase):
         normaliser = 0.5 * df * (linalg.log_determinant(scale) + k * math.log(2.0))
         normaliser += bartlett.log_multigamma(df, size)
         return 0.5 * (df - k - 1.0) * log_det - 0.5 * trace - normaliser
+
+    def _entropy(self):
+        k = tf.cast(self._size(), self.dtype)
+        entropy = self._standard_entropy() + 0.5 * (k + 1.0) * linalg.log_determinant(
+            self.scale_factor()
+        )
+        return tf.broadcast_to(entropy, self.batch_shape_tensor())
 
     def _mean(self):
         return self._scaled(*self._df_and_factor())
@@ -184,6 +193,9 @@ class SingularWishart(ScaledByMatrix):
         exponent = 0.5 * (n - k - 1.0)
         log_det = tf.reduce_sum(log_values, axis=-1)
         return exponent * log_det - 0.5 * tf.linalg.trace(whole) - normaliser
+
+    def _default_event_space_bijector(self):
+        return LowRankOuterProduct(self._df, validate_args=self.validate_args)
 
     def _mean(self):
         return self._df * linalg.outer_product(self.scale_factor())

@@ -9,6 +9,7 @@ import tensorflow_probability as tfp
 from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.kernels.gram import GramKernel
 from tfp_fnspace.math.broadcasting import sum_to
+from tfp_fnspace.math.parameters import as_parameter, is_deferred
 
 tfpk = tfp.math.psd_kernels
 
@@ -72,7 +73,7 @@ class ArcCosine(GramKernel):
         return ArcCosineKernel(self.order, amplitude=scale, feature_ndims=feature_ndims)
 
 
-class ArcCosineKernel(tfpk.PositiveSemidefiniteKernel):
+class ArcCosineKernel(tfpk.AutoCompositeTensorPsdKernel):
     r"""Arc-cosine kernel of features, as TFP's Gaussian processes take kernels.
 
         k(x, y) = amplitude^2 E[phi(w . x) phi(w . y)] / E[phi(z)^2],   phi(u) = max(u, 0)^order,
@@ -110,9 +111,7 @@ class ArcCosineKernel(tfpk.PositiveSemidefiniteKernel):
         parameters = dict(locals())
         self._order = int(checked_choice("order", order, _ORDERS))
         with tf.name_scope(name) as name:
-            if amplitude is not None and not _is_deferred(amplitude):
-                amplitude = tf.convert_to_tensor(amplitude)
-            self._amplitude = amplitude
+            self._amplitude = amplitude if amplitude is None else as_parameter(amplitude)
             super().__init__(
                 feature_ndims=feature_ndims,
                 dtype=None if amplitude is None else amplitude.dtype,
@@ -140,12 +139,12 @@ class ArcCosineKernel(tfpk.PositiveSemidefiniteKernel):
         return self._amplitude
 
     def _apply(self, x1, x2, example_ndims=0):
-        x1, x2 = (self._flatten(x) for x in (x1, x2))
+        x1, x2 = (self._one_feature_axis(x) for x in (x1, x2))
         norms = (tf.reduce_sum(tf.square(x), axis=-1) for x in (x1, x2))
         return self._of_gram(*norms, tf.reduce_sum(x1 * x2, axis=-1), example_ndims)
 
     def _matrix(self, x1, x2):
-        x1, x2 = (self._flatten(x) for x in (x1, x2))
+        x1, x2 = (self._one_feature_axis(x) for x in (x1, x2))
         norms_1, norms_2 = (tf.reduce_sum(tf.square(x), axis=-1) for x in (x1, x2))
         inner = tf.matmul(x1, x2, transpose_b=True)
         return self._of_gram(norms_1[..., :, tf.newaxis], norms_2[..., tf.newaxis, :], inner, 2)
@@ -157,15 +156,15 @@ class ArcCosineKernel(tfpk.PositiveSemidefiniteKernel):
         scale = tf.square(tf.convert_to_tensor(self.amplitude))
         return values * scale[(..., *[tf.newaxis] * example_ndims)]
 
-    def _flatten(self, x):
-        """One axis of features."""
+    def _one_feature_axis(self, x):
+        """Points whose features are in one axis."""
         kept, features = tf.split(tf.shape(x), [-1, self.feature_ndims])
         return tf.reshape(x, tf.concat([kept, [tf.reduce_prod(features)]], axis=0))
 
     def _parameter_control_dependencies(self, is_init):
         if not self.validate_args or self.amplitude is None:
             return []
-        if is_init == _is_deferred(self.amplitude):
+        if is_init == is_deferred(self.amplitude):
             return []
         message = "`amplitude` must be positive."
         return [tf.debugging.assert_positive(self.amplitude, message=message)]
@@ -244,7 +243,3 @@ def _sine_and_weight(g_xx, g_xy, g_yy):
 
 def _power(values, order):
     return (tf.ones_like, tf.identity, tf.square)[order](values)
-
-
-def _is_deferred(value):
-    return isinstance(value, tf.Variable | tfp.util.DeferredTensor)

@@ -6,10 +6,12 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace.math.parameters import as_parameter, is_deferred
+
 tfpk = tfp.math.psd_kernels
 
 
-class NeuralKernelNetwork(tfpk.PositiveSemidefiniteKernel):
+class NeuralKernelNetwork(tfpk.AutoCompositeTensorPsdKernel):
     r"""A network whose inputs and output are kernels.
 
     Of P primitive kernels, layers of sums with non-negative weights and of products in turn:
@@ -24,8 +26,8 @@ class NeuralKernelNetwork(tfpk.PositiveSemidefiniteKernel):
 
     Args:
         kernels: List of P primitive kernels over the same features.
-        weights: List of L tensors `[units_l, inputs_l]` with entries at least 0: inputs_1 = P,
-            inputs_{l+1} = units_l / 2, units_L = 1. `initial_weights` makes some.
+        weights: List of L tensors or variables `[units_l, inputs_l]` with entries at least 0:
+            inputs_1 = P, inputs_{l+1} = units_l / 2, units_L = 1. `initial_weights` makes some.
         biases: List of L tensors `[units_l]` with entries at least 0; None is without.
         validate_args: Whether to check signs of values when they are known only later.
         name: Name of the operations.
@@ -51,10 +53,8 @@ class NeuralKernelNetwork(tfpk.PositiveSemidefiniteKernel):
         with tf.name_scope(name) as name:
             dtype = _dtype_of(kernels, weights, biases or [])
             self._kernels = list(kernels)
-            self._weights = [tf.convert_to_tensor(w, dtype) for w in weights]
-            self._biases = (
-                None if biases is None else [tf.convert_to_tensor(b, dtype) for b in biases]
-            )
+            self._weights = [as_parameter(w, dtype) for w in weights]
+            self._biases = None if biases is None else [as_parameter(b, dtype) for b in biases]
             super().__init__(
                 feature_ndims=kernels[0].feature_ndims,
                 dtype=dtype,
@@ -110,6 +110,7 @@ class NeuralKernelNetwork(tfpk.PositiveSemidefiniteKernel):
         for layer, weights in enumerate(self.weights):
             if layer > 0:
                 hidden = hidden[..., ::2] * hidden[..., 1::2]
+            weights = tf.convert_to_tensor(weights)
             hidden = tf.tensordot(hidden, weights, [[-1], [-1]])  # [..., units]
             if self.biases is not None:
                 hidden += self.biases[layer]
@@ -124,11 +125,12 @@ class NeuralKernelNetwork(tfpk.PositiveSemidefiniteKernel):
         return functools.reduce(tf.broadcast_dynamic_shape, shapes)
 
     def _parameter_control_dependencies(self, is_init):
-        if not self.validate_args or not is_init:
+        if not self.validate_args:
             return []
         return [
             tf.debugging.assert_non_negative(values, message="Weights must be at least 0.")
             for values in [*self.weights, *(self.biases or [])]
+            if is_init != is_deferred(values)
         ]
 
 
@@ -164,7 +166,7 @@ def initial_weights(num_kernels, units=(8, 4), seed=0):
 def _dtype_of(kernels, *tensors):
     """That of the kernels; if none has one, that of the tensors; float32 if there are none."""
     found = [k.dtype for k in kernels if k.dtype is not None]
-    found += [v.dtype for values in tensors for v in values if tf.is_tensor(v)]
+    found += [v.dtype for values in tensors for v in values if tf.is_tensor(v) or is_deferred(v)]
     return tf.as_dtype(found[0]) if found else tf.float32
 
 
@@ -193,6 +195,7 @@ def _check_structure(kernels, weights, biases):
             f"Received: shapes={[tuple(np.shape(b)) for b in biases]}"
         )
     for name, values in (("weights", weights), ("biases", biases or [])):
-        known = [tf.get_static_value(tf.convert_to_tensor(v)) for v in values]
+        fixed = [tf.convert_to_tensor(v) for v in values if not is_deferred(v)]
+        known = [tf.get_static_value(v) for v in fixed]
         if any(v is not None and not np.all(v >= 0.0) for v in known):
             raise ValueError(f"`{name}` must be at least 0. Received: {name}={known}")

@@ -20,6 +20,7 @@ from tfp_fnspace.distributions.quantile import (
     marginals,
     quantile,
     quantile_of_marginals,
+    with_weights_of_components,
 )
 from tfp_fnspace.math.gaussian import normal_crps, normal_mixture_crps
 
@@ -197,6 +198,7 @@ def _nll_sums(y, distribution):
             "nll needs a distribution with a density; samples have none (use crps). "
             f"Received: distribution={distribution}"
         )
+    distribution = with_weights_of_components(distribution)
     log_density, counts = _log_density(filled, observed, distribution)
     total = tf.reduce_sum(tf.where(counts, log_density, tf.zeros_like(log_density)))
     return -total, tf.reduce_sum(tf.cast(counts, total.dtype))

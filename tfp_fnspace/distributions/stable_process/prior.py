@@ -18,7 +18,20 @@ def draw_log_scales(shape, alpha, seed):
     Returns:
         float64 tensor of that shape.
     """
-    uniform, exponential = uniform_and_exponential(shape, seed)
+    return log_scales_of(*uniform_and_exponential(shape, seed), alpha)
+
+
+def log_scales_of(uniform, exponential, alpha):
+    """Log s of uniform and exponential draws by Kanter's formula; 0 at alpha = 2.
+
+    Args:
+        uniform: float64 tensor in (0, 1).
+        exponential: Positive float64 tensor of the same shape.
+        alpha: float64 tensor that broadcasts with the draws.
+
+    Returns:
+        float64 tensor of the broadcast shape.
+    """
     index = 0.5 * alpha
     is_normal = index >= 1.0
     safe = tf.where(is_normal, tf.constant(0.5, tf.float64), index)

@@ -15,6 +15,7 @@ from tfp_fnspace.distributions._parameters import (
     parameter,
     properties_of,
 )
+from tfp_fnspace.distributions.positive_stable import uniform_and_exponential
 from tfp_fnspace.distributions.stable import Stable
 from tfp_fnspace.distributions.stable_process import checks, density, gaussian, patterns, prior
 
@@ -25,7 +26,24 @@ tfb = tfp.bijectors
 _SEED = (0, 0)
 
 
-class StableProcess(CheckedParameters, tfd.Distribution):
+class _AsGiven(tuple):
+    """A partition as it was given, and the bytes by which types of composite tensors compare.
+
+    Args:
+        key: The bytes of its arrays.
+        given: The partition.
+    """
+
+    def __new__(cls, key, given=None):
+        self = super().__new__(cls, key)
+        self.given = given
+        return self
+
+    def __getattr__(self, name):
+        return getattr(self.given, name)
+
+
+class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
     r"""Law of `y = f(x) + e` at N points x for the limit f of wide networks with stable weights.
 
     A network with p hidden units `sign(b + w.x)`, (b, w) standard normal, and independent
@@ -49,9 +67,10 @@ class StableProcess(CheckedParameters, tfd.Distribution):
     Samples are reparameterised in alpha, nu and sigma; at alpha = 2, where they have no derivative
     in alpha, it is 0. The density has no closed form but at one point without noise, where
     `log_prob` is exact; else `log_prob` averages the normal densities over draws of the scales
-    from their law, always the same ones without a `seed`. This serves for a handful of points:
-    `log_prob_with_error` says how far to trust it. Everything is computed in float64 and returned
-    in the dtype of the parameters.
+    from their law, always the same ones without a `seed`, and the same ones for every member of a
+    batch: `log_prob` of a part of the batch is that part of `log_prob`. This serves for a handful
+    of points: `log_prob_with_error` says how far to trust it. Everything is computed in float64 and
+    returned in the dtype of the parameters.
 
     Args:
         index_points: x, array `[N, I]` whose value is known.
@@ -89,7 +108,7 @@ class StableProcess(CheckedParameters, tfd.Distribution):
         "observation_noise_scale": NON_NEGATIVE,
     }
 
-    index_points = parameter("index_points", "Points x, `[N, I]`.")
+    index_points = parameter("index_points", "Points x, an array `[N, I]`.")
     alpha = parameter("alpha", "Index of stability.")
     nu = parameter("nu", "Squared scale of f at a point, times 2.")
     observation_noise_scale = parameter(
@@ -121,10 +140,13 @@ class StableProcess(CheckedParameters, tfd.Distribution):
             self._num_importance_samples = checked_count(
                 "num_importance_samples", num_importance_samples
             )
-            self._partition = partition
             self._hyperplanes, self._probabilities = checks.checked_partition(partition)
+            key = (self._hyperplanes.tobytes(), self._probabilities.tobytes())
+            self._partition = _AsGiven(key, getattr(partition, "given", partition))
             points = self._checked_points(index_points, "index_points")
-            self._index_points = tf.constant(points, dtype)
+            # An array, and no tensor: its values are looked at, so that they belong to the type of
+            # this composite tensor.
+            self._index_points = points.astype(dtype.as_numpy_dtype)
             self._signs = patterns.signs_at(self._hyperplanes, points)  # [L, N]
             self._patterns, self._shares = patterns.merged(self._signs, self._probabilities)
             super().__init__(
@@ -262,7 +284,7 @@ class StableProcess(CheckedParameters, tfd.Distribution):
         With weights `w_k = N(y; 0, Q_k)` the estimate is log mean w and its standard error, by
         the delta method, `sqrt(sum w^2 / (sum w)^2 - 1/K)`. Errors above some tenths are not to
         be trusted, and the estimate then tends to be too small. O(K (G + N) N^2) for G distinct
-        patterns of the N points.
+        patterns of the N points, and 16 K G bytes for the draws.
 
         Args:
             y: Tensor `[..., N]`.
@@ -288,16 +310,19 @@ class StableProcess(CheckedParameters, tfd.Distribution):
             results = density.log_mean_weight(
                 self._log_weights,
                 y,
-                num_samples,
+                uniform_and_exponential(
+                    [num_samples, len(self._shares)], _SEED if seed is None else seed
+                ),
                 matrix_shape=(len(self._shares) + self._size, self._size),
                 batch_shape=(self.batch_shape_tensor(), self.batch_shape),
-                seed=_SEED if seed is None else seed,
             )
             return tuple(tf.cast(result, self.dtype) for result in results)
 
-    def _log_weights(self, y, size, seed):
-        """`log N(y; 0, Q)`, `[size, B, S]`, for columns y `[B, N, S]` and draws of Q."""
-        log_scales = self._log_scales([size], len(self._shares), seed)
+    def _log_weights(self, y, *draws):
+        """`log N(y; 0, Q)`, `[size, B, S]`, for columns y `[B, N, S]` and draws `[size, G]`."""
+        shape = [-1] + [1] * len(self.batch_shape) + [len(self._shares)]
+        draws = (tf.reshape(draw, shape) for draw in draws)
+        log_scales = prior.log_scales_of(*draws, self._in_float64()[0][..., tf.newaxis])
         log_variances = self._log_variances(log_scales, self._shares)
         root = gaussian.root(self._patterns, log_variances, self._noise(True))  # [size, B, N, N]
         return gaussian.log_densities(y, root, self._size)

@@ -26,7 +26,12 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.math.stable.zolotarev import Geometry, log_density_integral, log_tail_integrals
+from tfp_fnspace.math.stable.zolotarev import (
+    Geometry,
+    log_density_integral,
+    log_tail_integrals,
+    zero_with_gradients,
+)
 
 # From log|z| = _FAR / alpha on, the logarithms of density and tail are linear to all digits.
 _FAR = 600.0
@@ -41,6 +46,11 @@ _LIGHT = -600.0
 # The series at 0 has so many terms; the first one left out is 1e-12 of the first.
 _TERMS = 6
 _LAST_TERM = 1e-12
+
+# At alpha = 2 and |beta| = 1 gradients in these are those at so far inside, of tails that are at
+# most exp(_LARGEST_RATIO) times the density (probability) at the end, so that float32 holds them.
+_INSIDE = 1e-10
+_LARGEST_RATIO = 60.0
 
 
 def tangent(alpha):
@@ -90,7 +100,8 @@ def _geometry(alpha, beta):
 
 
 def _side(z, alpha, beta):
-    is_positive = z >= 0.0
+    # The law of alpha < 1, beta = 1 has nothing at 0.
+    is_positive = (z > 0.0) | ((z == 0.0) & ~((alpha < 1.0) & (beta >= 1.0)))
     sign = tf.where(is_positive, tf.ones_like(z), -tf.ones_like(z))
     z = tf.maximum(sign * z, 1e-280)
     geometry = _geometry(alpha, sign * beta)
@@ -160,12 +171,40 @@ def _series(z, alpha, beta):
 # Away from alpha = 1 -----------------------------------------------------------------------------
 
 
+def _integrals(z, alpha, beta, function):
+    """The side of z, and a list of the logarithms that `function` returns of its integrals.
+
+    At the ends of the ranges of alpha and beta gradients in these are taken from inside: the
+    integral there lacks the heavy tail that begins to grow, which is in the derivatives.
+    """
+    side = _side(z, alpha, beta)
+    at_end = (alpha >= 2.0) | (tf.abs(beta) >= 1.0)
+
+    def held(value):
+        return tf.where(at_end, tf.stop_gradient(value), value)
+
+    integrated = _side(z, held(alpha), held(beta))
+    values = function(integrated.level, integrated.geometry)
+    step = tf.constant(_INSIDE, z.dtype)
+    inner = _side(
+        held(z),
+        tf.where(alpha >= 2.0, alpha - step, alpha),
+        tf.where(tf.abs(beta) >= 1.0, beta - step * beta, beta),
+    )
+    fixed = [tf.stop_gradient(value) for value in values]
+    is_wanted = at_end & ~side.is_empty
+    zeros = zero_with_gradients(is_wanted, fixed, inner.level, inner.geometry, _LARGEST_RATIO)
+    return side, [value + zero for value, zero in zip(values, zeros, strict=True)]
+
+
 def _direct_log_density(z, alpha, beta):
     series = _series(z, alpha, beta)
     near = series.log_first + tf.math.log(tf.reduce_sum(series.terms, axis=0))
-    side = _side(tf.where(series.is_near, tf.ones_like(z), z), alpha, beta)
+    away = tf.where(series.is_near, tf.ones_like(z), z)
+    side, (integral,) = _integrals(
+        away, alpha, beta, lambda *arguments: [log_density_integral(*arguments)]
+    )
     log_factor = tf.math.log(alpha / tf.abs(alpha - 1.0) * side.geometry.positive)
-    integral = log_density_integral(side.level, side.geometry)
     far = log_factor + integral - tf.math.log(side.z) + side.tail
     nothing = tf.constant(-np.inf, z.dtype)
     return tf.where(series.is_near, near, tf.where(side.is_empty, nothing, far))
@@ -181,8 +220,8 @@ def _direct_log_probabilities(z, alpha, beta):
     near = tf.stack([whole.negative + excess, whole.positive - excess])
     near = tf.math.log(tf.where(series.is_near, near, tf.ones_like(near)))
 
-    side = _side(tf.where(series.is_near, tf.ones_like(z), z), alpha, beta)
-    log_low, log_high = log_tail_integrals(side.level, side.geometry)
+    away = tf.where(series.is_near, tf.ones_like(z), z)
+    side, (log_low, log_high) = _integrals(away, alpha, beta, log_tail_integrals)
     below = alpha < 1.0
     log_low, log_high = (
         tf.where(below, log_low, log_high),
@@ -194,7 +233,9 @@ def _direct_log_probabilities(z, alpha, beta):
     rest = side.geometry.negative
     log_rest = tf.math.log(tf.where(rest > 0.0, rest, tf.ones_like(rest)))
     inside = log_positive + log_low
-    inside = tf.where(rest > 0.0, tfp.math.log_add_exp(log_rest, inside), inside)
+    # `rest` is 0 at the end of beta's range only, and has a gradient there.
+    at_none = inside + rest * tf.exp(tf.minimum(-inside, _LARGEST_RATIO))
+    inside = tf.where(rest > 0.0, tfp.math.log_add_exp(log_rest, inside), at_none)
     outside = tf.where(side.is_empty, tf.constant(-np.inf, z.dtype), outside)
     inside = tf.where(side.is_empty, tf.zeros_like(z), inside)
     far = tf.stack(

@@ -31,7 +31,7 @@ def log_density_of_log(log_s, index):
         Tensor of the broadcast shape.
     """
     level, geometry, tail = _level(log_s, index)
-    return tf.math.log(index / (1.0 - index)) + log_density_integral(level, geometry) + tail
+    return tf.math.log(index / (1.0 - index)) + log_density_integral(level, geometry, True) + tail
 
 
 def log_probabilities_of_log(log_s, index):
@@ -45,5 +45,5 @@ def log_probabilities_of_log(log_s, index):
         Two tensors of the broadcast shape.
     """
     level, geometry, tail = _level(log_s, index)
-    log_below, log_above = log_tail_integrals(level, geometry)
+    log_below, log_above = log_tail_integrals(level, geometry, True)
     return log_below, log_above + tail

@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 
 # All t, and all logarithms that are exponentiated, stay where float64 neither over- nor underflows.
 _FARTHEST = 700.0
@@ -39,8 +40,13 @@ _NEGLIGIBLE = 34.0
 # Bisection for the peak is in asinh(t / _FINEST), for its distance to the ends in its logarithm:
 # 2e-4 |t| and 5 % of the distance are near enough for the nodes, unless r exceeds thousands.
 _FINEST = 1e-3
+_FAR = math.asinh(_FARTHEST / _FINEST)
 _PEAK_STEPS = 19
 _END_STEPS = 9
+
+# A shelf, where g is flat before it falls, is long if the angle falls by this factor along half of
+# it. A shorter one needs no panels of its own.
+_SHORTEST_SHELF = math.exp(-2.0)
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
 
@@ -139,13 +145,13 @@ def _log_integrand(t, level, geometry):
     return g - _exp(g) + angles.log_jacobian
 
 
-def _rises(t, level, geometry):
-    """Whether the integrand of D increases at t."""
+def _slope(t, level, geometry):
+    """A number of the sign of the slope of D's integrand at t."""
     angles = _angles(t, geometry)
     in_phi, in_d = _kernel_slopes(angles, geometry.alpha)
     steepness = math.pi * geometry.positive * tf.exp(angles.log_jacobian) * (in_phi - in_d)
     excess = 1.0 - _exp(level + _kernel(angles, geometry.alpha))
-    return steepness * excess > tf.tanh(0.5 * t)
+    return steepness * excess - tf.tanh(0.5 * t)
 
 
 def _bisect(is_below, low, high, steps):
@@ -160,36 +166,132 @@ def _bisect(is_below, low, high, steps):
     return 0.5 * (low + high)
 
 
-def _panels(level, geometry):
-    """The ends of three intervals in t: [4, ...]."""
+class _Panels(NamedTuple):
+    """The intervals in t that the nodes go into.
+
+    Three of them about the main peak, `[ends[0], ends[3]]`, and two about the other one,
+    `[ends[4], ends[6]]`, which are empty where there is one peak.
+    """
+
+    ends: tf.Tensor  # [7, ...]
+    any_two: tf.Tensor  # whether there are two peaks anywhere
+
+
+def _panels(level, geometry, has_light_end):
     level = tf.stop_gradient(level)
     geometry = Geometry(*map(tf.stop_gradient, geometry))
     zero = tf.zeros_like(level)
-    far = zero + math.asinh(_FARTHEST / _FINEST)
-    peak = _FINEST * tf.sinh(
-        _bisect(lambda s: _rises(_FINEST * tf.sinh(s), level, geometry), -far, far, _PEAK_STEPS)
-    )
-    floor = _log_integrand(peak, level, geometry) - _NEGLIGIBLE
-    side = tf.reshape(tf.constant([-1.0, 1.0], level.dtype), [2] + [1] * level.shape.rank)
+    sign = _tail_sign(geometry)  # all that follows is in `sign * t`
 
-    def is_nearer_than_end(log_distance):
-        t = tf.clip_by_value(peak + side * tf.exp(log_distance), -_FARTHEST, _FARTHEST)
-        return _log_integrand(t, level, geometry) > floor
+    def height(t):
+        return _log_integrand(sign * t, level, geometry)
 
-    nearest = tf.stack([zero, zero]) + math.log(1e-2 * _FINEST)
-    farthest = tf.stack([zero, zero]) + math.log(2.0 * _FARTHEST)
-    distance = tf.exp(_bisect(is_nearer_than_end, nearest, farthest, _END_STEPS))
-    left, right = tf.unstack(tf.clip_by_value(peak + side * distance, -_FARTHEST, _FARTHEST))
-    # The kernel bends at t = 0, where u changes from small to near 1.
-    bend = tf.clip_by_value(zero, left, right)
-    return tf.stack([left, tf.minimum(peak, bend), tf.maximum(peak, bend), right])
+    def rises(s):
+        return sign * _slope(sign * _FINEST * tf.sinh(s), level, geometry) > 0.0
+
+    def ends_of(peaks, floors):
+        """Where the integrand falls below its floors on both sides of peaks, [2, peaks, ...]."""
+        peaks, floors = tf.stack(peaks), tf.stack(floors)
+        side = tf.reshape(tf.constant([-1.0, 1.0], level.dtype), [2] + [1] * peaks.shape.rank)
+
+        def at(log_distance):
+            return tf.clip_by_value(peaks + side * tf.exp(log_distance), -_FARTHEST, _FARTHEST)
+
+        nearest = tf.stack(2 * [tf.zeros_like(peaks)]) + math.log(1e-2 * _FINEST)
+        farthest = tf.zeros_like(nearest) + math.log(2.0 * _FARTHEST)
+        log_distance = _bisect(lambda log: height(at(log)) > floors, nearest, farthest, _END_STEPS)
+        return [tf.unstack(ends) for ends in tf.unstack(at(log_distance))]
+
+    def bent(left, right):
+        """The kernel bends at t = 0, where u changes from small to near 1."""
+        bend = tf.clip_by_value(zero, left, right)
+        return [left, tf.minimum(main, bend), tf.maximum(main, bend), right]
+
+    if has_light_end:
+        main = _FINEST * tf.sinh(_bisect(rises, zero - _FAR, zero + _FAR, _PEAK_STEPS))
+        (left,), (right,) = ends_of([main], [height(main) - _NEGLIGIBLE])
+        return _Panels(sign * tf.stack(bent(left, right) + 3 * [right]), False)
+
+    middle, knee = (tf.asinh(t / _FINEST) for t in _shelf(geometry))
+    has_shelf = knee > middle
+    falls_at_knee = ~rises(knee)  # then there is one peak, before it
+    end = tf.where(has_shelf, tf.where(falls_at_knee, knee, middle), zero + _FAR)
+    main = _bisect(rises, zero - _FAR, end, _PEAK_STEPS)
+
+    def beyond_shelf():
+        def is_before(s):
+            rising = rises(s)
+            return tf.stack([~rising[0], rising[1]])
+
+        starts, ends = tf.stack([middle, knee]), tf.stack([knee, zero + _FAR])
+        valley, other = tf.unstack(_bisect(is_before, starts, ends, _PEAK_STEPS))
+        return tf.where(falls_at_knee, tf.maximum(main, middle), valley), other
+
+    valley, other = tf.cond(tf.reduce_any(has_shelf), beyond_shelf, lambda: (main, main))
+    main, valley, other = (_FINEST * tf.sinh(s) for s in (main, valley, other))
+    of_main = height(main)
+    of_other = tf.where(has_shelf, height(other), of_main)
+    # A low peak at the tail counts, since the slopes in the parameters are high there.
+    has_two = has_shelf & (of_main > of_other - _NEGLIGIBLE)
+    main = tf.where(has_shelf & ~has_two, other, main)
+    floors = [tf.maximum(of_main, of_other) - _NEGLIGIBLE, of_other - _NEGLIGIBLE]
+    (left, left_other), (right, right_other) = ends_of([main, other], floors)
+    beyond = tf.where(has_two, tf.maximum(left_other, valley), right)
+    first = bent(left, tf.where(has_two, tf.minimum(right, valley), right))
+    second = [beyond, tf.where(has_two, other, right), tf.where(has_two, right_other, right)]
+    return _Panels(sign * tf.stack(first + second), tf.reduce_any(has_two))
+
+
+def _tail_sign(geometry):
+    """Sign of t at the end where g is lowest, the end of the heavy tail."""
+    one = tf.ones_like(geometry.alpha)
+    return tf.where(geometry.alpha < 1.0, -one, one)
+
+
+def _shelf(geometry):
+    """Where g is flat and where it then falls, if it does, towards the end of the heavy tail.
+
+    With a the small angle at that end (d for alpha > 1, phi for alpha < 1) and b what is left of
+    it there (pi (1 - alpha rho) / alpha or pi (1 - rho)), the slope of g in log a is, for a small
+    a, the larger of `alpha a^2` and `alpha b^2 / (|alpha - 1| a)^2`: they meet in the middle of
+    the shelf. At the knee, where e^g is large, the integrand rises most steeply towards the end.
+
+    Returns:
+        |t| in the middle and at the knee, two tensors; equal where the shelf is short.
+    """
+    alpha, positive, negative, rest = geometry
+    left_over = math.pi * tf.where(alpha < 1.0, negative, rest / alpha)
+    bent = tf.abs(alpha - 1.0)
+    middle = tf.sqrt(left_over / bent)
+    knee = 0.5 * left_over / bent * tf.minimum(alpha, 1.0)
+    is_long = (knee < _SHORTEST_SHELF * middle) & (knee > 1e-250)
+
+    def to_t(angle):
+        return tf.math.log(
+            tf.maximum(math.pi * positive / tf.where(is_long, angle, 1.0) - 1.0, 1.0)
+        )
+
+    middle, knee = to_t(middle), to_t(knee)
+    return middle, tf.where(is_long, knee, middle)
 
 
 def _nodes(low, high):
-    """Gauss-Legendre nodes on an interval and the logarithms of their weights: [..., 32]."""
+    """Gauss-Legendre nodes between two points and the logarithms of their weights: [..., 32]."""
     half = 0.5 * (high - low)[..., None]
     t = 0.5 * (low + high)[..., None] + half * _NODES
-    return t, tf.math.log(tf.maximum(half, np.finfo(np.float64).tiny)) + np.log(_WEIGHTS)
+    return t, tf.math.log(tf.maximum(tf.abs(half), np.finfo(np.float64).tiny)) + np.log(_WEIGHTS)
+
+
+def _over_panels(function, panels, add):
+    """What `function` returns of nodes and the logarithms of their weights, added up."""
+
+    def part(i):
+        return function(*_nodes(panels.ends[i], panels.ends[i + 1]))
+
+    first = add([part(0), part(1), part(2)])
+    if panels.any_two is False:
+        return first
+    return tf.cond(panels.any_two, lambda: add([first, part(4), part(5)]), lambda: first)
 
 
 def _with_axis(geometry):
@@ -199,30 +301,45 @@ def _with_axis(geometry):
 def _log_sums(level, geometry, panels, of_tails):
     """A list of log P and log Q if `of_tails`, else of log D."""
     wide = _with_axis(geometry)
-    sums = []
-    for i in range(3):
-        t, log_weight = _nodes(panels[i], panels[i + 1])
+
+    def in_panel(t, log_weight):
         angles = _angles(t, wide)
         g = level[..., None] + _kernel(angles, wide.alpha)
-        log_weight += angles.log_jacobian
         logs = [-_exp(g), _log1mexp(g)] if of_tails else [g - _exp(g)]
-        sums.append([tf.reduce_logsumexp(log_weight + log, axis=-1) for log in logs])
-    if of_tails:
-        sums.append(_log_remainders(level, geometry, panels))
-    return [tf.reduce_logsumexp(tf.stack(parts), axis=0) for parts in zip(*sums, strict=True)]
+        log_weight += angles.log_jacobian
+        return tf.stack([tf.reduce_logsumexp(log_weight + log, axis=-1) for log in logs])
+
+    def add(parts):
+        return tf.reduce_logsumexp(tf.stack(parts), axis=0)
+
+    sums = _over_panels(in_panel, panels, add)
+    return tf.unstack(add([sums, _log_remainders(level, geometry, panels)]) if of_tails else sums)
 
 
 def _log_remainders(level, geometry, panels):
     """Logarithms of what the panels leave out of P and of Q.
 
-    Beyond the panels P's integrand is constant where g is low, Q's is 1 where g is high, and
-    neither counts at the other end.
+    Where D's integrand is negligible, P's is that of g = -inf or that of g = inf: the former
+    beyond the end of the heavy tail, the latter at the other end, one of the two in between.
     """
-    log_left, log_right = -tf.nn.softplus(-panels[0]), -tf.nn.softplus(panels[3])
-    below = geometry.alpha < 1.0
-    end = tf.where(below, panels[0], panels[3])
-    g = level + _kernel(_angles(end, geometry), geometry.alpha)
-    return [tf.where(below, log_left, log_right) - _exp(g), tf.where(below, log_right, log_left)]
+    sign = _tail_sign(geometry)
+    light, right, left, heavy = (panels.ends[i] for i in (0, 3, 4, 6))
+
+    def g_at(t):
+        return level + _kernel(_angles(t, geometry), geometry.alpha)
+
+    def log_beyond(t):
+        """Logarithm of the part of (0, 1) from t to the end of the heavy tail."""
+        return -tf.nn.softplus(sign * t)
+
+    nothing = tf.constant(-np.inf, level.dtype)
+    gap = tf.where(
+        right == left, nothing, tfp.math.log_sub_exp(log_beyond(right), log_beyond(left))
+    )
+    is_low = g_at(0.5 * (left + right)) < 0.0
+    low = [log_beyond(heavy) - _exp(g_at(heavy)), tf.where(is_low, gap, nothing)]
+    high = [-tf.nn.softplus(-sign * light), tf.where(is_low, nothing, gap)]
+    return tf.reduce_logsumexp(tf.stack([low, high]), axis=1)
 
 
 def _log1mexp(g):
@@ -234,52 +351,17 @@ def _log1mexp(g):
 def _mean_slopes(level, geometry, panels, log_density):
     """Averages of (1, dk/dalpha, dk/drho) under D's integrand, plain and times 1 - e^g."""
     wide = _with_axis(geometry)
-    plain, tilted = 0.0, 0.0
-    for i in range(3):
-        t, log_weight = _nodes(panels[i], panels[i + 1])
+
+    def in_panel(t, log_weight):
         angles = _angles(t, wide)
         g = level[..., None] + _kernel(angles, wide.alpha)
         log_ratio = log_weight + angles.log_jacobian - log_density[..., None]
         weight = tf.exp(log_ratio + g - _exp(g))
+        weights = tf.stack([weight, weight * (1.0 - _exp(g))])[:, None]
         slopes = tf.stack([tf.ones_like(g), *_parameter_slopes(angles, wide)])
-        plain += tf.reduce_sum(weight * slopes, axis=-1)
-        tilted += tf.reduce_sum(weight * (1.0 - _exp(g)) * slopes, axis=-1)
-    return plain, tilted
+        return tf.reduce_sum(weights * slopes, axis=-1)
 
-
-@tf.custom_gradient
-def _log_density(level, *parts):
-    geometry = Geometry(*parts)
-    panels = _panels(level, geometry)
-    (log_density,) = _log_sums(level, geometry, panels, of_tails=False)
-
-    def gradient(upstream):
-        (again,) = _log_sums(level, geometry, panels, of_tails=False)
-        _, tilted = _mean_slopes(level, geometry, panels, again)
-        return _gradients(upstream, tilted)
-
-    return log_density, gradient
-
-
-@tf.custom_gradient
-def _log_tails(level, *parts):
-    geometry = Geometry(*parts)
-    panels = _panels(level, geometry)
-
-    def gradient(of_low, of_high):
-        (log_density,) = _log_sums(level, geometry, panels, of_tails=False)
-        log_low, log_high = _log_sums(level, geometry, panels, of_tails=True)
-        plain, _ = _mean_slopes(level, geometry, panels, log_density)
-        # On average over D's integrand dP = -D dg and dQ = D dg.
-        upstream = of_high * tf.exp(log_density - log_high) - of_low * tf.exp(log_density - log_low)
-        return _gradients(upstream, plain)
-
-    low, high = _log_sums(level, geometry, panels, of_tails=True)
-    # The smaller one has the digits, and both sum to 1.
-    smaller = tf.minimum(low, high)
-    larger = tf.math.log1p(-tf.exp(smaller))
-    pair = tf.where(low <= high, [smaller, larger], [larger, smaller])
-    return tf.unstack(pair), gradient
+    return tf.unstack(_over_panels(in_panel, panels, tf.add_n))
 
 
 def _gradients(upstream, slopes):
@@ -296,28 +378,114 @@ def _broadcast(*tensors):
     return [tf.broadcast_to(tensor, shape) for tensor in tensors]
 
 
-def log_density_integral(level, geometry):
+def log_density_integral(level, geometry, has_light_end=False):
     """Logarithm of D of the module's docstring, with gradients.
 
     Args:
         level: float64 tensor.
         geometry: `Geometry` of float64 tensors that broadcast with `level`. Gradients flow to
             `alpha` and `positive`.
+        has_light_end: Whether g is known to be finite at both ends, as for positive laws.
 
     Returns:
         Tensor of the broadcast shape.
     """
-    return _log_density(*_broadcast(level, *geometry))
+
+    @tf.custom_gradient
+    def integral(level, *parts):
+        geometry = Geometry(*parts)
+        panels = _panels(level, geometry, has_light_end)
+        (log_density,) = _log_sums(level, geometry, panels, of_tails=False)
+
+        def gradient(upstream):
+            (again,) = _log_sums(level, geometry, panels, of_tails=False)
+            _, tilted = _mean_slopes(level, geometry, panels, again)
+            return _gradients(upstream, tilted)
+
+        return log_density, gradient
+
+    return integral(*_broadcast(level, *geometry))
 
 
-def log_tail_integrals(level, geometry):
+def log_tail_integrals(level, geometry, has_light_end=False):
     """Logarithms of P and Q of the module's docstring; all else as for `log_density_integral`.
 
     Args:
         level: float64 tensor.
         geometry: `Geometry` of float64 tensors that broadcast with `level`.
+        has_light_end: See there.
 
     Returns:
         Two tensors of the broadcast shape.
     """
-    return _log_tails(*_broadcast(level, *geometry))
+
+    @tf.custom_gradient
+    def integrals(level, *parts):
+        geometry = Geometry(*parts)
+        panels = _panels(level, geometry, has_light_end)
+
+        def gradient(*upstream):
+            (log_density,) = _log_sums(level, geometry, panels, of_tails=False)
+            tails = _log_sums(level, geometry, panels, of_tails=True)
+            plain, _ = _mean_slopes(level, geometry, panels, log_density)
+            return _gradients(_of_level(upstream, tails, log_density, np.inf), plain)
+
+        low, high = _log_sums(level, geometry, panels, of_tails=True)
+        # The smaller one has the digits, and both sum to 1.
+        smaller = tf.minimum(low, high)
+        larger = tf.math.log1p(-tf.exp(smaller))
+        pair = tf.where(low <= high, [smaller, larger], [larger, smaller])
+        return tf.unstack(pair), gradient
+
+    return integrals(*_broadcast(level, *geometry))
+
+
+def _of_level(upstream, tails, log_density, largest):
+    """Gradient in the level from those of log P and log Q, with ratios of at most `exp(largest)`.
+
+    On average over D's integrand `dP = -D dg` and `dQ = D dg`.
+    """
+    low, high = (tf.exp(tf.minimum(log_density - tail, largest)) for tail in tails)
+    return upstream[1] * high - upstream[0] * low
+
+
+def zero_with_gradients(is_wanted, logs, level, geometry, largest):
+    """Zeros with the gradients of log D, or of log P and log Q, of another level and geometry.
+
+    The gradients are `dD' / D` (`dP' / P`, `dQ' / Q`), where those with a prime are of this level
+    and geometry.
+
+    Args:
+        is_wanted: Boolean tensor; the gradients are 0 elsewhere.
+        logs: A list of log D, or of log P and log Q, by which the derivatives are divided.
+        level: float64 tensor of the shape of these.
+        geometry: `Geometry` of such tensors.
+        largest: Number: ratios `D' / D` (`D' / P`, `D' / Q`) are `exp(largest)` at most.
+
+    Returns:
+        A list as long as `logs`.
+    """
+
+    @tf.custom_gradient
+    def zeros(level, *parts):
+        geometry = Geometry(*parts)
+
+        def slopes(*upstream):
+            panels = _panels(level, geometry, has_light_end=False)
+            (log_density,) = _log_sums(level, geometry, panels, of_tails=False)
+            plain, tilted = _mean_slopes(level, geometry, panels, log_density)
+            if len(logs) == 2:
+                return plain, _of_level(upstream, logs, log_density, largest)
+            return tilted, upstream[0] * tf.exp(tf.minimum(log_density - logs[0], largest))
+
+        def gradient(*upstream):
+            def wanted():
+                of_parts, of_level = slopes(*upstream)
+                return list(_gradients(tf.where(is_wanted, of_level, 0.0), of_parts))
+
+            nothing = [tf.zeros_like(part) for part in (level, *parts)]
+            return tf.cond(tf.reduce_any(is_wanted), wanted, lambda: nothing)
+
+        return [tf.zeros_like(log) for log in logs], gradient
+
+    return zeros(*_broadcast(level, *geometry))

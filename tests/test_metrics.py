@@ -8,6 +8,7 @@ import tensorflow_probability as tfp
 from scipy import integrate, stats
 
 from tfp_fnspace import metrics
+from tfp_fnspace.distributions import quantile
 
 tfd = tfp.distributions
 
@@ -352,3 +353,41 @@ def test_refuses_levels_outside_the_unit_interval(metric_class, level):
 def test_refuses_a_number_of_levels_that_is_none(num_levels):
     with pytest.raises(ValueError, match="`num_levels` must be a positive.*Received: num_levels="):
         metrics.CalibrationError(num_levels)
+
+
+@pytest.mark.parametrize("weights", [{"probs": [0.3, 0.7]}, {"logits": np.float32([0.1, 0.9])}])
+def test_weights_of_a_mixture_may_have_another_dtype(weights):
+    # TFP makes float32 of a list.
+    rng = np.random.default_rng(3)
+    loc, scale = rng.normal(size=(N, 2, D)), rng.uniform(0.3, 2.0, size=(N, 2, D))
+    y = rng.normal(size=(N, D)).astype(np.float32)
+    factor = np.linalg.cholesky(np.eye(D) + 0.5)
+    full = tfd.MultivariateNormalTriL(loc, factor)
+    for components in [normal(loc, scale), full]:
+        mixed = tfd.MixtureSameFamily(tfd.Categorical(**weights), components)
+        ((name, values),) = weights.items()
+        double = tfd.Categorical(**{name: np.float64(np.float32(values))})
+        uniform = tfd.MixtureSameFamily(double, components)
+        for function, keras_metric, options, _ in PAIRS.values():
+            actual = function(y, mixed, **options)
+            assert actual.dtype == tf.float64
+            np.testing.assert_allclose(actual, function(y, uniform, **options), rtol=1e-7)
+            metric = keras_metric(**options)
+            metric.update_state(y, mixed)
+            np.testing.assert_allclose(metric.result(), actual, rtol=1e-5)
+        np.testing.assert_allclose(metrics.pit(y, mixed), metrics.pit(y, uniform), rtol=1e-6)
+        levels = [0.2, 0.5]
+        np.testing.assert_allclose(quantile(mixed, levels), quantile(uniform, levels), atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_targets_may_have_another_dtype_than_the_prediction(dtype):
+    other = {"float32": "float64", "float64": "float32"}[dtype]
+    for family in [normal, mixture]:
+        distribution = family(*parameters(family, dtype))
+        y = np.linspace(-1.0, 1.0, N * D, dtype=other).reshape(N, D)
+        for function, _, options, _ in PAIRS.values():
+            actual = function(y, distribution, **options)
+            assert actual.dtype == dtype
+            same = function(y.astype(dtype), distribution, **options)
+            np.testing.assert_array_equal(actual, same)

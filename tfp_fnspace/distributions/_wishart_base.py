@@ -67,13 +67,13 @@ class ScaledByMatrix(tfd.AutoCompositeTensorDistribution):
             scale=properties(
                 event_ndims=2,
                 default_constraining_bijector_fn=lambda: tfb.Chain(
-                    [tfb.CholeskyOuterProduct(), tfb.FillScaleTriL(dtype=dtype)]
+                    [tfb.CholeskyOuterProduct(), _fill_scale_tril(dtype)]
                 ),
                 is_preferred=False,
             ),
             scale_tril=properties(
                 event_ndims=2,
-                default_constraining_bijector_fn=lambda: tfb.FillScaleTriL(dtype=dtype),
+                default_constraining_bijector_fn=lambda: _fill_scale_tril(dtype),
             ),
         )
 
@@ -224,7 +224,7 @@ class WishartBase(ScaledByMatrix):
             return tf.where(is_defined, value, tf.constant(np.nan, self.dtype))
 
     def _default_event_space_bijector(self):
-        factor = tfb.FillScaleTriL(dtype=self.dtype, validate_args=self.validate_args)
+        factor = _fill_scale_tril(self.dtype, validate_args=self.validate_args)
         if self._input_output_cholesky:
             return factor
         return tfb.Chain([tfb.CholeskyOuterProduct(validate_args=self.validate_args), factor])
@@ -260,6 +260,12 @@ def kl_from_traces(a, b, trace, log_det_ratio):
     halves += (df_a - df_b) * bartlett.multidigamma(df_a, size)
     gammas = bartlett.log_multigamma(df_b, size) - bartlett.log_multigamma(df_a, size)
     return 0.5 * halves + gammas
+
+
+def _fill_scale_tril(dtype, **options):
+    """TFP's, whose shift of the diagonal is float32 by itself, and then fits no other dtype."""
+    shift = tf.as_dtype(dtype).as_numpy_dtype(1e-5)
+    return tfb.FillScaleTriL(diag_shift=shift, **options)
 
 
 def _no_bijector_of_df():

@@ -26,9 +26,10 @@ class NeuralKernelNetwork(tfpk.AutoCompositeTensorPsdKernel):
 
     Args:
         kernels: List of P primitive kernels over the same features.
-        weights: List of L tensors or variables `[units_l, inputs_l]` with entries at least 0:
-            inputs_1 = P, inputs_{l+1} = units_l / 2, units_L = 1. `initial_weights` makes some.
-        biases: List of L tensors `[units_l]` with entries at least 0; None is without.
+        weights: List of L tensors or variables `[..., units_l, inputs_l]` with entries at least 0:
+            inputs_1 = P, inputs_{l+1} = units_l / 2, units_L = 1. Leading axes broadcast with the
+            batch shapes of the kernels. `initial_weights` makes some.
+        biases: List of L tensors `[..., units_l]` with entries at least 0; None is without.
         validate_args: Whether to check signs of values when they are known only later.
         name: Name of the operations.
 
@@ -99,29 +100,37 @@ class NeuralKernelNetwork(tfpk.AutoCompositeTensorPsdKernel):
         return self._biases
 
     def _apply(self, x1, x2, example_ndims=0):
-        return self._compose([k.apply(x1, x2, example_ndims) for k in self.kernels])
+        return self._compose([k.apply(x1, x2, example_ndims) for k in self.kernels], example_ndims)
 
     def _matrix(self, x1, x2):
-        return self._compose([k.matrix(x1, x2) for k in self.kernels])
+        return self._compose([k.matrix(x1, x2) for k in self.kernels], 2)
 
-    def _compose(self, values):
+    def _compose(self, values, example_ndims):
         shape = functools.reduce(tf.broadcast_dynamic_shape, [tf.shape(v) for v in values])
         hidden = tf.stack([tf.broadcast_to(v, shape) for v in values], axis=-1)  # [..., P]
         for layer, weights in enumerate(self.weights):
             if layer > 0:
                 hidden = hidden[..., ::2] * hidden[..., 1::2]
             weights = tf.convert_to_tensor(weights)
-            hidden = tf.tensordot(hidden, weights, [[-1], [-1]])  # [..., units]
+            if weights.shape.rank == 2:
+                hidden = tf.tensordot(hidden, weights, [[-1], [-1]])  # [..., units]
+            else:
+                hidden = tf.linalg.matvec(_with_examples(weights, 2, example_ndims), hidden)
             if self.biases is not None:
-                hidden += self.biases[layer]
+                biases = tf.convert_to_tensor(self.biases[layer])
+                hidden += _with_examples(biases, 1, example_ndims)
         return hidden[..., 0]
 
     def _batch_shape(self):
         shapes = [k.batch_shape for k in self.kernels]
+        shapes += [tf.TensorShape(w.shape[:-2]) for w in self.weights]
+        shapes += [tf.TensorShape(b.shape[:-1]) for b in self.biases or []]
         return functools.reduce(tf.broadcast_static_shape, shapes)
 
     def _batch_shape_tensor(self):
         shapes = [k.batch_shape_tensor() for k in self.kernels]
+        shapes += [tf.shape(w)[:-2] for w in self.weights]
+        shapes += [tf.shape(b)[:-1] for b in self.biases or []]
         return functools.reduce(tf.broadcast_dynamic_shape, shapes)
 
     def _parameter_control_dependencies(self, is_init):
@@ -132,6 +141,11 @@ class NeuralKernelNetwork(tfpk.AutoCompositeTensorPsdKernel):
             for values in [*self.weights, *(self.biases or [])]
             if is_init != is_deferred(values)
         ]
+
+
+def _with_examples(values, event_ndims, example_ndims):
+    """Puts axes of examples between the axes of the batch and those of an event."""
+    return values[(..., *(example_ndims * [None]), *(event_ndims * [slice(None)]))]
 
 
 def initial_weights(num_kernels, units=(8, 4), seed=0):
@@ -176,7 +190,7 @@ def _check_structure(kernels, weights, biases):
             "`kernels` must be at least one kernel, all of the same `feature_ndims`. "
             f"Received: kernels={kernels}"
         )
-    shapes = [tuple(np.shape(w)) for w in weights]
+    shapes = [tuple(np.shape(w))[-2:] for w in weights]
     inputs, fits = len(kernels), bool(shapes)
     for layer, shape in enumerate(shapes):
         is_last = layer == len(shapes) - 1
@@ -189,7 +203,7 @@ def _check_structure(kernels, weights, biases):
             "inputs, even units, half of them as the next inputs, one unit at the end. "
             f"Received: {len(kernels)} kernels, shapes={shapes}"
         )
-    if biases is not None and [tuple(np.shape(b)) for b in biases] != [s[:1] for s in shapes]:
+    if biases is not None and [tuple(np.shape(b))[-1:] for b in biases] != [s[:1] for s in shapes]:
         raise ValueError(
             "`biases` must have the shapes [units] of the weights. "
             f"Received: shapes={[tuple(np.shape(b)) for b in biases]}"

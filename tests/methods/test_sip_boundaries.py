@@ -118,15 +118,16 @@ def test_prior_of_another_dtype(cls, dtype, prior_dtype):
     options = {"inducing_points": 3} if cls is sip.SIPModel else {}
     model = cls(prior, num_prior_samples=5, dtype=dtype, seed=1, **options)
     model.fit(X, Y, epochs=1, verbose=0)
-    assert model.sample_functions(X, 2).dtype == model.predict(X)["mean"].dtype == dtype
-    assert model.sample_prior_functions(X, 2).dtype == dtype
+    assert model(X)[0].dtype == dtype  # in model units; the user's are float64
+    assert model.sample_functions(X, 2).dtype == model.predict(X)["mean"].dtype == np.float64
+    assert model.sample_prior_functions(X, 2).dtype == np.float64
 
 
 def test_gaussian_process_in_float64_below_a_model_in_float32():
     prior = processes.GaussianProcess(processes.ard_squared_exponential(2), dtype="float64")
     model = made(prior=prior)
     model.fit(X, Y, epochs=1, verbose=0)
-    assert model.sample_functions(X, 2).dtype == np.float32
+    assert model(X).dtype == np.float32
 
 
 @pytest.mark.parametrize("make", [made, vip, aadm])

@@ -259,3 +259,78 @@ def fit(model, x, y, batch_size=None, **options):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The chains")
         return model.fit(x, y, verbose=0, **options)
+
+
+#: Name -> class, arguments, shape of the inputs and of the outputs, of layers from a tensor to a
+#: tensor. Where Keras trains them, variational layers have a `kl_weight`.
+TENSOR_LAYERS = {
+    "VariationalDense": (
+        fns.layers.VariationalDense,
+        {"units": 3, "kl_weight": 0.1},
+        (5, 4),
+        (5, 3),
+    ),
+    "VariationalDense_full": (
+        fns.layers.VariationalDense,
+        {"units": 3, "posterior": "full", "kl_weight": 0.1},
+        (5, 4),
+        (5, 3),
+    ),
+    "VariationalDense_flipout": (
+        fns.layers.VariationalDense,
+        {"units": 3, "estimator": "flipout", "kl_weight": 0.1},
+        (5, 4),
+        (5, 3),
+    ),
+    "VariationalDense_of_sequences": (
+        fns.layers.VariationalDense,
+        {"units": 3, "row_rank": 2, "kl_weight": 0.1},
+        (5, 6, 4),
+        (5, 6, 3),
+    ),
+    "VariationalConv1D": (
+        fns.layers.VariationalConv1D,
+        {"filters": 3, "kernel_size": 2, "kl_weight": 0.1},
+        (5, 6, 2),
+        (5, 5, 3),
+    ),
+    "VariationalConv2D": (
+        fns.layers.VariationalConv2D,
+        {"filters": 3, "kernel_size": 2, "padding": "same", "kl_weight": 0.1},
+        (5, 6, 4, 2),
+        (5, 6, 4, 3),
+    ),
+    "VariationalEmbedding": (
+        fns.layers.VariationalEmbedding,
+        {"input_dim": 5, "output_dim": 3, "kl_weight": 0.1},
+        (5, 4),
+        (5, 4, 3),
+    ),
+    "RandomFourierFeatures": (
+        fns.layers.RandomFourierFeatures,
+        {"units": 7, "kernel": tfp.math.psd_kernels.ExponentiatedQuadratic(), "seed": 0},
+        (5, 4),
+        (5, 7),
+    ),
+    "RepeatSamples": (fns.layers.RepeatSamples, {}, (5, 4), (None, 5, 4)),
+    **{
+        f"PerSample_{kind}": (fns.layers.PerSample, {"layer": make()}, shape, output)
+        for kind, make, shape, output in (
+            ("MaxPooling2D", keras.layers.MaxPooling2D, (2, 3, 8, 8, 3), (2, 3, 4, 4, 3)),
+            ("Flatten", keras.layers.Flatten, (2, 3, 8, 4), (2, 3, 32)),
+            ("Dense", lambda: keras.layers.Dense(5), (2, 3, 4), (2, 3, 5)),
+            ("LSTM", lambda: keras.layers.LSTM(5), (2, 3, 4, 2), (2, 3, 5)),
+            ("Dropout", lambda: keras.layers.Dropout(0.5), (2, 3, 4), (2, 3, 4)),
+        )
+    },
+    "TAGI_Activation": (fns.tagi.Activation, {"activation": "relu"}, (5, 4), (5, 4)),
+    "TAGI_AveragePooling2D": (fns.tagi.AveragePooling2D, {}, (5, 4, 6, 2), (5, 2, 3, 2)),
+    "TAGI_AveragePooling1D": (fns.tagi.AveragePooling1D, {}, (5, 4, 2), (5, 2, 2)),
+    "TAGI_Flatten": (fns.tagi.Flatten, {}, (5, 4, 2), (5, 8)),
+    "TAGI_GlobalAveragePooling1D": (fns.tagi.GlobalAveragePooling1D, {}, (5, 4, 2), (5, 2)),
+    "TAGI_GlobalAveragePooling2D": (fns.tagi.GlobalAveragePooling2D, {}, (5, 4, 3, 2), (5, 2)),
+    "TAGI_MaxPooling2D": (fns.tagi.MaxPooling2D, {}, (5, 4, 6, 2), (5, 2, 3, 2)),
+    "TAGI_Reshape": (fns.tagi.Reshape, {"target_shape": (2, 4)}, (5, 8), (5, 2, 4)),
+    "TAGI_UpSampling2D": (fns.tagi.UpSampling2D, {}, (5, 4, 6, 2), (5, 8, 12, 2)),
+    "TAGI_ZeroPadding2D": (fns.tagi.ZeroPadding2D, {}, (5, 4, 6, 2), (5, 6, 8, 2)),
+}

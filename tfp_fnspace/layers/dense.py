@@ -40,6 +40,7 @@ class VariationalDense(VariationalLayer):
     """
 
     estimators = ("function", "local_reparameterization", "flipout")
+    heeds_masks = True
 
     def __init__(self, units, row_rank=1, **kwargs):
         super().__init__(**kwargs)

@@ -17,6 +17,7 @@ class VariationalEmbedding(VariationalLayer):
     Args:
         input_dim: Number of indices.
         output_dim: Length of the vector of an index.
+        mask_zero: Whether the index 0 is padding, which layers behind that heed masks leave out.
         kernel_initializer: As for `VariationalLayer`, the standard normal by default.
         **kwargs: See `VariationalLayer`, without `use_bias`. `estimator` is `"function"` or
             `"local_reparameterization"`, which draws only rows that are looked up, and repeated
@@ -32,8 +33,10 @@ class VariationalEmbedding(VariationalLayer):
 
     estimators = ("function", "local_reparameterization")
     kernel_name = "embeddings"
+    takes_indices = True
+    heeds_masks = True
 
-    def __init__(self, input_dim, output_dim, kernel_initializer=None, **kwargs):
+    def __init__(self, input_dim, output_dim, mask_zero=False, kernel_initializer=None, **kwargs):
         if kernel_initializer is None:
             kernel_initializer = keras.initializers.RandomNormal(stddev=1.0)
         options = {"use_bias": False, "kernel_initializer": kernel_initializer, **kwargs}
@@ -41,6 +44,7 @@ class VariationalEmbedding(VariationalLayer):
         super().__init__(**{"autocast": False, **options})
         for name, value in {"input_dim": input_dim, "output_dim": output_dim}.items():
             setattr(self, name, arguments.checked_count(name, value))
+        self.mask_zero = bool(mask_zero)
         if self.use_bias:
             raise ValueError("An embedding has no bias. Received: use_bias=True")
 
@@ -52,6 +56,9 @@ class VariationalEmbedding(VariationalLayer):
 
     def call(self, inputs, training=None):
         return super().call(tf.cast(inputs, tf.int32), training)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return keras.ops.not_equal(inputs, 0) if self.mask_zero else None
 
     def kernel_shape(self, input_shape):
         return (self.input_dim, self.output_dim)
@@ -71,4 +78,5 @@ class VariationalEmbedding(VariationalLayer):
     def get_config(self):
         config = super().get_config()
         del config["use_bias"]
-        return {**config, "input_dim": self.input_dim, "output_dim": self.output_dim}
+        options = ("input_dim", "output_dim", "mask_zero")
+        return {**config, **{name: getattr(self, name) for name in options}}

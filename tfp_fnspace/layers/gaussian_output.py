@@ -8,21 +8,12 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.layers.dense import VariationalDense
+from tfp_fnspace.layers.networks import acts_in_training
 from tfp_fnspace.layers.posteriors import ConditionedGaussian
 from tfp_fnspace.layers.variational import VariationalLayer
 from tfp_fnspace.math.regression import LinearRegression
 
 tfd = tfp.distributions
-
-_RANDOM = (
-    VariationalLayer,
-    keras.layers.Dropout,
-    keras.layers.SpatialDropout1D,
-    keras.layers.SpatialDropout2D,
-    keras.layers.AlphaDropout,
-    keras.layers.GaussianDropout,
-    keras.layers.GaussianNoise,
-)
 
 
 class JointGaussian(NamedTuple):
@@ -75,7 +66,11 @@ class GaussianOutput:
             )
         (features,) = layer._inbound_nodes[node_index].input_tensors  # of this call, of several
         self._features = keras.Model(network.inputs, features, name="features")
-        others = [v.name for v in self._features._flatten_layers() if isinstance(v, _RANDOM)]
+        others = [
+            v.name
+            for v in self._features._flatten_layers()
+            if isinstance(v, VariationalLayer) or acts_in_training(v)
+        ]
         if others:
             raise ValueError(f"{rule}random layers before the last {others}")
         if len(features.shape) != 2:

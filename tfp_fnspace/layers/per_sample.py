@@ -1,9 +1,15 @@
 """Deterministic layers in a network of function draws."""
 
+import inspect
+
 import keras
 import tensorflow as tf
 
+from tfp_fnspace.layers import calls
 from tfp_fnspace.layers.draws import current_draws
+
+#: Of the refusal of a mask.
+_INSTEAD = "Recurrent layers and GlobalAveragePooling1D do."
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -11,7 +17,8 @@ class PerSample(keras.layers.Layer):
     """Applies a layer to each draw: what Keras calls the batch is draws and rows together.
 
     Layers behind the first one that draws see `[S, N, ...]`. Those that act entry by entry need
-    nothing; pooling, `Flatten`, `Reshape`, `Concatenate` and the like go into this.
+    nothing; pooling, `Flatten`, `Reshape`, `Concatenate`, recurrent layers and the like go into
+    this. The dtype policy is that of the layer.
 
     Args:
         layer: Keras layer without an axis of draws.
@@ -19,12 +26,15 @@ class PerSample(keras.layers.Layer):
 
     Call arguments:
         inputs: Tensor `[S, N, ...]`, or a list of such.
+        mask: Boolean tensor `[N, T]`, which steps of a row count in all draws, for a layer that
+            heeds masks; Keras hands it on.
 
     Returns:
         Tensor `[S, N, ...]`.
 
     Raises:
         TypeError: If `layer` is no layer.
+        ValueError: If inputs have a mask that `layer` does not heed.
 
     Example:
         >>> hidden = layers.VariationalConv2D(8, 3, activation="relu")(keras.Input((28, 28, 1)))
@@ -34,13 +44,19 @@ class PerSample(keras.layers.Layer):
     def __init__(self, layer, **kwargs):
         if not isinstance(layer, keras.layers.Layer):
             raise TypeError(f"`layer` must be a Keras layer. Received: layer={layer!r}")
-        super().__init__(**{"name": f"each_{layer.name}", **kwargs})
+        super().__init__(**{"name": f"each_{layer.name}", "autocast": False, **kwargs})
         self.layer = layer
 
-    def build(self, input_shape):
-        self.layer.build(_each_shape(_without_draws, input_shape))
+    def __call__(self, inputs, **kwargs):
+        if isinstance(inputs, list | tuple) or not self.layer.supports_masking:
+            calls.refuse_masks(self.layer, inputs, _INSTEAD)
+        return super().__call__(inputs, **kwargs)
 
-    def call(self, inputs):
+    def build(self, input_shape):
+        if not self.layer.built:  # one that is shared, or of a loaded layer, is
+            self.layer.build(_each_shape(_without_draws, input_shape))
+
+    def call(self, inputs, mask=None):
         several = isinstance(inputs, list | tuple)
         tensors = [tf.convert_to_tensor(x) for x in (inputs if several else [inputs])]
         shape = tf.shape(tensors[0])[:2]
@@ -51,9 +67,29 @@ class PerSample(keras.layers.Layer):
             )
             for x in tensors
         ]
-        outputs = self.layer(folded if several else folded[0])
+        options = {}
+        if not several and mask is not None and self._takes_mask:
+            options["mask"] = tf.tile(tf.cast(mask, tf.bool), [shape[0], 1])
+        outputs = self.layer(folded if several else folded[0], **options)
         unfolded = tf.reshape(outputs, tf.concat([shape, tf.shape(outputs)[1:]], axis=0))
         return tf.ensure_shape(unfolded, [*tensors[0].shape[:2], *outputs.shape[1:]])
+
+    @property
+    def _takes_mask(self):
+        return "mask" in inspect.signature(self.layer.call).parameters
+
+    def compute_mask(self, inputs, previous_mask=None):
+        if all(mask is None for mask in keras.tree.flatten(previous_mask)):
+            return None
+        return self.layer.compute_mask(inputs, previous_mask)
+
+    def compute_output_spec(self, inputs, mask=None):
+        shapes = keras.tree.map_structure(lambda x: tuple(x.shape), inputs)
+        each = keras.tree.map_structure(
+            lambda x: keras.KerasTensor(_without_draws(x.shape), x.dtype), inputs
+        )
+        dtype = self.layer.compute_output_spec(each).dtype
+        return keras.KerasTensor(self.compute_output_shape(shapes), dtype)
 
     def compute_output_shape(self, input_shape):
         first = input_shape[0] if _is_several(input_shape) else input_shape
@@ -94,6 +130,9 @@ class RepeatSamples(keras.layers.Layer):
     def call(self, inputs):
         x = tf.convert_to_tensor(inputs)[tf.newaxis]
         return tf.repeat(x, current_draws().num_samples, axis=0)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return previous_mask  # of rows, for all draws
 
     def compute_output_shape(self, input_shape):
         return (None, *input_shape)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfp_fnspace import arguments
 from tfp_fnspace.arguments import refuse_old_tensors
-from tfp_fnspace.layers import posteriors, priors
+from tfp_fnspace.layers import calls, posteriors, priors
 from tfp_fnspace.layers.draws import FunctionDraws, current_draws, draws_of_scope
 from tfp_fnspace.math import replicas
 from tfp_fnspace.math.normals import fast_normal
@@ -93,6 +93,10 @@ class VariationalLayer(keras.layers.Layer):
 
     #: Estimators that the layer has.
     estimators = ("function",)
+    #: Whether what is said of a step depends on no other, so that a mask may be handed on.
+    heeds_masks = False
+    #: Whether inputs are whole numbers that choose weights.
+    takes_indices = False
     #: The part of the weights that multiplies inputs.
     kernel_name = "kernel"
 
@@ -128,6 +132,8 @@ class VariationalLayer(keras.layers.Layer):
 
     def __call__(self, *args, **kwargs):
         refuse_old_tensors(args)
+        if not self.heeds_masks:
+            calls.refuse_masks(self, (args, kwargs), "VariationalDense of sequences does.")
         return super().__call__(*args, **kwargs)
 
     def _checked_estimator(self, estimator):
@@ -206,11 +212,17 @@ class VariationalLayer(keras.layers.Layer):
 
     def call(self, inputs, training=None):
         x = tf.convert_to_tensor(inputs)
+        if not x.dtype.is_floating and not self.takes_indices:
+            x = tf.cast(x, self.compute_dtype)  # as `keras.layers.Dense` does
         self._check_rank(x.shape)
         draws = draws_of_scope()
         if draws is None and (self.kl_weight is not None or training is not None):
             return self._outputs_of_pass(x, training)
         return self._outputs(current_draws() if draws is None else draws, x)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """The mask of rows, `[N, T]`, which is that of all draws."""
+        return previous_mask
 
     def _outputs(self, draws, x):
         """Outputs `[S, N, ...]`."""

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfp_fnspace import arguments
 from tfp_fnspace.callbacks import FiniteLoss, wants_batches
+from tfp_fnspace.layers import networks
 from tfp_fnspace.math import replicas
 from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.model.epochs_ahead import EpochsAhead
@@ -31,6 +32,10 @@ def checked_optimizer(name, optimizer):
             f"`{name}` must be an optimizer of Keras or the name of one"
             f"{arguments.what_it_is(optimizer)}. Received: {name}={optimizer!r}"
         ) from None
+
+
+#: Folded into the seed of a step, what the noise of Keras layers is drawn from.
+_OF_LAYERS = -10
 
 
 class GradientTraining:
@@ -181,6 +186,7 @@ class GradientTraining:
             Dict of the loss and the parts.
         """
         seed = fold_in(tf.convert_to_tensor(self.seed_state), self.steps_seen.value)
+        self._seed_layers(seed)
         num_rows = tf.cast(self.training_rows.value, self.variable_dtype)
         variables = self.optimized_variables
         with tf.GradientTape() as tape:
@@ -195,6 +201,12 @@ class GradientTraining:
             self.optimizer.apply(gradients, variables)
             self.steps_seen.assign_add(1)
         return {"loss": loss, **parts}
+
+    def _seed_layers(self, seed):
+        """Gives the noise of Keras layers (dropout and the like) the seed of a step."""
+        for i, generator in enumerate(networks.seed_generators(self)):
+            own = tf.bitcast(fold_in(fold_in(seed, _OF_LAYERS), i), tf.uint32)
+            generator.state.assign(tf.cast(own, generator.state.dtype))
 
     def train_step(self, data):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)

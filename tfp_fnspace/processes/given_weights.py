@@ -5,6 +5,8 @@ import math
 import keras
 import tensorflow as tf
 
+from tfp_fnspace.layers import networks
+
 
 def frozen_copy(network):
     """A copy of a network that is not trained, with new weights.
@@ -15,7 +17,10 @@ def frozen_copy(network):
     Raises:
         ValueError: If it is something else.
     """
-    config = network if isinstance(network, dict) else serialized(network)
+    config = network
+    if not isinstance(network, dict):
+        config = serialized(network)
+        networks.refuse_acting_in_training(network, "functions of drawn weights")
     copy = keras.saving.deserialize_keras_object(config)
     copy.trainable = False
     return copy

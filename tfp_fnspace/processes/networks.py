@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfp_fnspace.arguments import checked_count, checked_number, checked_rate
+from tfp_fnspace.layers import networks
 from tfp_fnspace.math import random
 from tfp_fnspace.processes import given_weights
 from tfp_fnspace.processes.base import Process, check_width
@@ -17,9 +18,9 @@ class BNNProcess(Process):
 
     By default a weight of rank 2 or more is `N(0, kernel_gain^2 / fan_in)`, fan_in the product of
     all its axes but the last, and one of lower rank (a bias) `N(0, bias_stddev^2)`. All functions
-    of a call are computed in one vectorised pass. Weights that the network does not train (moving
-    averages) stay as they are. The process has a copy of the network, whose regularizers have no
-    effect.
+    of a call are computed in one vectorised pass. Layers that act otherwise in training (dropout,
+    batch normalisation) are refused unless they are frozen; those run as in prediction.
+    The process has a copy of the network, whose regularizers have no effect.
 
     Args:
         network: Keras model or layer from `[N, ...]` to `[N, D]`, or its serialised form.
@@ -32,8 +33,8 @@ class BNNProcess(Process):
         **kwargs: `name`, `dtype`.
 
     Raises:
-        ValueError: If an argument is not as described; in `sample` if the network's output is not
-            `[N, D]`.
+        ValueError: If an argument is not as described, or a layer acts otherwise in training; in
+            `sample` if the network's output is not `[N, D]`.
 
     Example:
         >>> network = keras.Sequential(
@@ -119,7 +120,8 @@ class NeuralSamplerProcess(Process):
         h_s m_s / (1 - r),   m_s ~ Bernoulli(1 - r)
 
     in training and in prediction, so that functions differ by more than k numbers, and the weights
-    learn the noise of few rows less easily. A `Dropout` layer of Keras does nothing here.
+    learn the noise of few rows less easily. A `Dropout` layer of Keras, which would drop anew at
+    each point, is refused.
 
     Args:
         network: Keras model or layer from `[B, I + k]` to `[B, D]`, or its serialised form.
@@ -147,6 +149,8 @@ class NeuralSamplerProcess(Process):
         self.dropout = checked_rate("dropout", dropout)
         is_config = isinstance(network, dict)
         self.network = keras.saving.deserialize_keras_object(network) if is_config else network
+        if isinstance(self.network, keras.layers.Layer):
+            networks.refuse_acting_in_training(self.network, type(self).__name__)
         if self.dropout and not isinstance(self.network, keras.Sequential):
             raise ValueError(
                 "`network` must be a `keras.Sequential` with `dropout`. "

@@ -2,6 +2,7 @@
 
 import keras
 
+from tfp_fnspace.layers import networks
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.processes.base import Process, check_width
 
@@ -44,6 +45,7 @@ class VariationalProcess(Process):
             raise ValueError(
                 f"`network` must be a Keras model or layer. Received: network={network!r}"
             )
+        networks.refuse_acting_in_training(network, type(self).__name__)
         self.network = network
 
     def build(self, input_shape):

@@ -10,6 +10,7 @@ from tfp_fnspace.arguments import (
     checked_number,
     checked_positive,
 )
+from tfp_fnspace.layers import networks
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.math.random import fold_in, split
 from tfp_fnspace.methods.fbnn.adversarial import Adversarial
@@ -171,6 +172,7 @@ class FBNNModel(ClosedForm, VariationalModel):
         )
         self._setup_prior(prior)
         self._setup_closed_form()
+        networks.refuse_acting_in_training(self.network, type(self).__name__)
         self._setup_measurement(Box(5) if measurement is None else measurement)
 
     def _setup_prior(self, prior):

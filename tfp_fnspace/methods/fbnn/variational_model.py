@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfp_fnspace import arguments
-from tfp_fnspace.layers import calls
+from tfp_fnspace.layers import calls, networks
 from tfp_fnspace.layers.dense import VariationalDense
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.layers.fourier import RandomFourierFeatures
@@ -32,7 +32,9 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
     Args:
         network: Keras model from inputs in model units to f, `[S, N, D]`, with layers of
             `tfp_fnspace.layers` (`layers.from_keras` makes one from a deterministic network);
-            or a pair of its symbolic inputs and outputs.
+            or a pair of its symbolic inputs and outputs. Its Keras layers act in training as in
+            Keras (dropout, batch normalisation over draws and rows), the noise of layers from the
+            seed and the step; a row must not depend on the others of its batch.
         likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise by default, with
             a learned scale for each column of the targets.
         kl_weight: What the divergence is multiplied by in the loss. With 1 it is the negative
@@ -47,7 +49,8 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
 
     Raises:
         TypeError: If `network` is neither, or `likelihood` is none.
-        ValueError: If the network has no variational layers, or an argument is not as described.
+        ValueError: If the network has no variational layers, layers with a `kl_weight` or with
+            `stateful=True`, or mixes rows; or an argument is not as described.
 
     Example:
         >>> inputs = keras.Input((1,))
@@ -88,6 +91,8 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
             _checked_network(network),
             lambda layer: isinstance(layer, VariationalDense | RandomFourierFeatures),
         )
+        networks.refuse_states(self.network, type(self).__name__)
+        networks.refuse_mixed_rows(self.network)
         if likelihood is None:
             likelihood = default_noise(self.variable_dtype)
         inputs = self.network.inputs
@@ -109,7 +114,7 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         """
         seeds = split(seed, 2)
         with function_draws(self.num_samples, seeds[0]) as draws:
-            moments = GaussianMoments(self._values(inputs), None)
+            moments = GaussianMoments(self._values(inputs, training=True), None)
         log_likelihood = self.likelihood.expected_log_prob(moments, targets, seeds[1])
         log_likelihood = tf.reduce_mean(log_likelihood) - self.log_target_unit
         kl = tf.cast(draws.kl(self.variable_dtype), self.variable_dtype) / num_rows
@@ -126,13 +131,17 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
 
     # Prediction -------------------------------------------------------------------------------
 
-    def _values(self, inputs):
-        """Draws of f in model units, `[S, N, D]`, for a list of inputs in model units."""
+    def _values(self, inputs, training=False):
+        """Draws of f in model units, `[S, N, D]`, for a list of inputs in model units.
+
+        In training, the Keras layers of the network act as in training: dropout drops, and batch
+        normalisation takes the moments of the batch, over draws and rows.
+        """
         if isinstance(self.network, keras.Sequential):
             (packed,) = inputs
         else:
             packed = keras.tree.pack_sequence_as(self.network.input, inputs)
-        return tf.cast(self.network(packed), self.variable_dtype)
+        return tf.cast(self.network(packed, training=training), self.variable_dtype)
 
     def call(self, inputs):
         """Draws of f in model units, `[S, N, D]`, for inputs in the user's units."""

@@ -151,6 +151,7 @@ class AdversarialTraining(GradientTraining):
 
     def update(self, inputs, targets):
         seed = fold_in(tf.convert_to_tensor(self.seed_state), self.steps_seen.value)
+        self._seed_layers(seed)
         num_rows = tf.cast(self.training_rows.value, self.variable_dtype)
         ours, theirs = self.optimized_variables, self.discriminator_variables
         with tf.GradientTape(persistent=True) as tape:

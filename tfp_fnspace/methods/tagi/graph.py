@@ -2,6 +2,7 @@
 
 import keras
 
+from tfp_fnspace.layers.networks import acts_in_training
 from tfp_fnspace.methods.tagi.layers.base import TAGILayer, is_pair
 from tfp_fnspace.methods.tagi.layers.embedding import Embedding
 from tfp_fnspace.model.whole_numbers import MOVES
@@ -107,6 +108,13 @@ def _check_operation(operation, touched):
             "A TAGI network cannot train ordinary Keras layers: their weights have no "
             "variances. Use the layers of `tfp_fnspace.tagi` (`tagi.from_keras` converts a model), "
             "or freeze the layer with `trainable = False` ahead of the first TAGI layer. "
+            f"Received: layer={operation!r}"
+        )
+    if acts_in_training(operation):
+        raise ValueError(
+            "A TAGI network runs ordinary Keras layers as in prediction: dropout, noise, "
+            "augmentation and moving averages would do nothing. Leave them out, or freeze the "
+            "layer with `trainable = False`, which says the same. "
             f"Received: layer={operation!r}"
         )
     if touched:

@@ -69,6 +69,8 @@ class TAGILayer(keras.layers.Layer):
 
     #: Whether XLA on a CPU runs the layer slowly inside a loop over batches.
     slow_in_xla_loops = False
+    #: Whether exactly known inputs give moments too, as uncertain weights do.
+    makes_moments = True
     #: Whether what is said of the steps that count does not depend on those that a mask leaves out.
     heeds_masks = False
 
@@ -79,7 +81,8 @@ class TAGILayer(keras.layers.Layer):
 
     def __call__(self, *args, **kwargs):
         refuse_old_tensors(args)
-        calls.refuse_keras_training(self, "`fns.tagi.TAGIModel(inputs, outputs, likelihood)`")
+        if self.makes_moments:
+            calls.refuse_keras_training(self, "`fns.tagi.TAGIModel(inputs, outputs, likelihood)`")
         if not self.heeds_masks:
             calls.refuse_masks(self, (args, kwargs), _TAKE_MASKS)
         return super().__call__(*args, **kwargs)
@@ -309,6 +312,7 @@ class ElementwiseLayer(TAGILayer):
     """
 
     heeds_masks = True
+    makes_moments = False
 
     def function(self, z):
         """The activation as a deterministic elementwise function."""

@@ -26,6 +26,8 @@ class ConstantMapLayer(TAGILayer):
     where all are 0 or 1.
     """
 
+    makes_moments = False
+
     def _map(self, tensor):
         raise NotImplementedError
 
@@ -135,6 +137,7 @@ class _MergingLayer(TAGILayer):
     """
 
     heeds_masks = True
+    makes_moments = False
 
     def _items(self, inputs):
         if not isinstance(inputs, list | tuple) or len(inputs) < 2:

@@ -3,8 +3,10 @@
 import batteries
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
+import toys
 
 import tfp_fnspace as fns
 
@@ -283,3 +285,307 @@ def test_cross_validation_says_what_it_does(capsys):
     model.fit(X, Y, epochs=2, batch_size=10, verbose=2)
     lines = [line for line in capsys.readouterr().out.splitlines() if "held-out" in line]
     assert len(lines) == len(model.noise_scores) >= 3
+
+
+# What is no batch of inputs and targets ----------------------------------------------------------
+
+
+class Items(keras.utils.PyDataset):
+    """A `PyDataset` of given batches; the last is an error if `error` is one."""
+
+    def __init__(self, items, error=None, **options):
+        super().__init__(**options)
+        self.items, self.error, self.epochs = items, error, []
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, index):
+        if self.error is not None and index == len(self) - 1:
+            raise self.error
+        return self.items[index]
+
+    def on_epoch_begin(self):
+        self.epochs.append("begin")
+
+    def on_epoch_end(self):
+        self.epochs.append("end")
+
+
+class DataLoader:
+    """As PyTorch's: it can be read again, and yields lists."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def __iter__(self):
+        return iter([list(item) if isinstance(item, tuple) else item for item in self.items])
+
+    def __len__(self):
+        return len(self.items)
+
+
+class Mine(Exception):
+    """An error of the user's."""
+
+
+def in_batches(*arrays):
+    return [tuple(a[i : i + 10] for a in arrays) for i in range(0, 30, 10)]
+
+
+def slices(*parts):
+    return tf.data.Dataset.from_tensor_slices(parts)
+
+
+def failing(items=None, error=None):
+    yield from in_batches(X, Y) if items is None else items
+    raise Mine("words of mine") if error is None else error
+
+
+def linear_model(num_outputs=2, eager=False, **options):
+    noise = fns.likelihoods.Gaussian(0.3)
+    model = toys.LinearModel(4, num_outputs, noise, seed=0, **options)
+    model.compile(keras.optimizers.Adam(0.05), num_rows=30, run_eagerly=eager)
+    return model
+
+
+@pytest.fixture(scope="module")
+def linear():
+    model = linear_model()
+    model.fit(X, Y, verbose=0)
+    return model
+
+
+#: Name -> function that gives a model a stream.
+USES = {
+    "fit": lambda model, x: model.fit(x, verbose=0),
+    "adapt": lambda model, x: linear_model().adapt(x),
+    "validation": lambda model, x: model.fit(X, Y, validation_data=x, verbose=0),
+    "evaluate": lambda model, x: model.evaluate(x, verbose=0),
+    "predict": lambda model, x: model.predict(x),
+}
+RAGGED = tf.ragged.constant([[1.0, 2.0], [3.0]] * 5)
+BAD_DATASETS = {
+    "weights": (lambda: slices(X, Y, Y[:, 0]).batch(10), "pair .* weights .*: 3 parts"),
+    "four parts": (lambda: slices(X, Y, Y, Y).batch(10), "pair .* Received: 4 parts"),
+    "strings": (lambda: slices(X.astype(str), Y).batch(10), "real numbers. Received: x of"),
+    "complex": (lambda: slices(X.astype(complex), Y).batch(10), "real numbers. Received: x of"),
+    "ragged": (lambda: slices(RAGGED, Y[:10]).batch(5), "dense .* Received: .*to_tensor"),
+    "sparse": (lambda: slices(tf.sparse.from_dense(X), Y).batch(9), "dense .* Rec.*to_dense"),
+    "windows": (lambda: slices(X, Y).window(10), "dense .* Received: .*flat_map"),
+    "single rows": (lambda: slices(X, Y), r"must have shape \('N', 4\)\. Received: x of shape"),
+    "numbers": (lambda: slices(X[:, 0], Y), r"`dataset.batch\(32\)` makes them. Received"),
+    "another width": (lambda: slices(X[:, :3], Y).batch(10), r"\('N', 4\)\. Received"),
+    "no batches": (lambda: slices(X, Y).batch(10).take(0), "at least one batch. Received"),
+    "infinite": (lambda: slices(changed(X, np.inf), Y).batch(10), "finite.*Rec.*in batch 1"),
+    "too large": (
+        lambda: slices(changed(X.astype("float64"), 1e300), Y).batch(10),
+        "`batch x` must be.*Received.*in batch 1",
+    ),
+    "without rows": (
+        lambda: slices(X, Y).batch(10).concatenate(tf.data.Dataset.from_tensors((X[:0], Y[:0]))),
+        "at least one row. Received.*in batch 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("kind", BAD_DATASETS)
+def test_datasets_of_anything_but_batches_of_numbers_are_refused(linear, kind, use):
+    make, words = BAD_DATASETS[kind]
+    with pytest.raises((TypeError, ValueError), match=words):
+        USES[use](linear, make())
+
+
+BAD_ITEMS = {
+    "weights": (in_batches(X, Y, Y[:, 0]), "pair .* weights .* Received: 3 parts"),
+    "four parts": (in_batches(X, Y, Y, Y), "pair .* Received: 4 parts"),
+    "numbers": ([1.0, 2.0], "Received"),
+    "strings": (["some", "words"], "Received"),
+    "masked": ([(np.ma.array(X, mask=X > 1), Y)], "finite. Received: .* in batch 0"),
+    "dates": ([(X, Y), (X.astype("datetime64[s]"), Y)], "real numbers. Received.* in batch 1"),
+    "none": ([], "at least one batch. Received"),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("kind", BAD_ITEMS)
+def test_python_streams_of_anything_else_are_refused(linear, kind, use):
+    items, words = BAD_ITEMS[kind]
+    for make in (Items, DataLoader, iter) if use in ("evaluate", "predict") else (Items,):
+        with pytest.raises((TypeError, ValueError), match=words):
+            USES[use](linear, make(items))
+
+
+ONLY_WITH_TARGETS = {
+    "x alone": (in_batches(X, Y)[0][0], r"must be a pair \(x, y\) .* Received: one part"),
+    "two rows alone": (X[:2], r"must be a pair \(x, y\) .* Received: one part"),
+    "two rows of lists": (X[:2].tolist(), r"must be a pair \(x, y\) .* Received: one part"),
+    "by name": ({"x": X, "y": Y}, r"must be a pair \(x, y\) .* Received: one part of type dict"),
+    "other rows": ((X[:10], Y[:9]), r"must have shape \(10, 2\).*Received: .* in batch 0"),
+    "missing": ((X, changed(Y, np.nan)), "`batch y` must be finite.*Received: .* in batch 0"),
+    "another width": ((X, X), "`batch y` must have shape.*Received"),
+    "dates": ((X, Y.astype("timedelta64[s]")), "real numbers. Received"),
+}
+
+
+@pytest.mark.parametrize("kind", ONLY_WITH_TARGETS)
+def test_targets_of_streams_are_checked_wherever_they_are_used(linear, kind):
+    item, words = ONLY_WITH_TARGETS[kind]
+    for use in ("fit", "adapt", "validation", "evaluate"):
+        with pytest.raises((TypeError, ValueError), match=words):
+            USES[use](linear, Items([item]))
+
+
+def test_predictions_of_pairs_are_those_of_their_inputs(linear):
+    expected = linear.predict(X)["mean"]
+    for stream in (
+        slices(X, Y).batch(10),
+        Items(in_batches(X, Y)),
+        iter(in_batches(X)),
+        DataLoader([x for (x,) in in_batches(X)]),
+    ):
+        np.testing.assert_allclose(linear.predict(stream)["mean"], expected, rtol=1e-5, atol=1e-6)
+
+
+# What is one -------------------------------------------------------------------------------------
+
+
+def without_shapes():
+    kinds = {"output_types": (tf.float32, tf.float32)}
+    return tf.data.Dataset.from_generator(lambda: iter(in_batches(X, Y[:, 0])), **kinds)
+
+
+ONE_COLUMN = {
+    "dataset": lambda: slices(X, Y[:, 0]).batch(10),
+    "float64": lambda: slices(X.astype("float64"), Y[:, 0].astype("float64")).batch(10),
+    "no shapes": without_shapes,
+    "PyDataset": lambda: Items(in_batches(X, Y[:, 0])),
+    "threads": lambda: Items(in_batches(X, Y[:, 0]), workers=2),
+    "processes": lambda: Items(in_batches(X, Y[:, 0]), workers=2, use_multiprocessing=True),
+    "generator": lambda: iter(in_batches(X, Y[:, 0])),
+    "loader": lambda: DataLoader(in_batches(X, Y[:, 0])),
+    "frames": lambda: Items([(pd.DataFrame(x), pd.Series(y)) for x, y in in_batches(X, Y[:, 0])]),
+}
+
+
+@pytest.fixture(scope="module")
+def with_arrays():
+    model = linear_model(num_outputs=1, standardize=False, eager=True)
+    history = model.fit(X, Y[:, :1], batch_size=10, shuffle=False, verbose=0).history
+    return history["loss"], model.evaluate(X, Y[:, 0], return_dict=True, verbose=0)["nll"]
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data", "ignore:After 3 steps")
+@pytest.mark.parametrize("kind", ONE_COLUMN)
+def test_targets_without_a_second_axis_are_one_column(with_arrays, kind):
+    model, make = linear_model(num_outputs=1, standardize=False, eager=True), ONE_COLUMN[kind]
+    history = model.fit(make(), validation_data=make(), verbose=0).history
+    loss, nll = with_arrays
+    np.testing.assert_allclose(history["loss"], loss, rtol=1e-5)
+    np.testing.assert_allclose(history["val_nll"], [nll], rtol=1e-4)
+
+
+def test_epochs_of_a_py_dataset_begin_and_end(linear):
+    items = Items(in_batches(X, Y))
+    linear.fit(items, epochs=2, verbose=0)
+    assert items.epochs.count("begin") == 2 and items.epochs[-1] == "end"
+
+
+def test_columns_of_frames_in_streams_are_compared(linear):
+    frame, targets = pd.DataFrame(X, columns=list("abcd")), pd.DataFrame(Y, columns=["u", "v"])
+    good, other = (frame, targets), (frame[list("dcba")], targets)
+    model = linear_model()
+    with pytest.raises(ValueError, match=r"columns.*Received: columns=\['d', .* in batch 1"):
+        model.fit(Items([good, other]), verbose=0)
+    model.fit(Items([good, good]), verbose=0)
+    assert model.column_names == list("abcd")
+    swapped = (frame, targets[["v", "u"]])
+    for item in (other, swapped):
+        for use in ("fit", "validation", "evaluate"):
+            with pytest.raises(ValueError, match=r"Received: columns=.* in batch 0"):
+                USES[use](model, Items([item]))
+    with pytest.raises(ValueError, match=r"Received: columns=.* in batch 0"):
+        model.predict(iter([other[:1]]))
+
+
+# Ends, lengths, and errors of others -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("use", [use for use in USES if use != "adapt"])
+def test_errors_in_python_streams_keep_their_type(linear, use):
+    items = in_batches(X, Y) * 2
+    error = Mine("words of mine")
+    streams = [
+        Items(items, error),
+        Items(items, error, workers=2),
+        Items(items, error, workers=2, use_multiprocessing=True),
+    ]
+    if use != "validation":
+        streams += [failing(), failing(error=IndexError("words of mine"))]
+    for stream in streams:
+        with pytest.raises((Mine, IndexError), match="words of mine"):
+            USES[use](linear, stream)
+
+
+def test_errors_in_functions_of_a_dataset_keep_their_words(linear):
+    specs = tuple(tf.TensorSpec((None, width)) for width in (4, 2))
+    stream = tf.data.Dataset.from_generator(failing, output_signature=specs)
+    with pytest.raises(tf.errors.OpError, match="words of mine"):
+        linear.evaluate(stream, verbose=0)
+
+
+@pytest.mark.parametrize("use", [use for use in USES if use != "adapt"])
+def test_ends_of_streams_that_are_none_are_refused(linear, use):
+    batches = slices(X, Y).batch(10)
+    counted = batches.apply(tf.data.experimental.assert_cardinality(5))
+    for stream, words in {
+        batches.filter(lambda *_: False): "at least one batch. Received",
+        batches.repeat(): "without an end needs `(steps|steps_per_epoch|validation_steps)`. Rec",
+        counted: "as its cardinality says. Received: .* 5 elements but .* only 3",
+    }.items():
+        with pytest.raises(ValueError, match=words):
+            USES[use](linear, stream)
+
+
+def test_a_generator_has_one_pass(linear):
+    with pytest.raises(ValueError, match=r"one pass.*`steps_per_epoch`.*Received: .* 2 epochs"):
+        linear.fit(generator(), epochs=2, verbose=0)
+    with pytest.raises(ValueError, match=r"one pass.*`validation_steps`.*Received: .* 2 epochs"):
+        linear.fit(X, Y, epochs=2, validation_data=generator(), verbose=0)
+    with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+        model = linear_model()
+    with pytest.raises(ValueError, match="devices of a strategy.* Received: a generator"):
+        model.fit(generator(), verbose=0)
+
+
+# All models --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in batteries.ALL_MODELS if n.count("_") != 2])
+def test_all_models_refuse_bad_streams(name):
+    model, make = batteries.ALL_MODELS[name](), batteries.ALL_MODELS[name]
+    batteries.fit(model, X, Y, epochs=2)
+    large = changed(X.astype("float64"), 1e300)
+    for use, call in USES.items():
+        if use == "adapt":
+            continue
+        for stream, words in {
+            slices(X, Y, Y[:, 0]).batch(10): "Received",
+            slices(large, Y).batch(10): "Received",
+            slices(X[:, :3], Y).batch(10): "Received",
+            Items([(X, Y), (X.astype(str), Y)]): "Received",
+        }.items():
+            if use == "validation":
+                fitting = {"validation_data": stream, "epochs": 2}
+                with pytest.raises((TypeError, ValueError), match=words):
+                    batteries.fit(model, X, Y, **fitting)
+            else:
+                with pytest.raises((TypeError, ValueError), match=words):
+                    call(model, stream)
+    assert np.all(np.isfinite(model.predict(X)["mean"]))
+    unfitted = make()
+    if name != "stable_process":
+        with pytest.raises(ValueError, match=r"must be a pair \(x, y\)"):
+            unfitted.fit(tf.data.Dataset.from_tensor_slices(X).batch(2), verbose=0)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import test_layering
+from scipy import stats
 
 ROOT = Path(__file__).resolve().parents[1]
 TITLED = re.compile(r'^```python title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
@@ -31,8 +32,17 @@ with np.load("data/plane.npz") as arrays:
     x, y = arrays["x"], arrays["y"]
 model = LinearModel(2, fns.likelihoods.Gaussian(scale=0.5), standardize=False, seed=0)
 model.fit(x, y, epochs=1500, batch_size=len(x), verbose=0)
+elbo = model.history.history["elbo"][-1]
 found = model.predict(x)
-np.savez("found.npz", **found, draws=model.sample_functions(x, 2000, seed=1))
+np.savez("found.npz", elbo=elbo, **found, draws=model.sample_functions(x, 2000, seed=1))
+# History is in the user's units: of targets in other units the density of a row is another.
+histories = []
+for unit in (1.0, 100.0):
+    other = LinearModel(2, fns.likelihoods.Gaussian(scale=0.5), seed=0)
+    histories.append(other.fit(x, unit * y, epochs=2, batch_size=20, verbose=0).history)
+for name, shift in {"loss": 1.0, "elbo": -1.0, "log_likelihood": -1.0, "kl": 0.0}.items():
+    expected = np.array(histories[0][name]) + shift * np.log(100.0)
+    np.testing.assert_allclose(histories[1][name], expected, rtol=1e-4, err_msg=name)
 model.save("linear.keras")
 again = keras.models.load_model("linear.keras").predict(x)
 np.testing.assert_array_equal(again["mean"], found["mean"])
@@ -88,7 +98,12 @@ def test_new_method_keeps_the_contract_and_has_the_exact_posterior(package, tmp_
     covariance = np.linalg.inv(features.T @ features / 0.25 + np.eye(3))
     mean = features @ covariance @ features.T @ y / 0.25
     stddev = np.sqrt(np.einsum("np,pq,nq->n", features, covariance, features))[:, np.newaxis]
+    evidence = stats.multivariate_normal.logpdf(
+        y[:, 0], cov=features @ features.T + 0.25 * np.eye(40)
+    )
     with np.load(tmp_path / "found.npz") as found:
+        # The bound is the evidence where the posterior is exact.
+        np.testing.assert_allclose(found["elbo"], evidence / 40.0, rtol=1e-3)
         np.testing.assert_allclose(found["mean"], mean, atol=0.01 * stddev.max())
         np.testing.assert_allclose(found["epistemic_stddev"], stddev, rtol=0.02)
         # 2,000 draws: a standard deviation has a relative error of 1.6 %.

@@ -28,7 +28,8 @@ def objective(model):
     inputs = model.scaled(tf.constant(X, tf.float32))
     targets = model.target_scaler(tf.constant(Y, tf.float32))
     loss, parts = model.objective(inputs, targets, 12.0, tf.constant([1, 2]))
-    return float(loss), {name: float(part) for name, part in parts.items()}
+    parts = model.logs_in_user_units({"loss": loss, **parts})
+    return float(parts.pop("loss")), {name: float(part) for name, part in parts.items()}
 
 
 def test_one_without_random_matrices_is_the_predictive_density():

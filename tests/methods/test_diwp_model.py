@@ -196,7 +196,7 @@ def objective(model, x, y, seed=(1, 2), num_samples=None):
     inputs = model.scaled(tf.constant(x, tf.float32))
     targets = model.target_scaler(tf.constant(y, tf.float32))
     _, parts = model.objective(inputs, targets, 40.0, tf.constant(seed))
-    return {name: float(part) for name, part in parts.items()}
+    return {name: float(part) for name, part in model.logs_in_user_units(parts).items()}
 
 
 def test_history_is_the_bound_per_row_in_the_users_units(fitted):

@@ -352,10 +352,48 @@ def test_estimate_of_the_divergence_is_unbiased(prior, explicit, assert_mean_clo
     assert_mean_close(np.array(values), float(q.divergence(prior)), 1e-6)
 
 
-def test_of_many_points_the_estimate_takes_some(prior):
+def test_of_few_draws_the_estimate_is_of_all_points_and_unbiased(prior, assert_mean_close):
+    """Eight draws at four points: every point counts. FALSE_FAIL = 1e-6."""
+    q = NormalPosterior()
+    noise = tf.random.stateless_normal([400, 8, 4], [0, 1], dtype=tf.float64)
+    draws = (q.mean + tf.matmul(noise, q.factor, transpose_b=True))[..., tf.newaxis]
+    values = tf.map_fn(
+        lambda i: functional_kl.kl_estimate(draws[i], POINTS, prior, tf.stack([i, 7]), GAMMA),
+        tf.range(400),
+        fn_output_signature=tf.float64,
+    )
+    assert_mean_close(values, float(q.divergence(prior)), 1e-6)
+
+
+def test_of_more_points_than_draws_the_estimate_is_at_some_and_says_so(prior):
     x = np.linspace(-1.0, 1.0, 50)[:, np.newaxis]
     f = prior.sample(x, 20, seed=0)
-    assert np.isfinite(functional_kl.kl_estimate(f, x, prior, 0, 0.1))
+    with pytest.warns(UserWarning, match="at 9 random ones of them, .* Draw at least 53"):
+        first = functional_kl.kl_estimate(f, x, prior, 0, 0.1)
+    with pytest.warns(UserWarning, match="Of 20 draws the divergence at 50 points"):
+        assert functional_kl.kl_estimate(f, x, prior, 1, 0.1) != first
+    assert np.isfinite(first)
+    dynamic = tf.function(
+        lambda f, x: functional_kl.kl_estimate(f, x, prior, 0, 0.1),
+        input_signature=[tf.TensorSpec(shape, tf.float64) for shape in ([20, None, 1], [None, 1])],
+    )
+    np.testing.assert_allclose(dynamic(f, tf.constant(x)), first)
+
+
+def test_any_set_of_points_is_as_likely_as_any_other(assert_mean_close):
+    """Where there are few enough, they are all there, in order. FALSE_FAIL = 1e-6."""
+    f, x = tf.zeros([3, 7, 1]), tf.range(7.0)[:, tf.newaxis]
+    found = tf.map_fn(
+        lambda i: functional_kl.at_some_points(f, x, 3, tf.stack([i, 0]))[1][:, 0],
+        tf.range(600),
+        fn_output_signature=tf.float32,
+    ).numpy()
+    assert np.all(np.diff(found, axis=1) > 0.0)
+    is_there = (found[:, :, np.newaxis] == np.arange(7.0)).any(axis=1).astype(float)
+    assert_mean_close(is_there, 3.0 / 7.0, 5e-7)
+    both = is_there[:, :, np.newaxis] * is_there[:, np.newaxis]
+    assert_mean_close(both[:, *np.triu_indices(7, 1)], 1.0 / 7.0, 5e-7)
+    np.testing.assert_array_equal(functional_kl.at_some_points(f, x, 7, 0)[1], x)
 
 
 def test_bad_arguments_of_the_divergence(prior):
@@ -367,3 +405,5 @@ def test_bad_arguments_of_the_divergence(prior):
         functional_kl.kl_surrogate(f[0], POINTS, prior, 0)
     with pytest.raises(ValueError, match="at least 4 functions"):
         functional_kl.kl_estimate(f[:3], POINTS, prior, 0)
+    with pytest.raises(ValueError, match="at least 4 draws of the prior. Received: num_prior_sa"):
+        functional_kl.kl_estimate(f, POINTS, implicit, 0, num_prior_samples=3)

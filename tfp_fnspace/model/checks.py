@@ -103,12 +103,39 @@ class Checks:
         """One model unit of the targets in the user's units, float64 tensor `[D]`."""
         return self.target_scaler.stddev.value
 
+    #: Entries of `History` that are log densities of a row. `loss` is the negative of one.
+    log_densities = ("log_likelihood", "elbo")
+
     @property
-    def log_target_unit(self):
-        """What a log density in model units has to lose in the user's, a scalar."""
+    def log_target_units(self):
+        """What a log density of each target in model units has to lose in the user's.
+
+        A float64 tensor `[D]`, of classes a 0.
+        """
         if self.likelihood.is_classifier:
-            return tf.zeros([], self.variable_dtype)
-        return tf.cast(tf.reduce_sum(tf.math.log(self.target_unit)), self.variable_dtype)
+            return tf.zeros([1], tf.float64)
+        return tf.math.log(self.target_unit)
+
+    def logs_in_user_units(self, logs):
+        """What a step or an epoch says, in the user's units: the one place that knows how.
+
+        A log density of a row (`log_densities`) loses the sum over the targets of the logarithms of
+        their units, and `loss`, a negative log density with or without further terms, gains it.
+        Other entries, such as divergences, have no units.
+
+        Args:
+            logs: Dict of tensors or numbers, in model units.
+
+        Returns:
+            Dict of tensors of the same names.
+        """
+        shift = tf.reduce_sum(self.log_target_units)
+        signs = {**dict.fromkeys(self.log_densities, -1.0), "loss": 1.0}
+        values = {name: tf.convert_to_tensor(value) for name, value in logs.items()}
+        return {
+            name: v + signs[name] * tf.cast(shift, v.dtype) if name in signs else v
+            for name, v in values.items()
+        }
 
     def scaled(self, inputs):
         """Inputs in model units, a list of tensors."""

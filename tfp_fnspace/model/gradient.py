@@ -64,8 +64,11 @@ class GradientTraining:
             seed: int32 tensor `[2]`, another one in every step.
 
         Returns:
-            The loss, a scalar, and a dict of scalars for `History`; `loss` is added to it. Of an
-            epoch, `History` has means weighted by B.
+            The loss, a scalar, and a dict of scalars for `History`; `loss` is added to it. All are
+            in model units: the loss is a negative log density of a row of targets, with what else
+            is minimised, per row too, and entries named in `log_densities` are log densities of a
+            row. Of an epoch, `History` has means weighted by B, in the user's units
+            (`logs_in_user_units`).
         """
         raise NotImplementedError
 
@@ -175,6 +178,38 @@ class GradientTraining:
         vars(self)["_trackers"] = {}  # past Keras's tracking: they come with the first step
 
     @property
+    def fixed_parts(self):
+        """Layers of the model that it does not train, such as a prior.
+
+        Other models may hold them too, and train them: their `trainable` is left as it is.
+        """
+        return []
+
+    def _trains(self, variable):
+        parts = self.fixed_parts
+        return variable.trainable and not any(variable is v for p in parts for v in p.variables)
+
+    @property
+    def trainable_variables(self):
+        """As in Keras, without those of `fixed_parts`."""
+        return [v for v in self.variables if self.trainable and self._trains(v)]
+
+    @property
+    def non_trainable_variables(self):
+        """As in Keras, with those of `fixed_parts`."""
+        return [v for v in self.variables if not (self.trainable and self._trains(v))]
+
+    @property
+    def trainable_weights(self):
+        """As in Keras, without those of `fixed_parts`."""
+        return [v for v in self.weights if self.trainable and self._trains(v)]
+
+    @property
+    def non_trainable_weights(self):
+        """As in Keras, with those of `fixed_parts`."""
+        return [v for v in self.weights if not (self.trainable and self._trains(v))]
+
+    @property
     def optimized_variables(self):
         """What the optimizer of the model trains."""
         return self.trainable_variables
@@ -217,7 +252,7 @@ class GradientTraining:
             *inputs, targets = tensors
             parts = replicas.averaged(self.update(inputs, targets))
         rows = replicas.summed(tf.shape(y)[0])
-        for name, value in parts.items():
+        for name, value in self.logs_in_user_units(parts).items():
             self._part_mean(name).update_state(value, rows)
         return {name: tracker.result() for name, tracker in self._trackers.items()}
 
@@ -250,7 +285,7 @@ class GradientTraining:
             batch_size: Scalar int32 tensor.
 
         Returns:
-            Dict of means over the rows of the loss and the parts, `[E]`.
+            Dict of means over the rows of the loss and the parts, `[E]`, in the user's units.
         """
         num_epochs, num_rows = tf.unstack(tf.shape(orders))
         num_batches = -(-num_rows // batch_size)
@@ -275,7 +310,7 @@ class GradientTraining:
         means = tf.linalg.matvec(
             values, weights / tf.cast(num_rows, values.dtype), transpose_a=True
         )
-        return {name: means[:, i] for i, name in enumerate(names)}
+        return self.logs_in_user_units({name: means[:, i] for i, name in enumerate(names)})
 
     # Fitting ----------------------------------------------------------------------------------
 
@@ -296,7 +331,7 @@ class GradientTraining:
                 self.optimizer.build(self.optimized_variables)
             if self.distribute_strategy.num_replicas_in_sync > 1 and not self._trackers:
                 self._make_trackers()
-        trained = [id(variable) for variable in self.trainable_variables]
+        trained = [id(variable) for variable in self.optimized_variables]
         if self._epoch_function is None or trained != self._trained:
             self._forget_functions()
             function = tf.function(

@@ -132,7 +132,10 @@ class Training(Checks):
             **unknown: Refused.
 
         Returns:
-            `keras.callbacks.History`.
+            `keras.callbacks.History`, means over the rows of an epoch, in the user's units. `loss`
+            is what the method minimises: the negative of the lower bound or of the objective that
+            stands in its place, or, of methods that minimise nothing (TAGI, the stable process),
+            the negative of `log_likelihood`. `val_loss` is `val_nll`: of another kind.
 
         Raises:
             TypeError: If data are not numbers, a callback is none, or there is no such argument.

@@ -283,7 +283,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         term = data_term(
             self.likelihood, moments, targets, self.alpha, seeds[1], num_draws=self.num_samples
         )
-        log_likelihood = tf.reduce_mean(term) - self.log_target_unit
+        log_likelihood = tf.reduce_mean(term)
         kl = draws.kl(self.variable_dtype) / num_rows
         jittered = tf.cast(draws.num_jittered, kl.dtype)
         parts = {"log_likelihood": log_likelihood, "kl": kl, "jittered": jittered}

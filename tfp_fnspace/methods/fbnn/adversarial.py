@@ -62,8 +62,8 @@ class Adversarial(Box):
         """Moves the points up a divergence.
 
         Args:
-            divergence: Function of points `[M, I]` to a scalar, differentiable: `kl_estimate` of
-                draws of the network there, or `kl_surrogate` with `train_prior`.
+            divergence: Function of points `[M, I]` to a scalar, differentiable. `FBNNModel` gives
+                the divergence of its objective, that at the rows of the batch and these points.
         """
         low, high = self.limits
         points = gradient_ascent(

@@ -1,5 +1,6 @@
 """The divergence of a random network from a prior over functions, at measurement points."""
 
+import warnings
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -159,8 +160,10 @@ def kl_estimate(functions, points, prior, seed, injected_noise=0.0, num_prior_sa
     far from normal, or its outputs are dependent, this is not its divergence: it is for watching,
     not a bound.
 
-    It needs S - 2 > N. Of more points, evenly spaced ones are taken, at most (S - 1) // 2: the
-    divergence there is less than or equal to that at all (Theorem 1).
+    It needs N + 3 draws of each side for N points, and it has a large variance where there are not
+    several times as many: that of its gradient is infinite for fewer than N + 5. Where there are
+    fewer than N + 3, it estimates the divergence at half as many random points as there are draws,
+    which the seed chooses: less than or equal to that at all (Theorem 1). A warning says so.
 
     Args:
         functions: Draws of q, `[S, N, D]`, S known and at least 4.
@@ -168,13 +171,14 @@ def kl_estimate(functions, points, prior, seed, injected_noise=0.0, num_prior_sa
         prior: `Process`.
         seed: Integer, two integers, or int32 tensor `[2]`.
         injected_noise: gamma, a number at least 0.
-        num_prior_samples: Draws of a prior without moments; None is 10 S.
+        num_prior_samples: Draws of a prior without moments, at least 4; None is 10 S.
 
     Returns:
         Scalar of the dtype of the functions.
 
     Raises:
-        ValueError: If there are fewer than 4 functions or their shape is not known.
+        ValueError: If there are fewer than 4 functions or draws of the prior, or the number of
+            functions is not known.
     """
     functions = _checked_functions(functions)
     num_samples = functions.shape[0]
@@ -183,13 +187,16 @@ def kl_estimate(functions, points, prior, seed, injected_noise=0.0, num_prior_sa
             "An estimate of the divergence needs at least 4 functions. "
             f"Received: functions.shape={functions.shape}"
         )
-    functions, points = _thinned(functions, points, most=(num_samples - 1) // 2)
+    prior_count = _count_of_prior_draws(prior, num_prior_samples, num_samples)
+    fewest = min(num_samples, prior_count or num_samples)
+    if functions.shape[1] is None or functions.shape[1] > fewest - 3:
+        functions, points = _as_many_as_can_be(functions, points, fewest, seed)
     num_points = tf.cast(tf.shape(functions)[1], functions.dtype)
     seeds = random.split(random.as_seed(seed), 3)
     mean, covariance = _moments(_with_noise(functions, injected_noise, seeds[0]))
     log_det = _log_determinant(covariance, num_samples)
-    prior_mean, prior_covariance, prior_log_det, shrink, prior_count = _prior_moments(
-        prior, points, injected_noise, num_prior_samples or 10 * num_samples, seeds, functions.dtype
+    prior_mean, prior_covariance, prior_log_det, shrink = _prior_moments(
+        prior, points, injected_noise, prior_count, seeds, functions.dtype
     )
     factor = linalg.cholesky(prior_covariance).factor
     terms = _trace_and_square(factor, covariance, mean - prior_mean)
@@ -206,28 +213,77 @@ def _trace_and_square(factor, covariance, difference):
     return trace, linalg.squared_norm_of_solution(factor, difference[..., tf.newaxis])
 
 
-def _thinned(functions, points, most):
-    """Values and points at evenly spaced ones of the points, at most that many."""
+def most_points(num_samples):
+    """How many points a training step compares at the most: half as many as it has functions.
+
+    With more of them the gradient of `kl_estimate` has a variance that hides it.
+    """
+    return (num_samples - 1) // 2
+
+
+def at_some_points(functions, points, most, seed):
+    """Values at random ones of the points, each set of them equally likely, and these points.
+
+    Args:
+        functions: `[S, N, D]`.
+        points: `[N, ...]`.
+        most: How many points there are to be at the most, an integer.
+        seed: Integer, two integers, or int32 tensor `[2]`: another one gives other points.
+
+    Returns:
+        Tensors `[S, n, D]` and `[n, ...]`, n the smaller of N and `most`. Where N is not larger
+        they are what they were.
+    """
     static = functions.shape[1]
     if static is not None and static <= most:
         return functions, points
     size = tf.shape(functions)[1]
-    count = tf.minimum(size, most)
-    chosen = (2 * tf.range(count) + 1) * size // (2 * count)
-    return tf.gather(functions, chosen, axis=1), tf.gather(points, chosen)
+    keys = tf.random.stateless_uniform([size], random.as_seed(seed))
+    index = tf.sort(tf.math.top_k(keys, tf.minimum(size, most)).indices)
+    return tf.gather(functions, index, axis=1), tf.gather(points, index)
+
+
+def _as_many_as_can_be(functions, points, fewest, seed):
+    """All points where the draws are enough for them, else half as many as there are draws."""
+    size, half = tf.shape(functions)[1], most_points(fewest)
+    if functions.shape[1] is not None:
+        warnings.warn(
+            f"Of {fewest} draws the divergence at {functions.shape[1]} points cannot be estimated: "
+            f"it is that at {half} random ones of them, which is less. Draw at least "
+            f"{functions.shape[1] + 3}.",
+            stacklevel=3,
+        )
+        most = half
+    else:
+        most = tf.where(size <= fewest - 3, size, half)
+    return at_some_points(functions, points, most, random.fold_in(random.as_seed(seed), 3))
+
+
+def _count_of_prior_draws(prior, given, num_samples):
+    """Draws that the moments of a prior are taken of, None where they are known.
+
+    Raises:
+        ValueError: If there are fewer than 4.
+    """
+    if given is not None and given < 4:
+        raise ValueError(
+            "An estimate of the divergence needs at least 4 draws of the prior. "
+            f"Received: num_prior_samples={given}"
+        )
+    return None if prior.has_moments else given or 10 * num_samples
 
 
 def _prior_moments(prior, points, injected_noise, count, seeds, dtype):
-    """Mean, covariance, log determinant, `E[P^-1] = factor * inverse`, number of draws or None."""
+    """Mean, covariance, log determinant, and b of `E[b P^-1] = inverse of the covariance`."""
     if prior.has_moments:
         mean, covariance = (tf.cast(v, dtype) for v in prior.moments(points, injected_noise))
         log_det = linalg.log_determinant(linalg.cholesky(covariance).factor)
-        return tf.transpose(mean), covariance, log_det, 1.0, None
+        return tf.transpose(mean), covariance, log_det, 1.0
     draws = tf.cast(prior.sample(points, count, seeds[1]), dtype)
     mean, covariance = _moments(_with_noise(draws, injected_noise, seeds[2]))
     size = tf.cast(tf.shape(mean)[-1], dtype)
     shrink = (count - size - 2.0) / (count - 1.0)  # of the mean of an inverse Wishart matrix
-    return mean, covariance, _log_determinant(covariance, count), shrink, count
+    return mean, covariance, _log_determinant(covariance, count), shrink
 
 
 def _moments(functions):

@@ -15,7 +15,12 @@ from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.math.random import fold_in, split
 from tfp_fnspace.methods.fbnn.adversarial import Adversarial
 from tfp_fnspace.methods.fbnn.closed_form import ClosedForm
-from tfp_fnspace.methods.fbnn.functional_kl import kl_estimate, kl_surrogate
+from tfp_fnspace.methods.fbnn.functional_kl import (
+    at_some_points,
+    kl_estimate,
+    kl_surrogate,
+    most_points,
+)
 from tfp_fnspace.methods.fbnn.measurement import Box, MeasurementSet
 from tfp_fnspace.methods.fbnn.variational_model import VariationalModel
 from tfp_fnspace.processes.base import Process
@@ -44,9 +49,13 @@ class FBNNModel(ClosedForm, VariationalModel):
     The gradient of the divergence comes from `kl_surrogate`: the score of q by the spectral Stein
     estimator, that of the prior exact where it has a density (`kl="stein"`); or from `kl_estimate`,
     the divergence of the Gaussians with the moments of q and p, with noise of variance
-    `injected_noise^2` for each measurement point on both sides (`kl="regularized"`), which is
-    finite and meaningful where the divergence of the functions is infinite, as that of a network
-    from most Gaussian processes is. Where the functions of the network are Gaussian, since only the
+    `injected_noise^2` for each point on both sides (`kl="regularized"`), which is finite and
+    meaningful where the divergence of the functions is infinite, as that of a network from most
+    Gaussian processes is. S functions tell of (S - 1) // 2 points: of more rows and points together
+    so many random ones are taken, others in every step, with the noise of so many. The mean over
+    steps is then the divergence at so many points, without bias where the functions are normal; it
+    differs little from that at all points, since both noise and divergence grow with them.
+    Where the functions of the network are Gaussian, since only the
     weights of its last layer are random (`GaussianOutput`), and the prior is a Gaussian process,
     `kl="closed_form"` has the divergence itself, and the predictive distribution is Gaussian: no
     draws, the functional evidence lower bound without noise. Without injected noise it is finite
@@ -75,7 +84,8 @@ class FBNNModel(ClosedForm, VariationalModel):
             maximum of the regression's marginal likelihood. For `kl="closed_form"` and a Gaussian
             likelihood.
         train_prior: Whether the prior's parameters are trained jointly with the network (appendix
-            C.2); it must have a density. Otherwise they are fixed.
+            C.2), those that are `trainable`; it must have a density. Otherwise this model leaves
+            them as they are.
         monitor_steps: The divergence that `History` shows, and with it `elbo` and the value of the
             loss, is computed at every so many steps and kept in between: its gradient does not
             need it, and it takes a quarter of the time of a small step. (The other two kinds have
@@ -202,7 +212,6 @@ class FBNNModel(ClosedForm, VariationalModel):
             )
         if not prior.built:
             prior.build((None, *self._row_shape))
-        prior.trainable = self.train_prior
         self.prior = prior
 
     def _setup_measurement(self, measurement):
@@ -222,6 +231,10 @@ class FBNNModel(ClosedForm, VariationalModel):
     @property
     def _row_shape(self):
         return tuple(self.network.inputs[0].shape[1:])
+
+    @property
+    def fixed_parts(self):
+        return [] if self.train_prior else [self.prior]
 
     # Training ---------------------------------------------------------------------------------
 
@@ -256,18 +269,20 @@ class FBNNModel(ClosedForm, VariationalModel):
         Returns:
             The loss per row, whose value is `-elbo` where lambda has its full weight and whose
             gradient is that of Algorithm 1, and `elbo`, `log_likelihood` (expected) and
-            `kl_estimate` in the user's units, `elbo = log_likelihood - lambda kl_estimate`. The
-            function `kl_estimate` gives it: not a bound.
+            `kl_estimate`, `elbo = log_likelihood - lambda kl_estimate`. The function `kl_estimate`
+            gives it: not a bound.
         """
-        seeds = split(seed, 5)
+        seeds = split(seed, 4)
         count = tf.shape(targets)[0]
         if isinstance(self.measurement, Adversarial):
-            self.measurement.ascend(lambda points: self._divergence_at(points, seeds[4]))
+            self.measurement.ascend(
+                lambda places: self._divergence_with(inputs[0], places, seeds[0], seeds[3])
+            )
         points = self.points(inputs[0], seeds[2])
         moments, divergence_of = self._law_at(points, seeds[0])
         moments = GaussianMoments(*(None if v is None else v[:, :count] for v in moments))
         log_likelihood = self.likelihood.expected_log_prob(moments, targets, seeds[1])
-        log_likelihood = tf.reduce_mean(log_likelihood) - self.log_target_unit
+        log_likelihood = tf.reduce_mean(log_likelihood)
         estimate, surrogate, parts = divergence_of(seeds[3])
         rows = {"batch": tf.cast(count, estimate.dtype), "data": num_rows}
         weight = 1.0 / rows[self._weight_argument] if self._is_named else self.kl_weight
@@ -297,20 +312,17 @@ class FBNNModel(ClosedForm, VariationalModel):
         with function_draws(self.num_samples, seed, noise="joint"):
             return self._values([points])
 
-    def _divergence_at(self, points, seed):
-        points = tf.reshape(points, [self.measurement.num_points, *self._row_shape])
+    def _divergence_with(self, x, places, *seeds):
+        """The value that the objective has of the divergence at rows and places `[M, I]`."""
+        points = tf.concat([x, tf.reshape(places, [-1, *self._row_shape])], axis=0)
         if self._output is not None:
             return self._closed_form_at(self._output.joint(points), points).kl
-        seeds = split(seed, 2)
-        values = self._functions(points, seeds[0])
-        return kl_estimate(values, points, self.prior, seeds[1], self.injected_noise)
+        return self._estimate(self._functions(points, seeds[0]), points, seeds[1])
 
     def _divergence(self, values, points, seed):
         """The estimate of the divergence, and a scalar with its gradient."""
         if self.kl == "regularized":
-            count = tf.cast(tf.shape(points)[0], values.dtype)
-            noise = self.injected_noise * tf.sqrt(count)
-            estimate = kl_estimate(values, points, self.prior, seed, noise)
+            estimate = self._estimate(values, points, seed)
             return estimate, estimate
         estimate = self._monitored(tf.stop_gradient(values), points, seed)
         surrogate = kl_surrogate(
@@ -326,17 +338,26 @@ class FBNNModel(ClosedForm, VariationalModel):
         )
         return estimate, surrogate
 
+    def _estimate(self, values, points, seed):
+        """`kl_estimate` at as many random points as the functions can tell of."""
+        most = most_points(self.num_samples)
+        values, points = at_some_points(values, points, most, fold_in(seed, -1))
+        noise = self.injected_noise
+        if self.kl == "regularized":
+            noise *= tf.sqrt(tf.cast(tf.shape(points)[0], values.dtype))
+        return kl_estimate(values, points, self.prior, seed, noise)
+
     def _monitored(self, values, points, seed):
         """The estimate of this step where one is due, else the last one."""
-
-        def estimate():
-            return kl_estimate(values, points, self.prior, seed, self.injected_noise)
-
         if self.monitor_steps == 1:
-            return estimate()
+            return self._estimate(values, points, seed)
         is_due = tf.equal(self.steps_seen.value % self.monitor_steps, 0)
         kept = tf.convert_to_tensor(self._kl_seen.value)
-        kl = tf.cond(is_due, estimate, lambda: tf.cast(kept, values.dtype))
+        kl = tf.cond(
+            is_due,
+            lambda: self._estimate(values, points, seed),
+            lambda: tf.cast(kept, values.dtype),
+        )
         self._kl_seen.assign(kl)
         return kl
 

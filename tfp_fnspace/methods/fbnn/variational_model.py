@@ -108,15 +108,15 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         """See `GradientTraining.objective`.
 
         Returns:
-            The loss per row, and `elbo`, `log_likelihood` (expected) and `kl` per row in the
-            user's units, `elbo = log_likelihood - kl`. The loss is `-elbo` where the weight of the
-            divergence is 1.
+            The loss per row, and `elbo`, `log_likelihood` (expected) and `kl` per row,
+            `elbo = log_likelihood - kl`. The loss is `-elbo` where the weight of the divergence is
+            1.
         """
         seeds = split(seed, 2)
         with function_draws(self.num_samples, seeds[0]) as draws:
             moments = GaussianMoments(self._values(inputs, training=True), None)
         log_likelihood = self.likelihood.expected_log_prob(moments, targets, seeds[1])
-        log_likelihood = tf.reduce_mean(log_likelihood) - self.log_target_unit
+        log_likelihood = tf.reduce_mean(log_likelihood)
         kl = tf.cast(draws.kl(self.variable_dtype), self.variable_dtype) / num_rows
         loss = self.kl_weight * self._annealing() * kl - log_likelihood
         parts = {"elbo": log_likelihood - kl, "log_likelihood": log_likelihood, "kl": kl}

@@ -67,7 +67,8 @@ class SIPModel(
     x. Where the prior has `moments` only (a Gaussian process), the draws of one call are coherent,
     those of two calls belong to different functions.
 
-    `History` has, per row and in the user's units, `log_likelihood`, the first term; `kl_estimate`,
+    `History` has, per row and in the user's units, `loss`, of which a step takes the gradient: the
+    divergence times its weight over N, less `log_likelihood`, the first term; `kl_estimate`,
     what the discriminator says of the divergence, in nats; `discriminator_loss` (2 log 2 where it
     knows nothing) and `discriminator_accuracy`, of the draws of a step before it learns from them;
     and `jittered`, the mean number of covariances in a step that had no Cholesky factor before
@@ -241,8 +242,6 @@ class SIPModel(
             seeds[1],
             self.jitter,
         )
-        if not self.train_posterior:  # not set to True: a user may have frozen layers of it
-            self.posterior.trainable = False
         self.inducing_inputs = self.add_weight(
             name="inducing_inputs", shape=(num_inducing, *input_shape), initializer="zeros"
         )
@@ -255,6 +254,10 @@ class SIPModel(
         return isinstance(prior, str) or prior.draws_are_functions_of_x
 
     # Training ---------------------------------------------------------------------------------
+
+    @property
+    def fixed_parts(self):
+        return [*super().fixed_parts, *([] if self.train_posterior else [self.posterior])]
 
     def default_optimizer(self, total_steps):
         """Adam, 1e-3."""
@@ -296,7 +299,7 @@ class SIPModel(
             at_z = self._prior_functions(z, of_p, seeds[1])
         given = law.given(u[: self.num_samples])
         term = data_term(self.likelihood, given, targets, self.alpha, seeds[2])
-        log_likelihood = tf.reduce_mean(term) - self.log_target_unit
+        log_likelihood = tf.reduce_mean(term)
         divergences = self.log_ratio(_flat(u), _flat(at_z), seeds[3])
         kl = divergences.forward
         if self.kl == "symmetric":

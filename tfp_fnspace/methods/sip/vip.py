@@ -140,7 +140,7 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
         """Fits the model; arguments and result as in `FunctionSpaceModel.fit`.
 
         `History` has, per row and in the user's units, `log_likelihood`, the first term of the
-        objective, and `kl`; at `alpha=0` also their difference `elbo`.
+        objective, `kl`, and `loss`, the second less the first; at `alpha=0` also `elbo`, -loss.
         """
         return super().fit(self._learn_sizes(x, y), y, *args, **kwargs)
 
@@ -150,7 +150,7 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
         term = data_term(
             self.likelihood, moments, targets, self.alpha, seed, num_draws=self.num_samples
         )
-        log_likelihood = tf.reduce_mean(term) - self.log_target_unit
+        log_likelihood = tf.reduce_mean(term)
         kl = self._divergence() / num_rows
         history = {"log_likelihood": log_likelihood, "kl": kl}
         if self.alpha == 0.0:

@@ -194,7 +194,7 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
         q, p = self.divergence_draws(seeds[0])
         moments = GaussianMoments(self._values(inputs, q), None)
         term = data_term(self.likelihood, moments, targets, self.alpha, seeds[1])
-        log_likelihood = tf.reduce_mean(term) - self.log_target_unit
+        log_likelihood = tf.reduce_mean(term)
         divergences = self.log_ratio(q, p, seeds[2])
         kl = divergences.forward
         loss = self.warmth() * kl / num_rows - log_likelihood

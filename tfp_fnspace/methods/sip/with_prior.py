@@ -56,10 +56,12 @@ class WithPrior(LearnsSizes):
         dtype = self.variable_dtype
         seed, *_ = parts.seeds_of(self)
         self.prior = parts.build_prior(self._prior_argument, input_shape, num_outputs, dtype, seed)
-        if not self.train_prior:  # not set to True: a user may have frozen layers of it
-            self.prior.trainable = False
         if self._standardize_argument is None:
             self.standardize = len(input_shape) == 1
+
+    @property
+    def fixed_parts(self):
+        return [*super().fixed_parts, *([] if self.train_prior else [self.prior])]
 
     def _prior_functions(self, x, num_samples, seed):
         """Draws of the prior at points in model units, `[S, N, D]` in the dtype of the model."""

@@ -97,10 +97,11 @@ class StableTraining(LearnsSizes):
             **unknown: Refused.
 
         Returns:
-            `keras.callbacks.History`. An epoch has the mean `log_likelihood` of a row (in model
-            units, given the scales) and `loss`, its negative; the mean `noise_scale`, `alpha` and
-            `nu` of its draws (model units); `acceptance`, the share of the groups of atoms that
-            took a new scale.
+            `keras.callbacks.History`. An epoch has the mean `log_likelihood` of a row given the
+            scales and `loss`, its negative, in the user's units; of its draws the mean
+            `noise_scale`, in the user's units too, and the means of the parameters `alpha` and
+            `nu` of the process, which is one of standardised targets; `acceptance`, the share of
+            the groups of atoms that took a new scale.
 
         Raises:
             TypeError: If data are not numbers, a callback is none, or there is no such argument.
@@ -236,16 +237,17 @@ class StableTraining(LearnsSizes):
         store.add(new)
         store.count_epoch()
         self.steps_seen.assign_add(self.sweeps_per_epoch)
-        log_likelihood = float(np.sum(info.log_likelihood)) / self.num_chains
-        log_likelihood /= store.sizes["rows"]
-        return {
+        log_likelihood = np.sum(info.log_likelihood) / self.num_chains / store.sizes["rows"]
+        noise = np.reshape(new.noise_scale, [-1, self.num_outputs, self.num_chains])
+        logs = {
             "loss": -log_likelihood,
             "log_likelihood": log_likelihood,
-            "noise_scale": float(np.mean(new.noise_scale)),
-            "alpha": float(np.mean(new.alpha)),
-            "nu": float(np.mean(new.nu)),
-            "acceptance": float(np.mean(info.accept_scales)),
+            "noise_scale": np.mean(noise * self.target_unit.numpy()[:, np.newaxis]),
+            "alpha": np.mean(new.alpha),
+            "nu": np.mean(new.nu),
+            "acceptance": np.mean(info.accept_scales),
         }
+        return {name: float(value) for name, value in self.logs_in_user_units(logs).items()}
 
     @property
     def sampler_name(self):

@@ -93,9 +93,10 @@ def _score(model, moments, targets, weight):
         mean, variance = model.observation_model.observation_moments(moments)
         error = tf.square(targets - mean)
         density = -0.5 * (error / variance + tf.math.log(2.0 * math.pi * variance))
-        density = tf.cast(density, unit.dtype) - tf.math.log(unit)
         error = tf.cast(error, unit.dtype) * tf.square(unit)
     weight, density, error = (tf.cast(v, tf.float64) for v in (weight, density, error))
+    # Of each target by itself, since some may be missing: not `logs_in_user_units`.
+    density -= model.log_target_units
     return (
         tf.reduce_sum(weight * density),
         tf.reduce_sum(weight * error),

@@ -1,0 +1,35 @@
+"""`History` of every model is in the user's units: in other units of y it differs as it should."""
+
+import batteries
+import numpy as np
+import pytest
+from test_gradient_models import MODELS as BY_GRADIENTS
+
+MODELS = {**batteries.ALL_MODELS, **BY_GRADIENTS}
+UNITS = np.array([100.0, 0.01 / np.e])
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.normal(size=(24, 4)).astype("float32")
+Y = np.stack([np.sin(X[:, 0]), X[:, 1] * X[:, 2]], axis=1)
+
+
+def history_of(make, unit):
+    model = make()
+    if hasattr(model, "optimizer") and model.optimizer is not None:
+        model.compile(model.optimizer, run_eagerly=True)
+    return batteries.fit(model, X, unit * Y + unit, batch_size=12, epochs=2).history
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_log_density_loses_the_logarithm_of_the_units_and_nothing_else_changes(name):
+    ours, theirs = (history_of(MODELS[name], unit) for unit in (1.0, UNITS))
+    shift = np.log(UNITS).sum()  # -1
+    expected = {"log_likelihood": -shift, "elbo": -shift, "loss": shift}
+    assert set(ours) == set(theirs) and {"loss", "log_likelihood"} <= set(ours)
+    for key, values in ours.items():
+        if key in ("rmse", "noise_scale"):  # means over columns, of which the first is large
+            assert 20.0 < theirs[key][0] / values[0] < 100.0, key
+            continue
+        np.testing.assert_allclose(
+            theirs[key], np.array(values) + expected.get(key, 0.0), rtol=2e-3, atol=2e-3
+        )

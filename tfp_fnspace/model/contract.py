@@ -143,14 +143,17 @@ class FunctionSpaceModel(Training, Prediction):
 
         Args:
             metrics: Further metrics for `evaluate` and validation: those of
-                `tfp_fnspace.metrics`, or Keras's, which then see the predictive mean, or the
-                probabilities of the classes.
+                `tfp_fnspace.metrics`, or Keras's, which then see the predictive mean. Of a
+                classifier those of yes or no (`AUC`, `Precision`) see the probability of class 1,
+                those named `Sparse...` the probabilities of all classes, and those of labels the
+                most probable; those of one-hot targets are refused.
             jit_compile: Whether XLA compiles training and prediction; `"auto"` decides by what
                 is faster on the device.
             run_eagerly: Whether to run without graphs, for debugging.
             **kwargs: Of the method.
         """
         self._user_metrics = _checked_metrics(metrics)
+        self._check_metrics()
         self._compile_arguments = {"jit_compile": jit_compile, "run_eagerly": run_eagerly, **kwargs}
         keras_arguments = {"optimizer": None, **self._compile_arguments}
         super().compile(loss=None, **keras_arguments)

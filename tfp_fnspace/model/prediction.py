@@ -11,6 +11,7 @@ from tfp_fnspace.callbacks import checked_callbacks
 from tfp_fnspace.distributions.quantile import quantile
 from tfp_fnspace.export import QUANTILE_LEVELS, export_saved_model
 from tfp_fnspace.math.random import as_seed
+from tfp_fnspace.metrics.of_classes import check_class_metric, for_class_metric
 from tfp_fnspace.model.checks import Checks
 from tfp_fnspace.typing import GaussianMoments
 
@@ -47,6 +48,7 @@ class Prediction(Checks):
             self._check_steps(kwargs.get("steps"))
         self._ensure_compiled()
         self._check_ready()
+        self._check_metrics()
         stream = None
         if cached:
             pass  # `fit` has checked what it validates on
@@ -70,7 +72,7 @@ class Prediction(Checks):
         distribution = self.predictive(x)
         for metric in self._scores:
             whole = getattr(metric, "takes_distribution", False)
-            metric.update_state(y, distribution if whole else self._point(distribution))
+            metric.update_state(y, distribution if whole else self._point(distribution, metric))
         return self._results()
 
     @property
@@ -82,11 +84,20 @@ class Prediction(Checks):
         results = {metric.name: metric.result() for metric in self._scores}
         return {"loss": results["nll"], **results}
 
-    def _point(self, distribution):
-        """What metrics see that take no distribution."""
-        if self.likelihood.is_classifier:
-            return self.likelihood.probabilities(distribution)
-        return distribution.mean()
+    def _point(self, distribution, metric):
+        """What a metric sees that takes no distribution."""
+        if not self.likelihood.is_classifier:
+            return distribution.mean()
+        probabilities = self.likelihood.probabilities(distribution)
+        return for_class_metric(metric, probabilities, self.num_target_columns)
+
+    def _check_metrics(self):
+        """Refuses metrics that would say nothing of this classifier."""
+        if self.num_outputs is None or not self.likelihood.is_classifier:
+            return
+        num_classes = self.likelihood.num_labels(self.num_outputs)
+        for metric in self._user_metrics:
+            check_class_metric(metric, num_classes, self.num_target_columns)
 
     def get_metrics_result(self):
         # Training reports by itself. Of several replicas these are the results of all together.

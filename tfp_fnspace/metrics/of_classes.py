@@ -1,0 +1,111 @@
+"""What Keras's metrics are given of a classifier: each the form of the probabilities it takes."""
+
+import keras
+import tensorflow as tf
+
+_K = keras.metrics
+
+#: Metrics of one-hot targets, which the models have not, and what to take instead.
+_ONE_HOT = {
+    _K.CategoricalAccuracy: "SparseCategoricalAccuracy",
+    _K.CategoricalCrossentropy: "SparseCategoricalCrossentropy",
+    _K.TopKCategoricalAccuracy: "SparseTopKCategoricalAccuracy",
+    _K.CategoricalHinge: "SparseCategoricalCrossentropy",
+    _K.F1Score: "Precision and Recall",
+    _K.FBetaScore: "Precision and Recall",
+    _K.OneHotIoU: "MeanIoU",
+    _K.OneHotMeanIoU: "MeanIoU",
+}
+
+#: Metrics of labels and of the probabilities of all classes.
+_SPARSE = (
+    _K.SparseCategoricalAccuracy,
+    _K.SparseCategoricalCrossentropy,
+    _K.SparseTopKCategoricalAccuracy,
+)
+
+#: Metrics of yes or no and the probability of yes.
+_BINARY = (
+    _K.AUC,
+    _K.BinaryAccuracy,
+    _K.BinaryCrossentropy,
+    _K.BinaryIoU,
+    _K.FalseNegatives,
+    _K.FalsePositives,
+    _K.Precision,
+    _K.PrecisionAtRecall,
+    _K.Recall,
+    _K.RecallAtPrecision,
+    _K.SensitivityAtSpecificity,
+    _K.SpecificityAtSensitivity,
+    _K.TrueNegatives,
+    _K.TruePositives,
+)
+
+#: Metrics of labels, true and predicted.
+_LABELS = (_K.Accuracy, _K.IoU, _K.MeanIoU)
+
+
+def check_class_metric(metric, num_classes, num_columns):
+    """Refuses a metric of Keras that cannot be right for a classifier.
+
+    Args:
+        metric: `keras.metrics.Metric`.
+        num_classes: K, the number of classes of a column of targets.
+        num_columns: Columns of the targets.
+
+    Raises:
+        ValueError: If it is of one-hot targets, of two classes where there are more, of one column
+            where there are more, or of logits.
+    """
+    received = f"Received: metric {type(metric).__name__} of {num_classes} classes"
+    for kind, instead in _ONE_HOT.items():
+        if isinstance(metric, kind):
+            raise ValueError(
+                f"`metrics` must be of labels, as the targets are, not of one-hot vectors: take "
+                f"{instead}. {received}"
+            )
+    if isinstance(metric, _BINARY) and num_classes > 2:
+        raise ValueError(
+            f"{type(metric).__name__} is of two classes: of more, take metrics of labels, such as "
+            f"SparseCategoricalAccuracy. {received}"
+        )
+    if isinstance(metric, _SPARSE) and num_columns > 1:
+        raise ValueError(
+            f"{type(metric).__name__} is of one column of labels: of several, take BinaryAccuracy "
+            f"or BinaryCrossentropy. {received} in each of {num_columns} columns"
+        )
+    if getattr(metric, "from_logits", getattr(metric, "_from_logits", False)) or getattr(
+        metric, "_fn_kwargs", {}
+    ).get("from_logits"):
+        raise ValueError(
+            "`metrics` are given probabilities: take `from_logits=False`. "
+            f"{received}, from_logits=True"
+        )
+
+
+def for_class_metric(metric, probabilities, num_columns):
+    """Probabilities of classes as a metric takes them.
+
+    Args:
+        metric: `keras.metrics.Metric`.
+        probabilities: Tensor `[N, K]` of the classes of one column of labels; `[N, D]` of yes in
+            each of D columns.
+        num_columns: Columns of the targets.
+
+    Returns:
+        The probabilities of yes, of class 1, `[N, 1]` or `[N, D]`, for metrics of yes or no; those
+        of all classes, `[N, K]`, for metrics of the probabilities of labels; labels for metrics of
+        these; for others, the probabilities as they are.
+    """
+    # Of yes or no in each column: as many probabilities as there are columns of targets.
+    is_yes = probabilities.shape[-1] == num_columns
+    if isinstance(metric, _BINARY):
+        return probabilities if is_yes else probabilities[:, 1:]
+    if isinstance(metric, _SPARSE) and is_yes:
+        return tf.concat([1.0 - probabilities, probabilities], axis=1)
+    if isinstance(metric, _LABELS):
+        if is_yes:
+            return tf.cast(probabilities > 0.5, probabilities.dtype)
+        return tf.cast(tf.argmax(probabilities, axis=1)[:, tf.newaxis], probabilities.dtype)
+    return probabilities

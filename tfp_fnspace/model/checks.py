@@ -116,6 +116,11 @@ class Checks:
             return tf.zeros([1], tf.float64)
         return tf.math.log(self.target_unit)
 
+    @property
+    def log_target_unit(self):
+        """The same of a row of targets, a float64 scalar."""
+        return tf.reduce_sum(self.log_target_units)
+
     def logs_in_user_units(self, logs):
         """What a step or an epoch says, in the user's units: the one place that knows how.
 
@@ -129,7 +134,7 @@ class Checks:
         Returns:
             Dict of tensors of the same names.
         """
-        shift = tf.reduce_sum(self.log_target_units)
+        shift = self.log_target_unit
         signs = {**dict.fromkeys(self.log_densities, -1.0), "loss": 1.0}
         values = {name: tf.convert_to_tensor(value) for name, value in logs.items()}
         return {

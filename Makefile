@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 # tests are last; after TFP_FNSPACE_SLOW_TESTS_UNTIL (seconds since 1970), which CI sets, skipped.
 FILES_PER_RUN ?= 25
 
-TF_CPP_MIN_LOG_LEVEL ?= 2
+TF_CPP_MIN_LOG_LEVEL ?= 3
 export TF_CPP_MIN_LOG_LEVEL
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
@@ -54,7 +54,7 @@ help: ## this list (also what `make` alone does)
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | while IFS='|' read -r name text; do \
 	  printf '  %-11s %s\n' "$$name" "$$text"; done
 
-demo: $(STAMP) ## a small run of the methods, figures and numbers in build/demo
+demo: $(STAMP) ## TAGI on real data: fit, scores, a figure, export and serving, in build/demo
 	@echo "==> running the demo"
 	@"$(VENV_PYTHON)" -m tfp_fnspace demo --output-dir build/demo
 	@echo "==> demo finished: see build/demo"

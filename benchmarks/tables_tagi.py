@@ -22,8 +22,8 @@ def speed_table():
     """Rows for `tagi_speed.json`."""
     found = records("tagi_speed.json")
     lines = [
-        "| network | ours, samples/s | pytagi, samples/s | ratio | target | first epoch with "
-        "compilation, s |",
+        "| network, on two CPU cores (pytagi's CUDA was not measured) | ours, samples/s | pytagi, "
+        "samples/s | ratio | target | first epoch with compilation, s |",
         "|---|---|---|---|---|---|",
     ]
     for record in found:

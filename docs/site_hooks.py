@@ -34,7 +34,7 @@ _FORMULA = re.compile(
 )
 #: Script capitals that Unicode had before the others.
 _SCRIPT = dict(zip("BEFHILMR", "ℬℰℱℋℐℒℳℛ", strict=True))
-_BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
+_COLAB = "https://colab.research.google.com/github/"
 _CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
 
 
@@ -74,7 +74,8 @@ def on_files(files, config):
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, name, content=_from_the_root(text)))
     for notebook in colabs.notebooks():
-        for name, content in _notebook_files(notebook).items():
+        repository = config.extra["repository"]
+        for name, content in _notebook_files(notebook, repository).items():
             files.append(File.generated(config, f"colabs/{name}", content=content))
     return files
 
@@ -86,7 +87,7 @@ def _from_the_root(text):
     return "".join(parts)
 
 
-def _notebook_files(path):
+def _notebook_files(path, repository):
     """The page of a notebook and its figures, by their names in the site's `colabs/`."""
     from nbconvert import MarkdownExporter
 
@@ -100,13 +101,12 @@ def _notebook_files(path):
     for name, content in resources.get("outputs", {}).items():
         found[f"{path.stem}/{name}"] = content
         body = body.replace(f"]({name})", f"]({path.stem}/{name})")
-    body = body.replace(_BADGE, "../assets/colab-badge.svg")  # nothing is fetched
     body = re.sub(r"\]\(\.\./docs/", "](../", body)
     body = re.sub(r"\]\((\d\d_\w+)\.ipynb", r"](\1.md", body)
-    return {f"{path.stem}.md": _with_note(body, path, executed), **found}
+    return {f"{path.stem}.md": _with_note(body, path, executed, repository), **found}
 
 
-def _with_note(body, path, executed):
+def _with_note(body, path, executed, repository):
     """Says below the title where the page comes from, and with which budget it was run."""
     if executed is None:
         state = "It has not been executed here"
@@ -115,6 +115,10 @@ def _with_note(body, path, executed):
     else:
         state = "Its outputs are those of a short run, as in CI: fits are worse than in a full one"
     note = f"*This page is the notebook `colabs/{path.name}`. {state}.*"
+    if repository:
+        place = repository.removeprefix("https://github.com/")
+        link = f"{_COLAB}{place}/blob/main/colabs/{path.name}"
+        note += f"\n\n[![Open in Colab](../assets/colab-badge.svg)]({link})"
     title, _, rest = body.lstrip().partition("\n")
     return f"{title}\n\n{note}\n{rest}"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tfp_fnspace import cli, demo
+from tfp_fnspace import cli, demo, startup
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -85,3 +85,17 @@ def test_python_dash_m_passes_the_status_on(tmp_path):
     assert done.returncode == 2
     assert "error: `data_dir` (or TFP_FNSPACE_DATA) must be an existing folder." in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_command_line_leaves_out_what_libraries_say_while_they_load():
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    environment["PYTHONPATH"] = str(ROOT)
+    command = [sys.executable, "-m", "tfp_fnspace", "--help"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_others_write_while_libraries_load_is_kept(capfd):
+    with startup.without_lines_of_libraries():
+        os.write(2, b"I0000 00:00:17.5 1 port.cc:153] oneDNN is on\nSegmentation fault\n")
+    assert capfd.readouterr().err == "Segmentation fault\n"

@@ -16,6 +16,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "tfp_fnspace"
 # it serves: below all that imports it, above all that it imports. "" is tfp_fnspace/__init__.py.
 LEVELS = {
     "typing": 0,
+    "startup": 0,
+    "tracing": 0,
     "arguments": 0,
     "columns": 0,
     "notices": 0,

@@ -125,3 +125,11 @@ def test_nav_is_filled_from_the_folders(hooks):
     nav = [{"API": ["api/*"]}, {"Methods": ["methods/*", "x.md"]}]
     expected = [{"API": ["api/index.md", "api/tagi.md"]}, {"Methods": ["methods/tagi.md", "x.md"]}]
     assert hooks._expand(nav, pages) == expected
+
+
+@pytest.mark.parametrize("repository", ["", "https://github.com/someone/something"])
+def test_notebooks_have_badges_where_the_repository_is_published(hooks, repository):
+    page = hooks._with_note("# Title\n\ntext", ROOT / "colabs" / "00_tour.ipynb", None, repository)
+    target = "colab.research.google.com/github/someone/something/blob/main/colabs/00_tour.ipynb"
+    assert (target in page) == bool(repository)
+    assert page.startswith("# Title\n\n*This page is the notebook")

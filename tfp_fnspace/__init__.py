@@ -12,7 +12,12 @@ if _backend != "tensorflow":
         f"'tensorflow' before Keras is imported. Received: KERAS_BACKEND={_backend!r}"
     )
 
-import keras  # noqa: E402 (the check above must come first)
+from tfp_fnspace import startup  # noqa: E402 (the check above must come first)
+
+if startup.is_command_line():
+    startup.load_tensorflow_quietly()
+
+import keras  # noqa: E402
 
 if keras.backend.backend() != "tensorflow":
     raise ImportError(

@@ -1,9 +1,7 @@
 """Benchmarks on data sets with fixed splits: resumable, a cell at a time."""
 
-import contextlib
 import importlib
 import json
-import logging
 import os
 import pathlib
 import platform
@@ -11,7 +9,6 @@ import time
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from tfp_fnspace import datasets, metrics, registry
 
@@ -203,8 +200,7 @@ def run_uci(methods, names, splits, data_dir, out, seed=0, overrides=None, echo=
     begin, failed = time.monotonic(), []
     for i, (method_name, name, k, config) in enumerate(todo):
         try:
-            with _without_retracing_warnings():
-                record = _run_cell(method_name, loaded[name], name, k, config)
+            record = _run_cell(method_name, loaded[name], name, k, config)
         except ValueError as error:  # bad data in one cell must not cost the others
             failed.append(f"{method_name} {name} split {k}")
             echo(f"[{i + 1}/{len(todo)}] {failed[-1]} failed: {error}")
@@ -226,18 +222,6 @@ def _load(name, data_dir):
     inside, folder = f"uci/{name}", data_dir or os.environ.get(datasets.DATA_DIR_VARIABLE)
     nested = bool(folder) and (pathlib.Path(folder) / f"{inside}.npz").exists()
     return datasets.load(inside if nested else name, data_dir)
-
-
-@contextlib.contextmanager
-def _without_retracing_warnings():
-    """TensorFlow takes the new functions of every cell's model for one that is traced anew."""
-    logger = tf.get_logger()
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _same_place(place, record):

@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from tfp_fnspace import arguments, metrics
 from tfp_fnspace.layers.scaler import Standardizer
@@ -11,6 +10,7 @@ from tfp_fnspace.math.random import base_seed
 from tfp_fnspace.model.prediction import Prediction
 from tfp_fnspace.model.training import Training
 from tfp_fnspace.model.turns import Turns
+from tfp_fnspace.tracing import traced
 
 
 class FunctionSpaceModel(Training, Prediction):
@@ -124,9 +124,7 @@ class FunctionSpaceModel(Training, Prediction):
     def _reset_functions(self):
         """Traces what predicts anew: it holds the variables that it was traced with."""
         self.test_function, self.predict_function = None, None
-        self._sample_function = tf.function(
-            self.draw_functions, autograph=False, reduce_retracing=True
-        )
+        self._sample_function = traced(self.draw_functions, reduce_retracing=True)
 
     def _setup_counters(self, seed):
         """The random state is in weights, so that a restored model continues the same run."""

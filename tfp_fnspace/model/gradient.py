@@ -13,6 +13,7 @@ from tfp_fnspace.model.epochs_ahead import EpochsAhead
 from tfp_fnspace.model.penalties import penalty, refuse_added_losses
 from tfp_fnspace.model.progress import warn_of_no_progress
 from tfp_fnspace.model.turns import one_thread_at_a_time
+from tfp_fnspace.tracing import traced
 
 
 def checked_optimizer(name, optimizer):
@@ -334,9 +335,7 @@ class GradientTraining:
         trained = [id(variable) for variable in self.optimized_variables]
         if self._epoch_function is None or trained != self._trained:
             self._forget_functions()
-            function = tf.function(
-                self.train_epochs, autograph=False, input_signature=self._epoch_signature()
-            )
+            function = traced(self.train_epochs, input_signature=self._epoch_signature())
             vars(self).update(_epoch_function=function, _trained=trained)
 
     def _loss_scaled(self, optimizer):

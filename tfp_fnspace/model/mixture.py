@@ -8,6 +8,7 @@ from tfp_fnspace.export import QUANTILE_LEVELS
 from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.model.contract import FunctionSpaceModel
 from tfp_fnspace.model.prediction import SAMPLE_CHUNK
+from tfp_fnspace.tracing import traced
 from tfp_fnspace.typing import GaussianMoments
 
 #: Folded into the model's seed; training folds in the numbers of its steps, which are not negative.
@@ -133,9 +134,7 @@ class MixturePrediction(FunctionSpaceModel):
     def _reset_functions(self):
         super()._reset_functions()
         # Past Keras's tracking, which would export it.
-        vars(self)["_mixture_function"] = tf.function(
-            self.predictive_mixture, autograph=False, reduce_retracing=True
-        )
+        vars(self)["_mixture_function"] = traced(self.predictive_mixture, reduce_retracing=True)
 
     @property
     def predict_batch_size(self):

@@ -17,6 +17,7 @@ from tfp_fnspace.layers.scaler import RunningMoments
 from tfp_fnspace.math.random import permutation
 from tfp_fnspace.model.checks import Checks
 from tfp_fnspace.model.turns import one_thread_at_a_time
+from tfp_fnspace.tracing import count_apart
 
 
 class Training(Checks):
@@ -275,6 +276,13 @@ class Training(Checks):
             return super().fit(only, shuffle=False, **options)
         finally:
             self.train_function = previous
+
+    def _make_function(self, step_function):
+        return count_apart(super()._make_function(step_function))
+
+    def make_predict_function(self, force=False):
+        super().make_predict_function(force)
+        count_apart(self.predict_function)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         """Nothing: all is built. Under a strategy Keras would add up the shares of a batch."""

@@ -11,6 +11,7 @@ import tensorflow_probability as tfp
 from tfp_fnspace.arguments import check_count, checked_count
 from tfp_fnspace.data import check_finite
 from tfp_fnspace.math import linalg
+from tfp_fnspace.tracing import traced
 
 #: A line search that fails leaves the best point so far, from where L-BFGS starts anew.
 _MOST_STARTS = 10
@@ -74,9 +75,7 @@ class Maximiser:
         # Each is traced once, though L-BFGS calls the loss in many places, where it is not
         # inlined either, and as concrete functions, for which TensorFlow does not warn of
         # retracing when a program fits a fifth process.
-        loss_and_gradient = tf.function(
-            loss_and_gradient, autograph=False, experimental_attributes={"_noinline": True}
-        )
+        loss_and_gradient = traced(loss_and_gradient, experimental_attributes={"_noinline": True})
         self._loss_and_gradient = loss_and_gradient.get_concrete_function(present)
 
         def minimise(start, scale, max_iterations):

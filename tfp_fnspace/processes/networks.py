@@ -8,6 +8,7 @@ from tfp_fnspace.layers import networks
 from tfp_fnspace.math import random
 from tfp_fnspace.processes import given_weights
 from tfp_fnspace.processes.base import Process, check_width
+from tfp_fnspace.tracing import traced
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -61,7 +62,7 @@ class BNNProcess(Process):
             weight_prior = keras.saving.deserialize_keras_object(weight_prior)
         self.weight_prior = weight_prior
         self.network = given_weights.frozen_copy(network)
-        self._compiled = tf.function(self._draw, autograph=False, reduce_retracing=True)
+        self._compiled = traced(self._draw, reduce_retracing=True)
 
     def build(self, input_shape):
         self._drawn = given_weights.drawn_variables(self.network, input_shape)

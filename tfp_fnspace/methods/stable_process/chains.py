@@ -11,6 +11,7 @@ from tfp_fnspace.methods.stable_process.hyperplanes.choose import NUM_ATOMS
 from tfp_fnspace.methods.stable_process.samplers import SAMPLERS
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 from tfp_fnspace.methods.stable_process.samplers.hyper import smallest_log_noise
+from tfp_fnspace.tracing import traced_for_all
 
 #: Variance at which inferred noise starts at least, in units of the smallest one.
 _START = 100.0
@@ -32,7 +33,7 @@ def compiled_run(sampler, settings, count, thin):
     run = functools.partial(
         samplers.run, settings=settings, count=count, thin=thin, one_step=SAMPLERS[sampler]
     )
-    return tf.function(run, autograph=False)
+    return traced_for_all(run)
 
 
 def make_partition(model, x, x_predict, seed):

@@ -6,6 +6,7 @@ import tensorflow as tf
 from tfp_fnspace import data
 from tfp_fnspace.distributions.quantile import quantile
 from tfp_fnspace.methods.stable_process import draws
+from tfp_fnspace.tracing import traced
 
 #: Numbers that the widest tensor of a batch of predictions may hold.
 _BATCH_NUMBERS = 2**22
@@ -79,10 +80,10 @@ class StablePrediction:
 
     def _reset_functions(self):
         super()._reset_functions()
-        options = {"autograph": False, "reduce_retracing": True}
+        options = {"reduce_retracing": True}
         # Past Keras's tracking, which would export them.
-        vars(self)["_value_function"] = tf.function(self.function_values, **options)
-        vars(self)["_quantile_function"] = tf.function(
+        vars(self)["_value_function"] = traced(self.function_values, **options)
+        vars(self)["_quantile_function"] = traced(
             lambda x, levels: quantile(self.predictive(x), list(levels)), **options
         )
 

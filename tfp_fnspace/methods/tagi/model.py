@@ -19,6 +19,7 @@ from tfp_fnspace.methods.tagi.learned_noise import LearnedNoise
 from tfp_fnspace.methods.tagi.prediction import TAGIPrediction
 from tfp_fnspace.model import FunctionSpaceModel
 from tfp_fnspace.model.whole_numbers import with_real_inputs
+from tfp_fnspace.tracing import traced
 from tfp_fnspace.typing import GaussianMoments
 
 
@@ -342,8 +343,8 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
             jit_compile = not slow if wanted == "auto" else bool(wanted)
             # Without XLA around it, an update is many passes over the weights, and as many copies.
             self.fuses_updates = wanted == "auto" and not jit_compile
-            self._epoch_function = tf.function(
-                functools.partial(training.epoch, self), autograph=False, jit_compile=jit_compile
+            self._epoch_function = traced(
+                functools.partial(training.epoch, self), jit_compile=jit_compile
             )
         return training.EpochLearner(self, self._epoch_function, inputs, targets, batch_size)
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfp_fnspace.math import replicas
 from tfp_fnspace.methods.tagi import propagation, update
+from tfp_fnspace.tracing import traced_for_all
 
 
 def observe(model, inputs, targets, valid=None):
@@ -76,7 +77,7 @@ def _assign(model, parameters, sums, rows):
     cap = update.cap_factor(rows, parameters[0].mean.dtype)
     rule, options = (update.exact, ()) if model.update == "exact" else (update.capped, (cap,))
     if model.fuses_updates:
-        rule = tf.function(rule, autograph=False, jit_compile=True)
+        rule = traced_for_all(rule, jit_compile=True)
     for i, (mean, variance) in enumerate(parameters):
         arguments = (mean.value, variance.value, sums[2 * i], sums[2 * i + 1])
         new_mean, new_variance = rule(*arguments, *options)

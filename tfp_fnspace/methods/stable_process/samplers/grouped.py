@@ -10,6 +10,7 @@ from tfp_fnspace.methods.stable_process.samplers import state as chain
 from tfp_fnspace.methods.stable_process.samplers.problem import Problem
 from tfp_fnspace.methods.stable_process.samplers.relocate import relocate
 from tfp_fnspace.methods.stable_process.samplers.sweep import refresh_groups
+from tfp_fnspace.tracing import traced_for_all
 
 #: Products of a sweep of one chain from which on chains are taken apart.
 _WORK_OF_A_SHARD = 200_000
@@ -126,13 +127,13 @@ def _in_shards(function, shards, parts, problem, seed):
     return [tf.concat(part, axis=0) for part in zip(*results, strict=True)]
 
 
-@tf.function(jit_compile=True, autograph=False)
+@functools.partial(traced_for_all, jit_compile=True)
 def _compiled_scales(u, e, log_q, alpha):
     scales = chain.scales_of(u, tf.math.log(-tf.math.log(e)), alpha[:, tf.newaxis])
     return scales, tf.exp((2.0 / alpha)[:, tf.newaxis] * log_q + scales)
 
 
-@tf.function(jit_compile=True, autograph=False)
+@functools.partial(traced_for_all, jit_compile=True)
 def _compiled_moves(relocations, precision, totals, u, scales, proposals, log_uniforms, *rest):
     fields = len(chain.ChainState._fields)
     state = chain.ChainState(*rest[:fields])

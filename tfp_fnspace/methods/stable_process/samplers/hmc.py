@@ -5,6 +5,7 @@ normal under the prior; `log sigma^2`, `log nu`, and the logit of alpha within i
 target is the likelihood with f integrated out, `N(y; 0, Q)`, times the prior.
 """
 
+import functools
 import math
 
 import tensorflow as tf
@@ -15,6 +16,7 @@ from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.methods.stable_process.samplers import functions, gaussian, hyper
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 from tfp_fnspace.methods.stable_process.samplers.problem import Problem
+from tfp_fnspace.tracing import traced_for_all
 
 #: Leapfrog steps of a trajectory.
 _STEPS = 16
@@ -57,7 +59,7 @@ def one_step(seed, state, problem, settings):
     return state, chain.Info(likelihood, acceptance, none, acceptance, acceptance, acceptance)
 
 
-@tf.function(jit_compile=True, autograph=False)
+@functools.partial(traced_for_all, jit_compile=True)
 def _compiled_trajectory(settings, momentum, step_size, log_uniform, *rest):
     fields = len(chain.ChainState._fields)
     state, problem = chain.ChainState(*rest[:fields]), Problem(*rest[fields:])

@@ -1,5 +1,6 @@
 """Random walks of the noise, nu and alpha, and the weights of Student-t noise."""
 
+import functools
 import math
 
 import tensorflow as tf
@@ -8,6 +9,7 @@ import tensorflow_probability as tfp
 from tfp_fnspace.math.kanter import log_exponential
 from tfp_fnspace.methods.stable_process.samplers import gaussian
 from tfp_fnspace.methods.stable_process.samplers import state as chain
+from tfp_fnspace.tracing import traced_for_all
 
 #: Steps of noise and nu for one eigendecomposition, and where each takes a Cholesky factor.
 _STEPS, _FACTOR_STEPS = 6, 2
@@ -129,7 +131,7 @@ def _log_prior(log_noise, log_nu, settings):
     return prior if settings.nu_prior is None else prior + log_nu_prior(log_nu, settings.nu_prior)
 
 
-@tf.function(jit_compile=True, autograph=False)
+@functools.partial(traced_for_all, jit_compile=True)
 def _compiled_walk(
     noise_prior,
     nu_prior,

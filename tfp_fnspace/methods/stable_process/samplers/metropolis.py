@@ -10,6 +10,7 @@ from tfp_fnspace.methods.stable_process.samplers import functions, gaussian, hyp
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 from tfp_fnspace.methods.stable_process.samplers.problem import BLOCK
 from tfp_fnspace.methods.stable_process.samplers.sweep import refresh_groups
+from tfp_fnspace.tracing import traced_for_all
 
 
 def one_step(seed, state, problem, settings):
@@ -79,7 +80,7 @@ def _refresh_atoms(seed, state, problem):
     return state, accepted / problem.place.shape[0]
 
 
-_compiled_refresh = tf.function(refresh_groups, jit_compile=True, autograph=False)
+_compiled_refresh = traced_for_all(refresh_groups, jit_compile=True)
 
 
 def _precision(state, problem):

@@ -1,0 +1,45 @@
+"""What TensorFlow's libraries say while they are loaded, which the command line need not repeat.
+
+They write to the process's standard error before any setting of theirs holds.
+"""
+
+import contextlib
+import importlib
+import os
+import re
+import sys
+import tempfile
+
+_LINES_OF_LIBRARIES = re.compile(rb"WARNING: All log messages before absl|[IW]\d{4} .*\.cc:\d+\] ")
+
+
+def is_command_line():
+    """Whether Python was started by `python -m tfp_fnspace`."""
+    words = sys.orig_argv[1:]
+    return any(pair == ("-m", "tfp_fnspace") for pair in zip(words, words[1:], strict=False))
+
+
+def load_tensorflow_quietly():
+    """Imports TensorFlow without the lines that its libraries write to standard error meanwhile.
+
+    Later lines are errors only, unless `TF_CPP_MIN_LOG_LEVEL` is set.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with without_lines_of_libraries():
+        importlib.import_module("tensorflow")
+
+
+@contextlib.contextmanager
+def without_lines_of_libraries():
+    """Inside, standard error is kept back; at the end comes what is not of TensorFlow itself."""
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as written:
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            written.seek(0)
+            kept = [line for line in written if not _LINES_OF_LIBRARIES.match(line)]
+            os.write(2, b"".join(kept))

@@ -83,7 +83,13 @@ def test_batch_normalisation_normalises_as_in_keras():
         assert_allclose(ours.numpy(), expected.numpy(), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["BatchNormalization_per_sample", "SpectralNormalization"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "BatchNormalization_per_sample",
+        pytest.param("SpectralNormalization", marks=pytest.mark.slow),
+    ],
+)
 def test_layers_that_learn_in_a_pass_do_so_in_compiled_epochs(name):
     layer = LEARNING[name]()
     model = variational(layer)
@@ -199,7 +205,9 @@ def test_networks_that_are_functions_of_a_row_refuse_them_unless_frozen(name):
         FUNCTIONS[name](frozen)
 
 
-@pytest.mark.parametrize("part", ["posterior", "discriminator"])
+@pytest.mark.parametrize(
+    "part", [pytest.param("posterior", marks=pytest.mark.slow), "discriminator"]
+)
 def test_parts_of_sip_act_as_in_training_while_it_trains(part):
     width = {"posterior": (4, 5), "discriminator": (5, 1)}[part]
     batch = L.BatchNormalization(momentum=0.5)

@@ -21,7 +21,13 @@ class KerasTest(TestCase):
         """For unittest."""
 
 
-@pytest.mark.parametrize("name", TENSOR_LAYERS)
+#: Run in every test run; a compiled step of Keras takes a second.
+FAST = ("PerSample_MaxPooling2D", "TAGI_Flatten", "VariationalDense")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(v, marks=() if v in FAST else pytest.mark.slow) for v in TENSOR_LAYERS]
+)
 def test_keras_s_own_test_of_a_layer(name):
     cls, arguments, shape, output = TENSOR_LAYERS[name]
     inputs = {"input_shape": shape}

@@ -78,7 +78,13 @@ def assert_same_weights(ours, expected):
         assert_allclose(*(part.numpy() for part in parts), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(v, marks=pytest.mark.slow) if v in ("LSTM", "LSTM_backwards") else v
+        for v in LAYERS  # those are parts of others
+    ],
+)
 def test_padding_changes_no_answer_and_nothing_that_is_learnt(name):
     inputs = keras.Input((4, 2))
     plain, x = model_of(LAYERS[name], inputs, inputs), padded(X, "both")

@@ -13,6 +13,8 @@ PYTEST_ARGS ?=
 # down many times in one of several GB: `make test` starts new workers for every so many files. Slow
 # tests are last; after TFP_FNSPACE_SLOW_TESTS_UNTIL (seconds since 1970), which CI sets, skipped.
 FILES_PER_RUN ?= 25
+# Fuzzed cases of each model in `make fuzz`.
+FUZZ_CASES ?= 2000
 
 TF_CPP_MIN_LOG_LEVEL ?= 3
 export TF_CPP_MIN_LOG_LEVEL
@@ -46,7 +48,7 @@ fi
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check format docs colabs bench clean FORCE
+.PHONY: help demo test test-fast fuzz check format docs colabs bench clean FORCE
 
 help: ## this list (also what `make` alone does)
 	@echo "make <target>; the first one builds the environment $(VENV)"
@@ -79,6 +81,11 @@ test-fast: $(STAMP) ## the tests not marked slow
 	@echo "==> running the tests not marked slow with $(WORKERS) workers"
 	@"$(VENV_PYTHON)" -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(PYTEST_ARGS)
 	@echo "==> the fast tests passed; the slow ones did not run"
+
+fuzz: $(STAMP) ## 2,000 fuzzed calls of each model (FUZZ_CASES), others each time
+	@echo "==> fuzzing the boundary with $(FUZZ_CASES) cases a model and $(WORKERS) workers"
+	@TFP_FNSPACE_FUZZ_CASES=$(FUZZ_CASES) "$(VENV_PYTHON)" -m pytest -n $(WORKERS) tests/test_fuzz.py $(PYTEST_ARGS)
+	@echo "==> no violation"
 
 check: $(STAMP) ## ruff: lint and format, changes nothing
 	@echo "==> ruff check"

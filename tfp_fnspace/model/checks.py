@@ -248,8 +248,9 @@ class Checks:
                 columns.check_column_names(item, scaler.column_names, name)
         inputs = data.check_inputs(x, self.input_tensors, name, self._standardized_inputs)
         self._check_values(inputs)
-        for array, scaler in zip(inputs, self.input_scalers, strict=True):
-            scaler.check_near(array, name)
+        if not first:
+            for array, scaler in zip(inputs, self.input_scalers, strict=True):
+                scaler.check_near(array, name)
         return inputs
 
     def _check_data(self, x, y, prefix="", first=False):
@@ -276,8 +277,9 @@ class Checks:
             num_labels=self.likelihood.num_labels(self.num_outputs),
             largest=data.LARGEST_VALUE if self.standardize else data.LARGEST_SCALED,
         )
-        scaler.check_near(targets, name)
-        if first:
+        if not first:
+            scaler.check_near(targets, name)
+        else:
             items = [*data.input_items(x, self.input_tensors), y]
             for each, item in zip([*self.input_scalers, scaler], items, strict=True):
                 each.column_names = columns.names_to_keep(item)

@@ -9,6 +9,7 @@ Cases reuse one fitted model: what was compiled serves them all, and a case cost
 """
 
 import decimal
+import functools
 import os
 import warnings
 
@@ -225,22 +226,34 @@ class Subject:
 
     def __init__(self, name):
         self.name = name
-        self.fitted = self.make()
-        epochs = {"epochs": 2} if name == "stable_process" else {}
-        batteries.fit(self.fitted, frame(X), frame(Y), **epochs)
-        self.unlearnt = None
-        if name != "stable_process":  # which predicts from draws only
-            self.unlearnt = self.make()
-            self.unlearnt.adapt(X, Y)
-            self.start = self.unlearnt.get_weights()
-            self.plain = self.learn(X, Y)
+
+    @functools.cached_property
+    def fitted(self):
+        model = self.make()
+        epochs = {"epochs": 2} if self.name == "stable_process" else {}
+        batteries.fit(model, frame(X), frame(Y), **epochs)
+        return model
+
+    @functools.cached_property
+    def unlearnt(self):
+        model = self.make()
+        model.adapt(X, Y)
+        return model
+
+    @functools.cached_property
+    def start(self):
+        return self.unlearnt.get_weights()
+
+    @functools.cached_property
+    def plain(self):
+        return self.learn(X, Y)
 
     def make(self):
         return batteries.ALL_MODELS[self.name]()
 
     def forget(self):
         """Makes `unlearnt` what it was, with all that is compiled."""
-        self.unlearnt.set_weights(self.start)
+        self.unlearnt.set_weights(self.start)  # taken at the first call
         for name in ("optimizer", "discriminator_optimizer"):
             optimizer = getattr(self.unlearnt, name, None)
             for variable in getattr(optimizer, "variables", []):

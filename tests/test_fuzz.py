@@ -390,7 +390,8 @@ def check_units(name, draw):
     """Data in other units: the predictions of the same data in plain ones, in these units."""
     if name == "stable_process":
         return check_far_inputs(name, draw)
-    model = subject(name).unlearnt
+    made = subject(name)
+    model = made.unlearnt
     powers = st.integers(-44, 38)
     of_x, of_y = 10.0 ** draw(powers), 10.0 ** draw(powers)
     dtype = draw(st.sampled_from([np.float32, np.float64]))
@@ -398,6 +399,7 @@ def check_units(name, draw):
         x, y = (X * of_x).astype(dtype), (Y * of_y).astype(dtype)
 
     def predictions(x, y):
+        made.forget()
         model.adapt(x, y)
         return model.predict(x)
 

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import diwp, kernels, likelihoods
-from tfp_fnspace.benchmark import machine, read_records, versions, write_records
+from tfp_fnspace.benchmark import add_records, machine, read_records, versions
 from tfp_fnspace.layers.draws import function_draws
 
 IMAGES = pathlib.Path("docs/images")
@@ -235,9 +235,9 @@ def bandwidths():
     known = {(r["model"], r["bandwidth"], r["seed"]) for r in records}
     for place in ((m, b, s) for s in SEEDS for b in BANDWIDTHS for m in MODELS):
         if place not in known:
-            records.append(cell(*place))
-            write_records(RESULTS, records)
-            found = {k: v for k, v in records[-1].items() if k not in ("draws", "versions")}
+            record = cell(*place)
+            add_records(RESULTS, [record])
+            found = {k: v for k, v in record.items() if k not in ("draws", "versions")}
             print(found, flush=True)
             keras.backend.clear_session()
     figure, panels = plt.subplots(

@@ -104,8 +104,8 @@ def speed(path, echo=print):
             record = {
                 "kernel": kernel,
                 "dtype": dtype,
-                "onednn": os.environ[_ONEDNN] == "1",
-                "threads_of_an_operation": int(os.environ[_INTRA_OP]),
+                "onednn": os.environ.get(_ONEDNN, "1") == "1",
+                "threads_of_an_operation": int(os.environ.get(_INTRA_OP) or os.cpu_count()),
                 "milliseconds": step,
                 "milliseconds_with_the_loop_over_epochs": whole,
                 "milliseconds_one_step_an_epoch": alone,

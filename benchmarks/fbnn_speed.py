@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import fbnn, layers, likelihoods, processes
-from tfp_fnspace.benchmark import machine, read_records, versions, write_records
+from tfp_fnspace.benchmark import add_records, machine, versions
 from tfp_fnspace.math.normals import fast_normal
 
 RESULTS = "benchmarks/results/fbnn_speed.json"
@@ -158,8 +158,7 @@ def main():
     options = parser.parse_args()
     found = memory() if options.memory else speed()
     names = {record["network"] for record in found}
-    kept = [r for r in read_records(RESULTS) if r["network"] not in names]
-    write_records(RESULTS, [*kept, *found])
+    add_records(RESULTS, found, lambda record: record["network"] in names)
 
 
 if __name__ == "__main__":

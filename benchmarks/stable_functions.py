@@ -25,7 +25,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor, kernels
 from threadpoolctl import threadpool_limits
 
 from tfp_fnspace import datasets
-from tfp_fnspace.benchmark import machine, read_records, versions, write_records
+from tfp_fnspace.benchmark import add_records, machine, versions
 from tfp_fnspace.metrics import ess_bulk, rhat
 from tfp_fnspace.stable_process import StableProcessModel
 
@@ -410,13 +410,13 @@ def main():
     out = options.out or f"benchmarks/results/stable_functions_{kind}.json"
     for seed in map(int, options.seeds.split(",")):
         for name in options.names.split(","):
-            rest = [r for r in read_records(out) if (r["function"], r["seed"]) != (name, seed)]
             if options.baselines:
                 with threadpool_limits(1):  # small matrices: a second thread costs more
                     new = run_baselines(options.data_dir, [name], seed)
             else:
                 new = run_stable(options.data_dir, [name], seed)
-            write_records(out, rest + new)
+            place = name, seed
+            add_records(out, new, lambda r, place=place: (r["function"], r["seed"]) == place)
 
 
 if __name__ == "__main__":

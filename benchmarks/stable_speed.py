@@ -24,7 +24,7 @@ import stable_functions
 import tensorflow as tf
 from threadpoolctl import threadpool_limits
 
-from tfp_fnspace.benchmark import machine, read_records, versions, write_records
+from tfp_fnspace.benchmark import add_records, machine, read_records, versions, write_records
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.stable_process import hyperplanes, samplers
 from tfp_fnspace.metrics import ess_bulk, rhat
@@ -226,7 +226,7 @@ def run_costs(echo=print, out=COST_RESULTS):
                 if (num_inputs, n, name) not in done and not too_slow:
                     records.append(cost(num_inputs, n, name))
                     echo({k: records[-1][k] for k in ("inputs", "n", "sampler", "milliseconds")})
-                    write_records(out, records)
+                    add_records(out, records[-1:])
     return records
 
 

@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from tfp_fnspace.benchmark import machine, read_records, versions, write_records
+from tfp_fnspace.benchmark import add_records, machine, read_records, versions
 from tfp_fnspace.stable_process import StableProcessModel
 
 PREDICTIONS = "benchmarks/results/york_predictions.csv"
@@ -69,8 +69,7 @@ def predict(data_dir, epochs=30, seed=0):
     header = "x_std,y_std,median,lower,upper"
     np.savetxt(PREDICTIONS, table, delimiter=",", header=header, comments="", fmt="%.10g")
     record = record_of(model, x_new, seconds, part="validation inputs", epochs=epochs, seed=seed)
-    rest = [r for r in read_records(RESULTS) if r["part"] != record["part"]]
-    write_records(RESULTS, [record, *rest])
+    add_records(RESULTS, [record], lambda other: other["part"] == record["part"])
     print({key: record[key] for key in ("rhat", "ess_bulk", "posterior_median", "seconds")})
     print(f"wrote {PREDICTIONS}")
 
@@ -80,8 +79,7 @@ def validate(data_dir, epochs=12, seed=0):
     x, y, _ = load(data_dir)
     folds = np.array_split(np.random.default_rng(seed).permutation(len(y)), FOLDS)
     for k, test in enumerate(folds):
-        records = read_records(RESULTS)
-        if any(r["part"] == f"fold {k}" for r in records):
+        if any(r["part"] == f"fold {k}" for r in read_records(RESULTS)):
             continue
         train = np.setdiff1d(np.arange(len(y)), test)
         model, seconds = fit(x[train], y[train], x[test], seed, epochs)
@@ -99,7 +97,7 @@ def validate(data_dir, epochs=12, seed=0):
             mae=round(float(errors.mean()), 4),
             coverage_90=round(float(covered.mean()), 4),
         )
-        write_records(RESULTS, [*records, record])
+        add_records(RESULTS, [record])
         print(record["part"], record["mae"], record["coverage_90"], f"{seconds:.0f} s", flush=True)
     folds = [r for r in read_records(RESULTS) if "mae" in r]
     for key in ("mae", "coverage_90"):

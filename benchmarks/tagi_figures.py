@@ -31,7 +31,7 @@ from figure_style import IMAGES, save
 from scipy import stats
 
 from tfp_fnspace import datasets, likelihoods, tagi
-from tfp_fnspace.benchmark import machine, read_records, versions, write_records
+from tfp_fnspace.benchmark import add_records, machine, versions
 
 RESULTS = "benchmarks/results/tagi_figures.json"
 BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#6E6E6E"
@@ -371,9 +371,9 @@ def main():
     IMAGES.mkdir(parents=True, exist_ok=True)
     for name in parser.parse_args().only.split(","):
         found = PICTURES[name]() or []
-        kept = [record for record in read_records(RESULTS) if record["picture"] != name]
         common = {"versions": versions(), "machine": machine()}
-        write_records(RESULTS, kept + [{"picture": name, **row, **common} for row in found])
+        new = [{"picture": name, **row, **common} for row in found]
+        add_records(RESULTS, new, lambda record, name=name: record["picture"] == name)
         for row in found:
             print(name, row, flush=True)
 

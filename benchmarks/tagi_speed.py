@@ -204,14 +204,12 @@ def main():
     if options.child:
         program, case, threads = options.child
         return child(program, case, int(threads))
-    from tfp_fnspace.benchmark import machine, read_records, versions, write_records
+    from tfp_fnspace.benchmark import add_records, machine, versions
 
-    records = read_records(options.out) if options.only else []
     for case in (name for name in CASES if (options.only or "") in name):
         record = compare(case, options.repeats)
-        records = [other for other in records if other["case"] != case]
-        records.append({**record, "versions": versions(), "machine": machine()})
-        write_records(options.out, records)
+        record.update(versions=versions(), machine=machine())
+        add_records(options.out, [record], lambda other, case=case: other["case"] == case)
         rates = ", ".join(f"{k} {v:,.0f}/s" for k, v in record["samples_per_second"].items())
         ratio = f"{record['ratio']:.1f}x" if record["ratio"] else "pytagi did not run"
         print(f"{case}: {rates}; ratio {ratio} (target {record['target_ratio']:g}x)", flush=True)

@@ -20,13 +20,13 @@ from sklearn.gaussian_process import GaussianProcessRegressor, kernels
 
 from tfp_fnspace import datasets
 from tfp_fnspace.benchmark import (
+    add_records,
     machine,
     parse_splits,
     read_records,
     score,
     summary,
     versions,
-    write_records,
 )
 from tfp_fnspace.processes.fitted import fitted_prior
 
@@ -127,7 +127,7 @@ def main():
                 "versions": versions(),
                 "machine": machine(),
             }
-            write_records(out, [*records, record])
+            add_records(out, [record])
             print(name, k, f"rmse {record['rmse']:.3f}, nll {record['nll']:.3f}", flush=True)
     print(summary(read_records(out)))
 

@@ -21,6 +21,8 @@ LEVELS = {
     "arguments": 0,
     "columns": 0,
     "notices": 0,
+    "files": 0,
+    "interrupts": 0,
     "math": 0,
     "bijectors": 1,
     "kernels": 1,

@@ -26,6 +26,7 @@ if keras.backend.backend() != "tensorflow":
     )
 
 from tfp_fnspace import (  # noqa: E402
+    callbacks,
     datasets,
     decisions,
     kernels,
@@ -36,7 +37,7 @@ from tfp_fnspace import (  # noqa: E402
     processes,
 )
 from tfp_fnspace.methods import diwp, fbnn, sip, stable_process, tagi  # noqa: E402
-from tfp_fnspace.model import FunctionSpaceModel  # noqa: E402
+from tfp_fnspace.model import FunctionSpaceModel, load_model  # noqa: E402
 from tfp_fnspace.typing import GaussianMoments, GramBlocks  # noqa: E402
 
 # `from tfp_fnspace.tagi import Dense` works: a short name for `tfp_fnspace.methods.tagi`.
@@ -50,6 +51,7 @@ __all__ = [
     "FunctionSpaceModel",
     "GaussianMoments",
     "GramBlocks",
+    "callbacks",
     "datasets",
     "decisions",
     "diwp",
@@ -57,6 +59,7 @@ __all__ = [
     "kernels",
     "layers",
     "likelihoods",
+    "load_model",
     "metrics",
     "plotting",
     "processes",

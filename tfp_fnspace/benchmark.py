@@ -10,10 +10,18 @@ import time
 import keras
 import numpy as np
 
-from tfp_fnspace import datasets, metrics, registry
+from tfp_fnspace import datasets, files, metrics, registry
 
 #: What a cell costs whatever its size (tracing, compiling), in rows: for the time left.
 _FIXED_WORK = 3000
+
+#: What a record of `run_uci` must have.
+_FIELDS = {
+    **dict.fromkeys(("method", "dataset"), str),
+    **dict.fromkeys(("rmse", "nll", "seconds"), int | float),
+    "split": int,
+    "config": dict,
+}
 
 _PACKAGES = ("tfp_fnspace", "tensorflow", "keras", "tensorflow-probability", "numpy")
 
@@ -96,26 +104,44 @@ def _override(config, overrides):
     unknown = sorted(set(overrides) - set(config))
     if unknown:
         raise ValueError(f"A setting must be one of {sorted(config)}. Received: {unknown}")
+    for name, value in overrides.items():
+        if value is None and config[name] is not None:
+            raise ValueError(
+                f"A setting must not be null where it is {config[name]!r} by default. "
+                f"Received: {name}=null"
+            )
     return {**config, **overrides}
 
 
-def read_records(path):
+def read_records(path, fields=None):
     """The records of a results file, none if there is no file.
 
+    Args:
+        path: The results file.
+        fields: Dict from the names that each record must have to the types of their values.
+
     Raises:
-        ValueError: If the file is not a JSON list.
+        ValueError: If the file is not a JSON list of such records.
     """
     path = pathlib.Path(path)
     if not path.exists():
         return []
     try:
         records = json.loads(path.read_text())
-    except ValueError:
+    except (ValueError, RecursionError):
         records = None
+    rule = "A results file must hold a JSON list of records"
     if not isinstance(records, list):
-        raise ValueError(
-            f"A results file must hold a JSON list of records. Received: path='{path}'"
-        )
+        raise ValueError(f"{rule}. Received: path='{path}'")
+    for i, record in enumerate(records):
+        if not isinstance(record, dict):
+            raise ValueError(f"{rule}. Received: path='{path}', {record!r:.80} in place {i}")
+        for name, kind in (fields or {}).items():
+            if name not in record or not isinstance(record[name], kind):
+                raise ValueError(
+                    f"{rule} with {sorted(fields)}. "
+                    f"Received: path='{path}', {name}={record.get(name)!r:.80} in place {i}"
+                )
     return records
 
 
@@ -123,9 +149,32 @@ def write_records(path, records):
     """Writes a results file in one step, so that a killed run leaves a whole one."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(records, indent=1) + "\n")
-    os.replace(partial, path)
+    with files.locked(path):
+        _write(path, records)
+
+
+def add_records(path, records, replaced=lambda record: False):
+    """Adds records to a results file, however many processes do so at a time.
+
+    Args:
+        path: The results file.
+        records: The new records.
+        replaced: Function of a record, whether it goes.
+
+    Returns:
+        All records that the file then has.
+    """
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with files.locked(path):
+        records = [r for r in read_records(path) if not replaced(r)] + list(records)
+        _write(path, records)
+    return records
+
+
+def _write(path, records):
+    with files.replacing(path) as partial:
+        partial.write_text(json.dumps(records, indent=1) + "\n")
 
 
 def run_missing(path, cells, run):
@@ -141,13 +190,13 @@ def run_missing(path, cells, run):
     """
     for cell in cells:
         records = read_records(path)
-        if any(all(r[name] == value for name, value in cell.items()) for r in records):
+        if any(all(name in r and r[name] == v for name, v in cell.items()) for r in records):
             continue
         begin = time.monotonic()
         record = {**cell, **run(**cell)}
         record.setdefault("seconds", round(time.monotonic() - begin, 1))
         record.update(versions=versions(), machine=machine())
-        write_records(path, [*records, record])
+        add_records(path, [record])
         yield record
 
 
@@ -193,7 +242,7 @@ def run_uci(methods, names, splits, data_dir, out, seed=0, overrides=None, echo=
                 config = _override(recipe.uci_config(name, seed + k), overrides or {})
                 # As JSON gives it back: a tuple would never equal the list of a record.
                 cells.append((method_name, name, k, json.loads(json.dumps(config))))
-    records = read_records(out)
+    records = read_records(out, _FIELDS)
     todo = [cell for cell in cells if not any(_same(cell, record) for record in records)]
     echo(f"{len(cells)} cells, {len(cells) - len(todo)} of them done before")
     work = [_FIXED_WORK + len(loaded[name].x) for _, name, _, _ in todo]
@@ -201,12 +250,12 @@ def run_uci(methods, names, splits, data_dir, out, seed=0, overrides=None, echo=
     for i, (method_name, name, k, config) in enumerate(todo):
         try:
             record = _run_cell(method_name, loaded[name], name, k, config)
-        except ValueError as error:  # bad data in one cell must not cost the others
+        except (ValueError, TypeError) as error:  # bad data in one cell must not cost the others
             failed.append(f"{method_name} {name} split {k}")
             echo(f"[{i + 1}/{len(todo)}] {failed[-1]} failed: {error}")
             continue
-        records = [r for r in records if not _same_place((method_name, name, k), r)] + [record]
-        write_records(out, records)
+        place = method_name, name, k
+        records = add_records(out, [record], lambda other, place=place: _same_place(place, other))
         left = (time.monotonic() - begin) * sum(work[i + 1 :]) / sum(work[: i + 1])
         echo(
             f"[{i + 1}/{len(todo)}] {method_name} {name} split {k}: rmse {record['rmse']:.4g}, "

@@ -1,10 +1,26 @@
 """Callbacks with which `fit` keeps its promises about epochs."""
 
+import json
 import math
+import os
+import shutil
 
+import h5py
 import keras
+import tensorflow as tf
 
-from tfp_fnspace import arguments, notices
+from tfp_fnspace import arguments, files, interrupts, notices
+
+__all__ = ["BackupAndRestore"]
+
+#: Seconds that an epoch may go on for after Ctrl-C; then it ends after a batch.
+PATIENCE = 5.0
+
+#: Where a backup has the number of the epoch that comes next.
+_EPOCH = "next_epoch"
+
+#: Bytes that HDF5 takes for names and layout, with room to spare.
+_ROOM_FOR_A_VARIABLE, _ROOM_FOR_A_FILE = 4096, 65536
 
 
 class EpochCounter(keras.callbacks.Callback):
@@ -13,39 +29,123 @@ class EpochCounter(keras.callbacks.Callback):
     #: That it does not look at the weights: epochs may be computed ahead of their callbacks.
     allows_ahead = True
 
+    def on_train_begin(self, logs=None):
+        self.has_begun = False
+
     def on_epoch_begin(self, epoch, logs=None):
+        interrupts.check()
+        if not self.has_begun:
+            self.has_begun = True
+            self.model._begin_epochs()
         self.model.on_epoch_start()
 
+    def on_train_batch_end(self, batch, logs=None):
+        interrupts.check(PATIENCE)
+
     def on_epoch_end(self, epoch, logs=None):
+        self.model._first_batch = 0
         self.model.epochs_seen.value.assign_add(1)  # a quarter of the time of Keras's own
 
 
-class ResumeAtCounter(keras.callbacks.Callback):
-    """Lets a restored run go on where its weights are.
+class BackupAndRestore(keras.callbacks.BackupAndRestore):
+    """Lets a run that was killed go on where it was, as Keras's callback of this name.
 
-    `keras.callbacks.BackupAndRestore` writes the weights and the number of the epoch in two
-    steps; a process killed between them would train one epoch twice. The count inside the
-    weights cannot disagree with the weights.
+    The weights, the state of the optimizer and the number of the epoch are in one file, which is
+    replaced in one step: whenever the process is killed, and whenever the folder is copied, there
+    is a whole backup, or none yet. `fit` with the same arguments then goes on after the epoch of
+    the backup (on arrays after its batch, with an integer `save_freq`), and on arrays ends at the
+    same weights as a run that was not killed.
+
+    `fit` of the models of this library makes the same of Keras's own callback. This one also
+    serves in `fit` of other Keras models.
 
     Args:
-        initial_epoch: Epoch at which an undisturbed `fit` starts.
+        backup_dir: Folder for the backup and for nothing else.
+        save_freq: `"epoch"`, or a number of batches.
+        double_checkpoint: Whether to keep the backup before the last one too, for disks that
+            lose what they have written.
+        delete_checkpoint: Whether to remove the folder at the end of the run.
+
+    Raises:
+        OSError: If the backup cannot be written; the last one is as it was.
+        ValueError: If the backup cannot be read, or is of another model.
+
+    Example:
+        >>> backup = tfp_fnspace.callbacks.BackupAndRestore("backup")
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        >>> model.compile(loss="mse")
+        >>> history = model.fit(x, y, epochs=2, verbose=0, callbacks=[backup])
     """
 
-    allows_ahead = True
-
-    def __init__(self, initial_epoch):
-        super().__init__()
-        self.initial_epoch = initial_epoch
-        self.epochs_before = None
-
-    def set_model(self, model):
-        super().set_model(model)
-        self.epochs_before = int(model.epochs_seen.numpy())
-
     def on_train_begin(self, logs=None):
-        done = int(self.model.epochs_seen.numpy()) - self.epochs_before
-        if done > 0:
-            self.model._initial_epoch = self.initial_epoch + done
+        paths = [path for path in (self._weights_path, self._prev_weights_path) if _is_file(path)]
+        for path in paths:
+            try:
+                self._restore(path)
+                return
+            except (OSError, ValueError, KeyError, RuntimeError) as error:
+                if path == paths[-1]:
+                    raise ValueError(
+                        "A backup must be whole and of the same model, data and library: remove "
+                        f"the folder to begin anew. Received: backup_dir={str(self.backup_dir)!r}, "
+                        f"where {os.path.basename(path)} cannot be used: {error}"
+                    ) from error
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._current_epoch = epoch
+
+    def _restore(self, path):
+        optimizer = self.model.optimizer
+        if optimizer is not None and not optimizer.built:
+            optimizer.build(self.model.trainable_variables)  # so that its state can be loaded
+        with h5py.File(path, "r") as file:
+            epoch = int(file.attrs[_EPOCH])
+        self.model.load_weights(path)
+        if hasattr(self.model, "count_whole_epochs"):
+            epoch += self.model.count_whole_epochs()
+        self.model._initial_epoch = self._current_epoch = epoch
+
+    def _save_model(self):
+        os.makedirs(self.backup_dir, exist_ok=True)
+        if self.double_checkpoint and _is_file(self._weights_path):
+            with files.replacing(self._prev_weights_path, self.backup_dir) as partial:
+                shutil.copyfile(self._weights_path, partial)
+        with files.replacing(self._weights_path, self.backup_dir) as partial:
+            save_weights(self.model, partial)
+            with h5py.File(partial, "r+") as file:
+                file.attrs[_EPOCH] = self._current_epoch
+        # Keras's own looks here, and users may; what is in the weights counts.
+        with files.replacing(self._training_metadata_path, self.backup_dir) as partial:
+            numbers = {"epoch": self._current_epoch, "batch": self._last_batch_seen}
+            partial.write_text(json.dumps(numbers))
+
+
+def _is_file(path):
+    return os.path.isfile(path)
+
+
+def save_weights(model, path):
+    """`keras.Model.save_weights` that looks for room first: HDF5 never closes a file without."""
+    optimizer = getattr(model, "optimizer", None)
+    variables = [*model.variables, *(optimizer.variables if optimizer is not None else ())]
+    sizes = [math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in variables]
+    files.check_room(path, sum(sizes) + _ROOM_FOR_A_VARIABLE * len(sizes) + _ROOM_FOR_A_FILE)
+    keras.Model.save_weights(model, path)
+
+
+def with_safe_backups(callbacks):
+    """Makes Keras's `BackupAndRestore` write and read as ours; what a user overrides stays.
+
+    Args:
+        callbacks: List of callbacks, changed in place.
+    """
+    theirs = keras.callbacks.BackupAndRestore
+    for callback in callbacks:
+        if type(callback) is theirs:
+            callback.__class__ = BackupAndRestore
+        elif isinstance(callback, theirs) and not isinstance(callback, BackupAndRestore):
+            own = type(callback)
+            callback.__class__ = type(own.__name__, (own, BackupAndRestore), {})
 
 
 class FiniteLoss(keras.callbacks.Callback):
@@ -157,7 +257,8 @@ def refuse_learning_rates(callbacks, rule):
 
 #: Callbacks of Keras that look at batches only when told to.
 _BATCH_OPTIONS = {
-    keras.callbacks.BackupAndRestore: lambda c: c.save_freq != "epoch",
+    EpochCounter: lambda c: False,
+    BackupAndRestore: lambda c: c.save_freq != "epoch",
     keras.callbacks.ModelCheckpoint: lambda c: c.save_freq != "epoch",
     keras.callbacks.TensorBoard: lambda c: c.update_freq != "epoch" or c._should_trace,
     keras.callbacks.TerminateOnNaN: lambda c: False,

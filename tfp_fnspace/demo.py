@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace import datasets, likelihoods, metrics, plotting
+from tfp_fnspace import datasets, files, likelihoods, metrics, plotting
 from tfp_fnspace.distributions import quantile
 from tfp_fnspace.export import QUANTILE_LEVELS
 from tfp_fnspace.methods import tagi
@@ -95,7 +95,8 @@ def run(output_dir):
     print(_table(split.y_test, predictions), flush=True)
 
     picture = output_dir / "demo.png"
-    _plot(model, split, names.index("bmi"), picture)
+    with files.replacing(picture) as partial:
+        _plot(model, split, names.index("bmi"), partial)
     clock.say(f"plot: {picture}")
 
     served = output_dir / "served"

@@ -1,14 +1,19 @@
 """SavedModels that plain TensorFlow serves."""
 
+import errno
 import inspect
 
 import keras
 import tensorflow as tf
 
+from tfp_fnspace import files
 from tfp_fnspace.arguments import check_count
 
 #: Levels of the quantiles that `serve` returns.
 QUANTILE_LEVELS = (0.05, 0.5, 0.95)
+
+#: What the folder of a SavedModel may hold.
+_ENTRIES = ("saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", "debug")
 
 
 def export_saved_model(model, path, num_samples=100, verbose=False):
@@ -29,14 +34,20 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
 
     Args:
         model: Fitted `FunctionSpaceModel`.
-        path: Folder to write.
+        path: Folder to write. A SavedModel that is there is replaced in one step, when the new one
+            is whole.
         num_samples: S, the number of functions that `sample` draws.
         verbose: Whether Keras prints the endpoints.
 
     Raises:
-        ValueError: If `num_samples` is not a positive integer.
+        OSError: If the folder cannot be written; what was there is as it was.
+        TypeError: If `path` is no path.
+        ValueError: If `num_samples` is not a positive integer, or the folder holds other things.
     """
     check_count("num_samples", num_samples)
+    path = files.checked_path("filepath", path)
+    files.check_folder(path, _ENTRIES)
+    path.parent.mkdir(parents=True, exist_ok=True)
     names = ["x"] if len(model.input_tensors) == 1 else _input_names(model.input_tensors)
     specs = [
         tf.TensorSpec((None, *tensor.shape[1:]), dtype, name=name)
@@ -63,7 +74,11 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
     seed_spec = tf.TensorSpec([2], tf.int32, name="seed")
     sample = _with_parameters(sample, [*names, "seed"])
     archive.add_endpoint("sample", sample, input_signature=[*specs, seed_spec])
-    archive.write_out(str(path), verbose=verbose)
+    with files.replacing(path) as partial:
+        try:
+            archive.write_out(str(partial), verbose=verbose)
+        except tf.errors.ResourceExhaustedError as error:
+            raise OSError(errno.ENOSPC, error.message) from error
 
 
 def _finite_rows(inputs):

@@ -2,6 +2,7 @@
 
 import os
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,9 @@ from tfp_fnspace.arguments import check_count, is_integer
 DATA_DIR_VARIABLE = "TFP_FNSPACE_DATA"
 
 _ARRAYS = ("x", "y", "test_index")
+
+#: What NumPy and zipfile raise of files that are damaged or of something else.
+_UNREADABLE = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
 class Split(NamedTuple):
@@ -107,14 +111,7 @@ def load(name, data_dir=None) -> Benchmark:
         )
     if not zipfile.is_zipfile(path):
         raise ValueError(f"A data file must be a complete .npz archive. Received: path='{path}'")
-    with np.load(path, allow_pickle=False) as archive:
-        missing = [key for key in _ARRAYS if key not in archive.files]
-        if missing:
-            raise ValueError(
-                f"A data file must hold the arrays 'x', 'y' and 'test_index'; {missing} missing. "
-                f"Received: path='{path}' with {sorted(archive.files)}"
-            )
-        x, y, test_index = (archive[key] for key in _ARRAYS)
+    x, y, test_index = _read_arrays(path)
     x, y = _real_matrices(x, y, path)
     return Benchmark(str(name), x, y, _checked_test_index(test_index, len(x), path))
 
@@ -191,6 +188,33 @@ def _has_the_arrays(path):
         return False
     with zipfile.ZipFile(path) as archive:
         return {f"{key}.npy" for key in _ARRAYS} <= set(archive.namelist())
+
+
+def _read_arrays(path):
+    """The arrays of a file."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            names = sorted(archive.files)
+            arrays = [archive[key] for key in _ARRAYS if key in names]
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        NotImplementedError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as e:
+        raise ValueError(
+            "A data file must be a whole .npz archive of numbers. "
+            f"Received: path='{path}', which cannot be read: {e}"
+        ) from e
+    missing = [key for key in _ARRAYS if key not in names]
+    if missing:
+        raise ValueError(
+            f"A data file must hold the arrays 'x', 'y' and 'test_index'; {missing} missing. "
+            f"Received: path='{path}' with {names}"
+        )
+    return arrays
 
 
 def _real_matrices(x, y, path):

@@ -387,18 +387,15 @@ class GradientTraining:
 
         def run(count):
             orders = [self.epoch_order(len(targets), shuffle, ahead) for ahead in range(count)]
-            orders = tf.constant(np.stack(orders), tf.int32)
+            orders = np.stack(orders)[:, self._first_batch * batch_size :]
+            orders = tf.constant(orders, tf.int32)
             return self._epoch_function(*arguments, orders, tf.constant(batch_size, tf.int32))
 
         may_be_ahead = options["validation_data"] is None and all(
             getattr(callback, "allows_ahead", False) for callback in options["callbacks"]
         )
         train_epoch = EpochsAhead(run, epochs if may_be_ahead else 1)
-        try:
-            return self._fit_epochs(train_epoch, inputs, targets, options, num_batches)
-        finally:
-            if train_epoch.told:  # interrupted: what the weights have seen counts
-                self.epochs_seen.assign_add(len(train_epoch.told))
+        return self._fit_epochs(train_epoch, inputs, targets, options, num_batches)
 
     def _prepare_with_rows(self, inputs, targets):
         self.prepare_training(inputs, targets)

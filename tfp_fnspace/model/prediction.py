@@ -6,12 +6,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, notices, streams
-from tfp_fnspace.callbacks import checked_callbacks
+from tfp_fnspace import arguments, files, notices, streams
+from tfp_fnspace.callbacks import checked_callbacks, save_weights
 from tfp_fnspace.distributions.quantile import quantile
 from tfp_fnspace.export import QUANTILE_LEVELS, export_saved_model
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.metrics.of_classes import check_class_metric, for_class_metric
+from tfp_fnspace.model import saving
 from tfp_fnspace.model.checks import Checks
 from tfp_fnspace.typing import GaussianMoments
 
@@ -258,28 +259,84 @@ class Prediction(Checks):
         """How many numbers a function sample takes at one point, in the widest tensor."""
         return max(self.num_outputs, *(math.prod(t.shape[1:]) for t in self.input_tensors))
 
-    def save(self, filepath, *args, **kwargs):
-        """Writes a `.keras` file, as in Keras.
+    def save(self, filepath, overwrite=True, zipped=None, **kwargs):
+        """Writes a `.keras` file, as in Keras; a file that is there is replaced in one step.
+
+        `load_model` reads it, as `keras.models.load_model` does.
+
+        Args:
+            filepath: Path that ends in `.keras`; of a folder where `zipped` is false.
+            overwrite: Whether to replace what is there, or to ask.
+            zipped: Whether to write one file, the default, or a folder.
+            **kwargs: As in Keras.
 
         Raises:
-            ValueError: If the name of the file ends in `.h5`, which cannot hold such a model.
+            OSError: If the file cannot be written; what was there is as it was.
+            TypeError: If `filepath` is no path.
+            ValueError: If it does not end in `.keras`, or the folder holds other things.
         """
-        if str(filepath).endswith((".h5", ".hdf5")):
-            raise ValueError(f"`filepath` must end in .keras. Received: filepath={filepath!r}")
-        super().save(filepath, *args, **kwargs)
+        if saving.is_remote(filepath):
+            return super().save(filepath, overwrite=overwrite, zipped=zipped, **kwargs)
+        path = saving.checked_model_path(filepath, zipped)
+        if saving.may_write(path, overwrite):
+            with files.replacing(path) as partial:
+                super().save(partial, zipped=zipped, **kwargs)
+
+    def save_weights(self, filepath, overwrite=True, max_shard_size=None):
+        """Writes the weights to a file, as in Keras; a file that is there is replaced in one step.
+
+        Args:
+            filepath: Path that ends in `.weights.h5`.
+            overwrite: Whether to replace what is there, or to ask.
+            max_shard_size: As in Keras: of several files each is written in place.
+
+        Raises:
+            OSError: If the file cannot be written; what was there is as it was.
+            TypeError: If `filepath` is no path.
+            ValueError: If the name of the file ends in something else.
+        """
+        if saving.is_remote(filepath) or max_shard_size is not None:
+            return super().save_weights(filepath, overwrite, max_shard_size)
+        path = saving.checked_weights_path(filepath)
+        if saving.may_write(path, overwrite):
+            with files.replacing(path) as partial:
+                save_weights(self, partial)
+
+    def load_weights(self, filepath, skip_mismatch=False, **kwargs):
+        """Reads the weights from a file, as in Keras.
+
+        Args:
+            filepath: Path of a file that `save_weights` or `save` wrote.
+            skip_mismatch: As in Keras.
+            **kwargs: As in Keras.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If the file is not whole, is of another model, or has weights that are not
+                finite.
+        """
+        options = {"skip_mismatch": skip_mismatch, **kwargs}
+        return saving.in_words(super().load_weights, filepath, **options)
+
+    def load_own_variables(self, store):
+        saving.check_finite(store)
+        super().load_own_variables(store)
 
     def export(self, filepath, format="tf_saved_model", verbose=False, num_samples=100):
         """Writes a SavedModel that plain TensorFlow serves; see `tfp_fnspace.export`.
 
         Args:
-            filepath: Folder to write.
+            filepath: Folder to write. A SavedModel that is there is replaced in one step.
             format: `"tf_saved_model"`.
             verbose: Whether Keras prints the endpoints.
             num_samples: Number of functions that the endpoint `sample` draws.
 
         Raises:
-            ValueError: If the format is another one, the model is not fitted, or its targets are
-                too large or too small for what it serves, float32 as a rule.
+            OSError: If the folder cannot be written; what was there is as it was.
+            TypeError: If `filepath` is no path.
+            ValueError: If the format is another one, the model is not fitted, the folder holds
+                other things, or the targets are too large or too small for what it serves,
+                float32 as a rule.
         """
         arguments.checked_choice("format", format, ("tf_saved_model",))
         self._check_ready()

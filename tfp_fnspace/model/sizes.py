@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data, notices, streams
+from tfp_fnspace import data, interrupts, notices, streams
 from tfp_fnspace.math.random import permutation
 from tfp_fnspace.math.selection import greedy_rows
 from tfp_fnspace.model.turns import one_thread_at_a_time
@@ -86,7 +86,7 @@ class LearnsSizes:
         if held_out and not is_stream:
             num_rows = len(data.split_rows([inputs], held_out)[0][0])
         # Weights made here belong to the strategy that the model was made in.
-        with self.distribute_strategy.scope():
+        with self.distribute_strategy.scope(), interrupts.held():
             self._setup_for(inputs.shape[1:], targets.shape[1], num_rows)
         return x
 

@@ -1,17 +1,19 @@
 """Training of models that keep the contract: data checks, standardisation, order of rows."""
 
+import functools
 import itertools
+import zlib
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, data, notices, streams
+from tfp_fnspace import arguments, data, interrupts, notices, streams
 from tfp_fnspace.callbacks import (
     EpochCounter,
-    ResumeAtCounter,
     checked_callbacks,
     resolve_modes,
+    with_safe_backups,
 )
 from tfp_fnspace.layers.scaler import RunningMoments
 from tfp_fnspace.math.random import permutation
@@ -19,12 +21,38 @@ from tfp_fnspace.model.checks import Checks
 from tfp_fnspace.model.turns import one_thread_at_a_time
 from tfp_fnspace.tracing import count_apart
 
+#: Rows that tell data from other data.
+_ROWS_TO_COMPARE = 256
+
+
+def _keeping_whole(fit):
+    """`fit` after which the weights are those of a whole step, however it ends."""
+
+    @functools.wraps(fit)
+    def whole_fit(self, *args, **kwargs):
+        with interrupts.deferred():
+            is_first = not self.steps_seen.numpy()
+            before = [(weight, weight.numpy()) for weight in self.weights] if is_first else []
+            try:
+                history = fit(self, *args, **kwargs)
+                self._start_epochs()
+            except BaseException:
+                with interrupts.held():
+                    self._settle(before)
+                raise
+            return history
+
+    return whole_fit
+
 
 class Training(Checks):
     """`adapt`, `fit` and `train_on_batch`."""
 
     #: The metrics that steps of training update; `evaluate` updates others.
     _training_metrics = ()
+
+    #: The batch at which the present epoch begins: not 0 where it was interrupted before.
+    _first_batch = 0
 
     @one_thread_at_a_time
     def adapt(self, x, y=None):
@@ -84,6 +112,7 @@ class Training(Checks):
         self._warn_of_large_noise()
 
     @one_thread_at_a_time
+    @_keeping_whole
     def fit(
         self,
         x=None,
@@ -108,6 +137,13 @@ class Training(Checks):
 
         In-memory data is permuted anew in each epoch by the model's seed and its count of
         epochs, so that the same seed gives the same run and a restored run continues it.
+
+        Ctrl-C ends the run with `KeyboardInterrupt` at the end of the epoch, but after a batch
+        where that takes longer than 5 seconds, and at once when pressed again. The weights are
+        those of the last whole step and the counters say so: on arrays, a `fit` for the epochs
+        that are left ends at the same weights as a run that was not stopped. An epoch that was
+        stopped midway goes on at its next batch, if `fit` is given the same rows and batch size.
+        A first `fit` that ends before its first step leaves the model as it was.
 
         Args:
             x: Array `[N, ...]`, a list of arrays for several inputs, or a dataset or generator
@@ -208,8 +244,11 @@ class Training(Checks):
         try:
             with streams.own_errors(x, held_out):
                 if is_stream:
+                    self._epoch_of = steps_per_epoch or streams.count_batches(x) or 0, 0
                     return self._fit_stream(x, steps_per_epoch, options)
                 rows = self._batch_rows(batch_size, len(targets), self.fit_batch_size)
+                described = _describe([*inputs, targets], rows, shuffle)
+                self._epoch_of = self._steps_in_epoch(len(targets), rows), described
                 return self._fit_arrays(inputs, targets, rows, shuffle, options)
         finally:
             # Keras keeps the epoch of a restored run for ever; a later `fit` starts at its own.
@@ -218,11 +257,67 @@ class Training(Checks):
     def _epoch_callbacks(self, callbacks, initial_epoch):
         given = checked_callbacks(callbacks)
         self._check_callbacks(given)
+        with_safe_backups(given)
         resolve_modes(given, self._scores)
-        return [EpochCounter(), *given, ResumeAtCounter(initial_epoch)]
+        return [EpochCounter(), *given]
 
     def _check_callbacks(self, callbacks):
         """Refuses callbacks that the method cannot honour."""
+
+    # What an epoch is, and where it was stopped ------------------------------------------------
+
+    #: Steps of an epoch of this `fit`, 0 if unknown, and what tells its data from others; 0: none.
+    _epoch_of = (0, 0)
+
+    def _steps_in_epoch(self, num_rows, batch_size):
+        """By how much an epoch of arrays advances the count of steps."""
+        return -(-num_rows // batch_size)
+
+    def _begin_epochs(self):
+        """Goes on with an epoch that was stopped midway, or says that a new one begins here."""
+        steps, epochs, *epoch_of = self.epoch_start.numpy().tolist()
+        num_batches, described = self._epoch_of
+        done = int(self.steps_seen.numpy()) - steps
+        done -= num_batches * (int(self.epochs_seen.numpy()) - epochs)
+        is_midway = described and epoch_of == [num_batches, described] and 0 < done < num_batches
+        self._first_batch = done if is_midway else 0
+        if not is_midway:
+            self._start_epochs()
+
+    def _start_epochs(self):
+        """Says that an epoch begins with the next step."""
+        counters = [int(self.steps_seen.numpy()), int(self.epochs_seen.numpy())]
+        self.epoch_start.assign([*counters, *self._epoch_of])
+
+    def count_whole_epochs(self):
+        """Counts the epochs whose steps are done and that no callback has heard of.
+
+        Returns:
+            Their number.
+        """
+        steps, epochs, num_batches, _ = self.epoch_start.numpy().tolist()
+        if not num_batches:
+            return 0
+        whole = epochs + (int(self.steps_seen.numpy()) - steps) // num_batches
+        missing = max(whole - int(self.epochs_seen.numpy()), 0)
+        self.epochs_seen.assign_add(missing)
+        return missing
+
+    def _settle(self, before):
+        """Puts the counters right after a `fit` that was stopped.
+
+        Args:
+            before: Pairs of weights and their values before the first `fit`, which are put back
+                if it did not come to a step.
+        """
+        self._first_batch = 0
+        if not self.steps_seen.numpy():
+            for weight, value in before:
+                weight.assign(value)
+            return
+        self.count_whole_epochs()
+        if not self._epoch_of[1]:  # a stream cannot go on midway
+            self._start_epochs()
 
     def _fit_arrays(self, inputs, targets, batch_size, shuffle, options):
         """Keras's loop over batches of arrays, in the model's own order of rows."""
@@ -238,7 +333,22 @@ class Training(Checks):
         signature = (self._pack(specs[:-1], tuple), specs[-1])
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
-        return super().fit(dataset, shuffle=False, **options)
+        self.make_train_function()
+        train = self.train_function
+
+        def train_rest(iterator):
+            if self._first_batch <= 0:
+                return train(iterator)
+            self._first_batch -= self.steps_per_execution
+            for _ in range(self.steps_per_execution):
+                next(iterator, None)  # of an epoch that was stopped after this batch
+            return {}
+
+        self.train_function = train_rest
+        try:
+            return super().fit(dataset, shuffle=False, **options)
+        finally:
+            self.train_function = train
 
     def _fit_stream(self, stream, steps_per_epoch, options):
         """Keras's loop over the batches of a `CheckedStream`."""
@@ -314,7 +424,10 @@ class Training(Checks):
         inputs, targets = self._check_data(x, y, first=first)
         self._check_ready()
         inputs, targets = self._shared_out(inputs, targets)
-        return super().train_on_batch(self._pack(inputs), targets, return_dict=return_dict)
+        with interrupts.held():
+            logs = super().train_on_batch(self._pack(inputs), targets, return_dict=return_dict)
+            self._start_epochs()
+        return logs
 
     def _shared_out(self, inputs, targets):
         """Arrays of one batch, of which each replica of a strategy has a share of the rows."""
@@ -330,3 +443,12 @@ class Training(Checks):
             )
 
         return [shared(x) for x in inputs], shared(targets)
+
+
+def _describe(arrays, batch_size, shuffle):
+    """A positive number that tells arrays and their batches from others, by a part of the rows."""
+    number = zlib.crc32(f"{batch_size} {bool(shuffle)}".encode())
+    for array in arrays:
+        rows = np.ascontiguousarray(array[:: -(-len(array) // _ROWS_TO_COMPARE)])
+        number = zlib.crc32(rows.tobytes(), zlib.crc32(f"{array.shape}".encode(), number))
+    return number + 1

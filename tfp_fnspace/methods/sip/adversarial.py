@@ -18,17 +18,13 @@ _KNOWS_ALL, _FAR_APART = 0.99, 10.0
 class AdversarialReport(JitterReport):
     """Warns, once a run, of a posterior far from the prior, a dead discriminator, added jitter.
 
-    Whether it is dead is looked at after 1, 2, 4, 8, ... epochs of a run: then it starts anew.
+    Whether it is dead is looked at after 1, 2, 4, 8, ... epochs of its life: then it starts anew.
     """
-
-    def on_train_begin(self, logs=None):
-        super().on_train_begin(logs)
-        self.num_epochs = 0
 
     def on_epoch_end(self, epoch, logs=None):
         super().on_epoch_end(epoch, logs)
-        self.num_epochs += 1
-        is_due = self.num_epochs & (self.num_epochs - 1) == 0
+        num_epochs = int(self.model.epochs_seen.numpy())
+        is_due = num_epochs & (num_epochs - 1) == 0
         if is_due and self.is_dead() and self.model.log_ratio.restart():
             self.say(
                 "restart",
@@ -130,7 +126,8 @@ class AdversarialTraining(GradientTraining):
         super()._prepare_steps(num_rows, total_steps)
 
     def _epoch_callbacks(self, callbacks, initial_epoch):
-        return [*super()._epoch_callbacks(callbacks, initial_epoch), AdversarialReport()]
+        finite, counter, *given = super()._epoch_callbacks(callbacks, initial_epoch)
+        return [finite, counter, AdversarialReport(), *given]  # it may change what others save
 
     def jittered_when_predicting(self):
         """How many covariances that predictions use need more on their diagonal than `jitter`."""

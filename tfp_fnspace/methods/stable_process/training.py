@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from tfp_fnspace import arguments, columns, streams
+from tfp_fnspace import arguments, columns, interrupts, streams
 from tfp_fnspace.callbacks import refuse_learning_rates
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.stable_process import chains, diagnostics, options
@@ -161,6 +161,9 @@ class StableTraining(LearnsSizes):
             f"{_ALL_ROWS_AT_ONCE}call `fit` with all of them. Received: a call of train_on_batch"
         )
 
+    def _steps_in_epoch(self, num_rows, batch_size):
+        return self.sweeps_per_epoch
+
     def _fit_arrays(self, inputs, targets, batch_size, shuffle, fit_options):
         self._prepare(inputs[0], targets)
         self._forget_problem()  # a checkpoint may be restored before the first epoch
@@ -194,13 +197,15 @@ class StableTraining(LearnsSizes):
             state = chains.warm_state(self, seed, self.store, problem, partition, x)
         arrays = (partition, x, y, x_predict, state)
         config_bytes = len(json.dumps(options.partition_config(self.partition)))
-        self._create_store(sizes_of(*arrays, self.num_chains, self.max_draws, config_bytes))
-        self.store.hyperplanes.assign(partition.hyperplanes)
-        self.store.probabilities.assign(partition.probabilities)
-        for name, value in {"x": x, "y": y, "x_predict": x_predict}.items():
-            getattr(self.store, name).assign(value)
-        self.store.set_state(state)
-        self.store.clear()
+        sizes = sizes_of(*arrays, self.num_chains, self.max_draws, config_bytes)
+        with interrupts.held():
+            self._create_store(sizes)
+            self.store.hyperplanes.assign(partition.hyperplanes)
+            self.store.probabilities.assign(partition.probabilities)
+            for name, value in {"x": x, "y": y, "x_predict": x_predict}.items():
+                getattr(self.store, name).assign(value)
+            self.store.set_state(state)
+            self.store.clear()
 
     def _create_store(self, sizes):
         if self.store is not None:
@@ -231,12 +236,13 @@ class StableTraining(LearnsSizes):
             self.thin,
         )
         state, new, info = run(self._seed(1), store.state, self._problem)
-        if store.counter("epochs") <= self.burn_in:
-            store.clear()
-        store.set_state(state)
-        store.add(new)
-        store.count_epoch()
-        self.steps_seen.assign_add(self.sweeps_per_epoch)
+        with interrupts.held():
+            if store.counter("epochs") <= self.burn_in:
+                store.clear()
+            store.set_state(state)
+            store.add(new)
+            store.count_epoch()
+            self.steps_seen.assign_add(self.sweeps_per_epoch)
         log_likelihood = np.sum(info.log_likelihood) / self.num_chains / store.sizes["rows"]
         noise = np.reshape(new.noise_scale, [-1, self.num_outputs, self.num_chains])
         logs = {

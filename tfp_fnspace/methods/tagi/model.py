@@ -302,10 +302,8 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         num_batches = -(-len(targets) // batch_size)
 
         def train_epoch():
-            log_likelihood, squared_error, rows, entries = learner(
-                self.epoch_order(len(targets), shuffle)
-            )
-            self.steps_seen.assign_add(num_batches)
+            order = self.epoch_order(len(targets), shuffle)[self._first_batch * batch_size :]
+            log_likelihood, squared_error, rows, entries = learner(order, count_steps=True)
             return self._named_logs(
                 tf.math.divide_no_nan(log_likelihood, rows),
                 tf.math.divide_no_nan(squared_error, entries),
@@ -346,7 +344,10 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
             self._epoch_function = traced(
                 functools.partial(training.epoch, self), jit_compile=jit_compile
             )
-        return training.EpochLearner(self, self._epoch_function, inputs, targets, batch_size)
+            count = functools.partial(training.counted_epoch, self)
+            vars(self)["_counted_epoch"] = tf.function(count, autograph=False)
+        functions = self._epoch_function, self._counted_epoch
+        return training.EpochLearner(self, *functions, inputs, targets, batch_size)
 
     # Keras ------------------------------------------------------------------------------------
 

@@ -147,6 +147,13 @@ def epoch(model, inputs, targets, index, counts, num_batches):
     return tuple(sums)
 
 
+def counted_epoch(model, num_steps, *arguments):
+    """`epoch`, compiled, and the count of its steps, which nothing can come between."""
+    sums = model._epoch_function(*arguments)
+    model.steps_seen.assign_add(num_steps)
+    return sums
+
+
 def batch_index(order, batch_size, num_batches=None):
     """The rows of each batch of an epoch.
 
@@ -172,6 +179,7 @@ class EpochLearner:
     Args:
         model: `TAGIModel`.
         function: `epoch` of that model, compiled.
+        counted: `counted_epoch` of that model, likewise.
         inputs: List of arrays `[N, ...]` in the user's units.
         targets: Array `[N, D]` in the user's units; NaN is missing.
         batch_size: Rows in a batch; the exact update takes rows one by one.
@@ -184,13 +192,17 @@ class EpochLearner:
         What `epoch` returns.
     """
 
-    def __init__(self, model, function, inputs, targets, batch_size):
-        self.function = function
+    def __init__(self, model, function, counted, inputs, targets, batch_size):
+        self.function, self.counted = function, counted
+        self.steps_of = lambda num_rows: -(-num_rows // batch_size)
         self.batch_size = 1 if model.update == "exact" else batch_size
         self.num_batches = -(-len(targets) // self.batch_size)
         self.inputs = model.scaled([tf.constant(x) for x in inputs])
         self.targets = model.target_scaler(tf.constant(targets))
 
-    def __call__(self, order):
-        index = batch_index(order, self.batch_size, self.num_batches)
-        return self.function(self.inputs, self.targets, *map(tf.constant, index))
+    def __call__(self, order, count_steps=False):
+        index = map(tf.constant, batch_index(order, self.batch_size, self.num_batches))
+        if not count_steps:
+            return self.function(self.inputs, self.targets, *index)
+        num_steps = tf.constant(self.steps_of(len(order)), tf.int64)
+        return self.counted(num_steps, self.inputs, self.targets, *index)

@@ -1,0 +1,161 @@
+"""Kills `fit` of every model with `kill -9` at random moments, and looks where the next one ends.
+
+    python tests/kill_and_resume.py                     ten moments for each of five models, twice
+    python tests/kill_and_resume.py --models TAGI --moments 2 --rounds 1 --copies 3
+
+In a round a process fits with a backup and is killed at a random moment, as many times as there
+are moments, each time from the beginning; another process resumes what it left. With `--copies` the
+folder of the backup is copied, file by file, while a process fits undisturbed, and each copy is
+resumed. The weights, those of the optimizer too, must be those of an undisturbed run, to the bit.
+Processes are forked from one that has imported everything and run nothing yet.
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+
+import batteries
+import keras
+import numpy as np
+
+import tfp_fnspace as fns
+
+#: Name in `batteries.ALL_MODELS` -> epochs: short ones, of a few seconds together.
+MODELS = {"TAGI": 100, "stable_process": 40, "fBNN": 60, "SIP": 40, "DIWP": 40}
+
+
+def data():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(40, 4)).astype("float32")
+    y = np.stack([np.sin(x[:, 0]), x[:, 1] * x[:, 2]], axis=1)
+    return x, y.astype("float32")
+
+
+def state(model):
+    """All weights, but for the number that says where the run began."""
+    optimizer = getattr(model, "optimizer", None)
+    variables = [*model.weights, *(optimizer.variables if optimizer is not None else ())]
+    return [v.numpy() for v in variables if not v.path.endswith("epoch_start")]
+
+
+def fit(name, backup, result, callback, options):
+    """What a process does: fits, says when it begins, and writes the weights."""
+    model = batteries.ALL_MODELS[name](seed=1)
+    x, y = data()
+    callbacks = [callback(backup, **options)] if backup else []
+    begun = pathlib.Path(f"{result}.begun")
+    begun.touch()
+    batteries.fit(model, x, y, epochs=MODELS[name], batch_size=7, callbacks=callbacks)
+    np.savez(f"{result}.part.npz", *state(model))
+    os.replace(f"{result}.part.npz", result)
+
+
+def start(*arguments):
+    """Forks a process that does `fit`; its number."""
+    number = os.fork()
+    if number:
+        return number
+    try:
+        fit(*arguments)
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def begun(result):
+    while not os.path.exists(f"{result}.begun"):
+        time.sleep(0.002)
+    return time.monotonic()
+
+
+def read(result):
+    with np.load(result) as arrays:
+        return [arrays[name] for name in arrays.files]
+
+
+def same(ours, theirs):
+    return len(ours) == len(theirs) and all(map(np.array_equal, ours, theirs))
+
+
+def copy(source, target):
+    """What `cp -r` does: file by file, whatever happens meanwhile."""
+    os.makedirs(target)
+    for entry in os.listdir(source) if os.path.isdir(source) else ():
+        with contextlib.suppress(OSError):
+            shutil.copyfile(os.path.join(source, entry), os.path.join(target, entry))
+
+
+def run(name, folder, args, rng):
+    """The results of one model: the number of cases, and how many of them were right."""
+    callback = {"keras": keras.callbacks, "fns": fns.callbacks}[args.callback].BackupAndRestore
+    options = {} if args.save_freq == "epoch" else {"save_freq": int(args.save_freq)}
+    right = cases = started = 0
+    one = f"{folder}/undisturbed.npz"
+    process = start(name, f"{folder}/whole", one, callback, options)
+    since, copies = begun(one), []
+    while os.waitpid(process, os.WNOHANG) == (0, 0):
+        if args.copies:
+            target = f"{folder}/copy{len(copies)}"
+            copy(f"{folder}/whole", target)
+            copies.append(target)
+        time.sleep(0.01)
+    seconds = time.monotonic() - since
+    expected = read(one)
+    backed_up = [c for c in copies if os.listdir(c)]
+    for target in rng.sample(backed_up, min(args.copies, len(backed_up))):
+        result = f"{target}.npz"
+        os.waitpid(start(name, target, result, callback, options), 0)
+        cases += 1
+        right += os.path.exists(result) and same(read(result), expected)
+    for number in range(args.rounds * args.moments):
+        backup, result = f"{folder}/backup{number}", f"{folder}/result{number}.npz"
+        process = start(name, backup, result, callback, options)
+        since = begun(result)
+        moment = rng.uniform(0.0, seconds)
+        time.sleep(max(since + moment - time.monotonic(), 0.0))
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        started += bool(os.path.isdir(backup) and os.listdir(backup))
+        if not os.path.exists(result):
+            os.waitpid(start(name, backup, result, callback, options), 0)
+        cases += 1
+        right += os.path.exists(result) and same(read(result), expected)
+        shutil.rmtree(backup, ignore_errors=True)
+    print(
+        f"{name}: {right} of {cases} right, {started} with a backup; a fit of {seconds:.1f} s",
+        flush=True,
+    )
+    return right, cases
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--moments", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--copies", type=int, default=0)
+    parser.add_argument("--callback", choices=("keras", "fns"), default="keras")
+    parser.add_argument("--save-freq", default="epoch")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    rng = random.Random(args.seed)
+    results = []
+    for name in args.models.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            results.append(run(name, folder, args, rng))
+    right, cases = map(sum, zip(*results, strict=True))
+    print(f"{right} of {cases}")
+    return 0 if right == cases else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -19,6 +19,9 @@ PATIENCE = 5.0
 #: Where a backup has the number of the epoch that comes next.
 _EPOCH = "next_epoch"
 
+#: What reading a file raises that is damaged or of another model.
+_UNUSABLE = (OSError, ValueError, KeyError, RuntimeError)
+
 #: Bytes that HDF5 takes for names and layout, with room to spare.
 _ROOM_FOR_A_VARIABLE, _ROOM_FOR_A_FILE = 4096, 65536
 
@@ -29,14 +32,8 @@ class EpochCounter(keras.callbacks.Callback):
     #: That it does not look at the weights: epochs may be computed ahead of their callbacks.
     allows_ahead = True
 
-    def on_train_begin(self, logs=None):
-        self.has_begun = False
-
     def on_epoch_begin(self, epoch, logs=None):
         interrupts.check()
-        if not self.has_begun:
-            self.has_begun = True
-            self.model._begin_epochs()
         self.model.on_epoch_start()
 
     def on_train_batch_end(self, batch, logs=None):
@@ -45,6 +42,15 @@ class EpochCounter(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         self.model._first_batch = 0
         self.model.epochs_seen.value.assign_add(1)  # a quarter of the time of Keras's own
+
+
+class EpochStart(keras.callbacks.Callback):
+    """Finds out where the first epoch starts, when the others may have restored the weights."""
+
+    allows_ahead = True
+
+    def on_train_begin(self, logs=None):
+        self.model._begin_epochs()
 
 
 class BackupAndRestore(keras.callbacks.BackupAndRestore):
@@ -78,38 +84,45 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
     """
 
     def on_train_begin(self, logs=None):
-        paths = [path for path in (self._weights_path, self._prev_weights_path) if _is_file(path)]
-        for path in paths:
+        if not os.path.isfile(self._weights_path):
+            return
+        try:
             try:
-                self._restore(path)
-                return
-            except (OSError, ValueError, KeyError, RuntimeError) as error:
-                if path == paths[-1]:
-                    raise ValueError(
-                        "A backup must be whole and of the same model, data and library: remove "
-                        f"the folder to begin anew. Received: backup_dir={str(self.backup_dir)!r}, "
-                        f"where {os.path.basename(path)} cannot be used: {error}"
-                    ) from error
+                self._restore()
+            except _UNUSABLE:
+                if not os.path.isfile(self._prev_weights_path):
+                    raise
+                self._copy(self._prev_weights_path, self._weights_path)
+                self._restore()
+        except _UNUSABLE as error:
+            raise ValueError(
+                "A backup must be whole and of the same model, data and library: remove the "
+                f"folder to begin anew. Received: backup_dir={str(self.backup_dir)!r}, which "
+                f"cannot be used: {error}"
+            ) from error
+
+    def _copy(self, source, target):
+        with files.replacing(target, self.backup_dir) as partial:
+            shutil.copyfile(source, partial)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._current_epoch = epoch
 
-    def _restore(self, path):
+    def _restore(self):
         optimizer = self.model.optimizer
         if optimizer is not None and not optimizer.built:
             optimizer.build(self.model.trainable_variables)  # so that its state can be loaded
-        with h5py.File(path, "r") as file:
+        with h5py.File(self._weights_path, "r") as file:
             epoch = int(file.attrs[_EPOCH])
-        self.model.load_weights(path)
+        self.model.load_weights(self._weights_path)
         if hasattr(self.model, "count_whole_epochs"):
             epoch += self.model.count_whole_epochs()
         self.model._initial_epoch = self._current_epoch = epoch
 
     def _save_model(self):
         os.makedirs(self.backup_dir, exist_ok=True)
-        if self.double_checkpoint and _is_file(self._weights_path):
-            with files.replacing(self._prev_weights_path, self.backup_dir) as partial:
-                shutil.copyfile(self._weights_path, partial)
+        if self.double_checkpoint and os.path.isfile(self._weights_path):
+            self._copy(self._weights_path, self._prev_weights_path)
         with files.replacing(self._weights_path, self.backup_dir) as partial:
             save_weights(self.model, partial)
             with h5py.File(partial, "r+") as file:
@@ -118,10 +131,6 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         with files.replacing(self._training_metadata_path, self.backup_dir) as partial:
             numbers = {"epoch": self._current_epoch, "batch": self._last_batch_seen}
             partial.write_text(json.dumps(numbers))
-
-
-def _is_file(path):
-    return os.path.isfile(path)
 
 
 def save_weights(model, path):

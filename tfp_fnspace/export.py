@@ -78,7 +78,7 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
         try:
             archive.write_out(str(partial), verbose=verbose)
         except tf.errors.ResourceExhaustedError as error:
-            raise OSError(errno.ENOSPC, error.message) from error
+            raise OSError(errno.ENOSPC, "the SavedModel does not fit") from error
 
 
 def _finite_rows(inputs):

@@ -114,14 +114,13 @@ def check_room(path, num_bytes):
     Raises:
         OSError: If they do not.
     """
-    free = shutil.disk_usage(Path(os.path.realpath(path)).parent).free
-    if num_bytes > free:
-        raise _full(f"{num_bytes} bytes are wanted, {free} are free", path)
+    if num_bytes > shutil.disk_usage(Path(os.path.realpath(path)).parent).free:
+        raise _full(path)
 
 
-def _full(why, path):
+def _full(path):
     rule = "No space left on device: nothing was written, and what was there is as it was"
-    return OSError(errno.ENOSPC, f"{rule} ({why})", str(path))
+    return OSError(errno.ENOSPC, rule, str(path))
 
 
 @contextlib.contextmanager
@@ -131,7 +130,7 @@ def _about(path):
         yield
     except OSError as error:
         if error.errno == errno.ENOSPC and error.filename != str(path):
-            raise _full(f"{error.strerror or error}".split("(", 1)[0].strip(), path) from error
+            raise _full(path) from error
         if _SUFFIX in str(error.filename or ""):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise

@@ -313,10 +313,16 @@ class Prediction(Checks):
         Raises:
             FileNotFoundError: If there is no such file.
             ValueError: If the file is not whole, is of another model, or has weights that are not
-                finite.
+                finite; the weights of this model are as they were.
         """
+        before = [(weight, weight.numpy()) for weight in self.weights]
         options = {"skip_mismatch": skip_mismatch, **kwargs}
-        return saving.in_words(super().load_weights, filepath, **options)
+        try:
+            saving.in_words(super().load_weights, filepath, **options)
+        except ValueError:
+            for weight, value in before:  # Keras has loaded what it could
+                weight.assign(value)
+            raise
 
     def load_own_variables(self, store):
         saving.check_finite(store)

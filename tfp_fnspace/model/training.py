@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfp_fnspace import arguments, data, interrupts, notices, streams
 from tfp_fnspace.callbacks import (
     EpochCounter,
+    EpochStart,
     checked_callbacks,
     resolve_modes,
     with_safe_backups,
@@ -259,7 +260,7 @@ class Training(Checks):
         self._check_callbacks(given)
         with_safe_backups(given)
         resolve_modes(given, self._scores)
-        return [EpochCounter(), *given]
+        return [EpochCounter(), *given, EpochStart()]
 
     def _check_callbacks(self, callbacks):
         """Refuses callbacks that the method cannot honour."""

@@ -48,7 +48,7 @@ fi
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast fuzz check format docs colabs bench clean FORCE
+.PHONY: help demo test test-fast fuzz check format docs colabs kill bench clean FORCE
 
 help: ## this list (also what `make` alone does)
 	@echo "make <target>; the first one builds the environment $(VENV)"
@@ -112,6 +112,11 @@ colabs: $(STAMP) ## all notebooks with their full budgets; the site then shows t
 	@echo "==> running the notebooks: some minutes each"
 	@"$(VENV_PYTHON)" colabs/run.py
 	@echo "==> done: build/colabs/full; now make docs"
+
+kill: $(STAMP) ## kill -9 of every method at random moments; the resumed weights must be the same
+	@echo "==> killing five methods at ten moments, twice, and copying backups: some minutes"
+	@"$(VENV_PYTHON)" tests/kill_and_resume.py --copies 10
+	@echo "==> every run that was killed, and every copy, ended at the same weights"
 
 bench: $(STAMP) ## speed of TAGI beside pytagi; results in benchmarks/results
 	@echo "==> installing pytagi (it also needs Debian's libopenmpi3)"

@@ -135,7 +135,8 @@ class FunctionSpaceModel(Training, Prediction):
         self.seed_state.assign(values)
         self.epochs_seen = self.add_weight(name="epochs_seen", dtype="int32", **options)
         self.steps_seen = self.add_weight(name="steps_seen", dtype="int64", **options)
-        # Steps and epochs where an epoch began, its steps, and a number for its data.
+        # Steps and epochs where an epoch began, its steps, and a number for its data; zeros when no
+        # epoch is under way.
         self.epoch_start = self.add_weight(name="epoch_start", shape=(4,), dtype="int64", **options)
 
     def compile(self, metrics=(), jit_compile="auto", run_eagerly=False, **kwargs):

@@ -36,7 +36,7 @@ def _keeping_whole(fit):
             before = [(weight, weight.numpy()) for weight in self.weights] if is_first else []
             try:
                 history = fit(self, *args, **kwargs)
-                self._start_epochs()
+                self._forget_epoch()
             except BaseException:
                 with interrupts.held():
                     self._settle(before)
@@ -245,7 +245,7 @@ class Training(Checks):
         try:
             with streams.own_errors(x, held_out):
                 if is_stream:
-                    self._epoch_of = steps_per_epoch or streams.count_batches(x) or 0, 0
+                    self._epoch_of = steps_per_epoch or x.count_batches() or 0, 0
                     return self._fit_stream(x, steps_per_epoch, options)
                 rows = self._batch_rows(batch_size, len(targets), self.fit_batch_size)
                 described = _describe([*inputs, targets], rows, shuffle)
@@ -283,12 +283,12 @@ class Training(Checks):
         is_midway = described and epoch_of == [num_batches, described] and 0 < done < num_batches
         self._first_batch = done if is_midway else 0
         if not is_midway:
-            self._start_epochs()
+            counters = [int(self.steps_seen.numpy()), int(self.epochs_seen.numpy())]
+            self.epoch_start.assign([*counters, *self._epoch_of])
 
-    def _start_epochs(self):
-        """Says that an epoch begins with the next step."""
-        counters = [int(self.steps_seen.numpy()), int(self.epochs_seen.numpy())]
-        self.epoch_start.assign([*counters, *self._epoch_of])
+    def _forget_epoch(self):
+        """Says that no epoch was stopped midway: the next `fit` begins a new one."""
+        self.epoch_start.assign([0, 0, 0, 0])
 
     def count_whole_epochs(self):
         """Counts the epochs whose steps are done and that no callback has heard of.
@@ -317,8 +317,10 @@ class Training(Checks):
                 weight.assign(value)
             return
         self.count_whole_epochs()
-        if not self._epoch_of[1]:  # a stream cannot go on midway
-            self._start_epochs()
+        steps, _, num_batches, described = self.epoch_start.numpy().tolist()
+        is_stream = not described  # which cannot go on midway
+        if is_stream or (int(self.steps_seen.numpy()) - steps) % num_batches == 0:
+            self._forget_epoch()
 
     def _fit_arrays(self, inputs, targets, batch_size, shuffle, options):
         """Keras's loop over batches of arrays, in the model's own order of rows."""
@@ -427,7 +429,7 @@ class Training(Checks):
         inputs, targets = self._shared_out(inputs, targets)
         with interrupts.held():
             logs = super().train_on_batch(self._pack(inputs), targets, return_dict=return_dict)
-            self._start_epochs()
+            self._forget_epoch()
         return logs
 
     def _shared_out(self, inputs, targets):

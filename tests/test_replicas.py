@@ -6,17 +6,19 @@ from test_gradient_models import run_elsewhere
 REPLICAS = """
 import warnings
 
+import tensorflow as tf
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+
 import keras
 import numpy as np
-import tensorflow as tf
 import tensorflow_probability as tfp
 
 import batteries
 import tfp_fnspace as fns
 
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
 keras.config.set_floatx("float64")
 keras.config.set_dtype_policy("float64")
 warnings.filterwarnings("ignore", message="The first data|After epoch|At the end of|The discrim")

@@ -120,7 +120,10 @@ class ChainStore(keras.layers.Layer):
                 for ring, new in zip(rings, draws, strict=True):
                     new = tf.gather(new, taken)
                     new = tf.transpose(new, [1, 0, *range(2, len(new.shape))])
-                    ring.value[:, stored : stored + len(taken)].assign(new)
+                    # Not a slice's `assign`, which a variable of several replicas lacks.
+                    old = tf.convert_to_tensor(ring.value)
+                    parts = [old[:, :stored], new, old[:, stored + len(taken) :]]
+                    ring.assign(tf.concat(parts, axis=1))
             stored += len(taken)
             if len(taken) == len(wanted):
                 break

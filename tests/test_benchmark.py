@@ -401,3 +401,22 @@ def test_cells_that_are_missing_run_and_a_killed_run_goes_on(tmp_path):
     assert "versions" in record and "machine" in record
     assert benchmark.read_records(path)[2] == record
     assert list(benchmark.run_missing(path, cells, run)) == []
+
+
+# ------------------------------------------------------------------------- what is not right
+
+
+@pytest.mark.parametrize("text", ["[{}]", "[1]", "[null]", '[{"method": "constant"}]', "[[]]"])
+def test_a_results_file_without_records_is_one_line(method, folder, tmp_path, capsys, text):
+    out = tmp_path / "uci.json"
+    out.write_text(text)
+    assert main(command(folder, out)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "must hold a JSON list of records" in line and "Received: path=" in line
+    assert out.read_text() == text and method.fitted == []
+
+
+def test_a_setting_of_null_is_refused(method, folder, tmp_path, capsys):
+    assert main(command(folder, tmp_path / "uci.json", set="units=null")) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "must not be null where it is" in line and "Received: units=null" in line

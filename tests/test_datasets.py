@@ -423,3 +423,20 @@ def test_number_of_folds_out_of_range(num_folds):
 def test_folds_need_two_rows():
     with pytest.raises(ValueError, match="`num_rows` must be an integer of at least 2"):
         datasets.k_fold(1, 2)
+
+
+def test_flipped_bits_are_refused_or_change_nothing(write):
+    rng = np.random.default_rng(0)
+    path = write(x=rng.normal(size=(6, 2))) / "toy.npz"
+    whole, refused = path.read_bytes(), 0
+    expected = datasets.load("toy", path.parent).x
+    for place in range(0, len(whole), 7):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << rng.integers(8)
+        path.write_bytes(flipped)
+        try:
+            np.testing.assert_array_equal(datasets.load("toy", path.parent).x, expected)
+        except ValueError as error:
+            assert f"Received: path='{path}'" in str(error)
+            refused += 1
+    assert refused > 50

@@ -244,9 +244,9 @@ def test_suggestions_find_lower_values_than_random_search():
     """Ten calls after six random starts: the probability that random calls find as low a value.
 
     Where the suggestions are no better than random calls these twelve probabilities are uniform or
-    larger, and their mean is below 0.25 in about 1 of 1,000 cases. The seeds are fixed. With
-    others it would fail in less than 1 of 10,000 cases: six runs apart from these had a mean of
-    0.08 and a standard deviation of 0.08.
+    larger, and their mean is below 0.25 in about 1 of 1,000 cases. The seeds are fixed, so that
+    it fails or passes always; six trial runs had a mean of 0.08 and a standard deviation of 0.08,
+    with which a mean of twelve is above 0.25 in less than 1 of 10,000 cases.
     """
     small = {"num_functions": 5, "num_starts": 10, "num_steps": 40, "num_candidates": 500}
     small["learning_rate"] = 0.05

@@ -15,8 +15,6 @@ from tfp_fnspace.math.random import as_seed, fold_in
 
 tfd = tfp.distributions
 
-_NORMAL = tfd.Normal(np.float64(0.0), np.float64(1.0))
-
 #: Nodes and weights of a mean over the quantiles of a distribution, and over the standard normal.
 _QUANTILES = 0.5 * (1.0 + leggauss(12)[0]), 0.5 * leggauss(12)[1]
 _NODES = hermegauss(8)[0], hermegauss(8)[1] / math.sqrt(2.0 * math.pi)
@@ -112,11 +110,17 @@ def max_value_entropy(mean, stddev, optima, minimize=True, noise_stddev=0.0):
     gap = gap if minimize else -gap  # [N, S]
     rho = np.broadcast_to(stddev / np.hypot(stddev, noise), mean.shape)[:, np.newaxis]
     gap, rho = tf.constant(gap), tf.constant(rho)
-    log_cdf = _NORMAL.log_cdf(gap)
-    ratio = tf.exp(_NORMAL.log_prob(gap) - log_cdf)
+    normal = _standard_normal()
+    log_cdf = normal.log_cdf(gap)
+    ratio = tf.exp(normal.log_prob(gap) - log_cdf)
     divergence = _divergence_by_cutting_off(gap, log_cdf, rho) if np.any(noise) else -log_cdf
     information = divergence + 0.5 * rho**2 * gap * ratio
     return tf.maximum(tf.reduce_mean(information, axis=1), 0.0).numpy()
+
+
+def _standard_normal():
+    # Not of the module: a tensor made when it is imported would settle which devices there are.
+    return tfd.Normal(np.float64(0.0), np.float64(1.0))
 
 
 def _divergence_by_cutting_off(gap, log_cdf, rho):
@@ -125,14 +129,14 @@ def _divergence_by_cutting_off(gap, log_cdf, rho):
     There `u = rho z + sqrt(1 - rho^2) e`, z normal and larger than -g, taken at its quantiles, and
     e normal.
     """
-    root, total = tf.sqrt(1.0 - rho**2), tf.zeros_like(gap)
+    root, total, normal = tf.sqrt(1.0 - rho**2), tf.zeros_like(gap), _standard_normal()
     root = tf.maximum(root, np.finfo(np.float64).eps)
     for share, weight in zip(*_QUANTILES, strict=True):
         z = -tf.math.ndtri(share * tf.exp(tf.maximum(log_cdf, _LEAST_LOG_CDF)))
         # Far out the normal distribution falls as an exponential one does.
         z = tf.where(log_cdf > _LEAST_LOG_CDF, z, -gap + np.log(share) / gap)
         for e, of_e in zip(*_NODES, strict=True):
-            total += weight * of_e * _NORMAL.log_cdf((gap + rho * (rho * z + root * e)) / root)
+            total += weight * of_e * normal.log_cdf((gap + rho * (rho * z + root * e)) / root)
     return total - log_cdf
 
 

@@ -114,7 +114,7 @@ class ArcCosineKernel(tfpk.AutoCompositeTensorPsdKernel):
             self._amplitude = amplitude if amplitude is None else as_parameter(amplitude)
             super().__init__(
                 feature_ndims=feature_ndims,
-                dtype=None if amplitude is None else amplitude.dtype,
+                dtype=None if amplitude is None else self._amplitude.dtype,
                 name=name,
                 validate_args=validate_args,
                 parameters=parameters,

@@ -444,6 +444,7 @@ class _Trained(NamedTuple):
 
     likelihood: object
     steps_seen: tf.Variable
+    epochs_seen: tf.Variable
     target_scaler: object = tf.identity
     log_target_unit: float = 0.0
 
@@ -468,13 +469,14 @@ def test_a_constant_is_what_training_is_compared_with():
         targets = targets.astype("float32")
         constant = progress._of_constant(likelihood, tf.constant(targets))
         np.testing.assert_allclose(constant, expected, rtol=1e-5)
-        for part, steps, warned in [
-            (0.0, 10, True),
-            (0.05, 10, True),
-            (0.2, 10, False),
-            (0.0, 400, False),
+        for part, steps, epochs, warned in [
+            (0.0, 10, 3, True),
+            (0.05, 10, 3, True),
+            (0.2, 10, 3, False),
+            (0.0, 400, 3, False),
+            (0.0, 10, 2, False),
         ]:
-            model = _Trained(likelihood, tf.Variable(steps))
+            model = _Trained(likelihood, tf.Variable(steps), tf.Variable(epochs))
             history = {"log_likelihood": [-99.0, expected - part * expected]}
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")

@@ -8,6 +8,9 @@ from tfp_fnspace import notices
 #: After so many steps a model that explains nothing may have found that there is nothing.
 _FEW_STEPS = 300
 
+#: Before so many epochs nobody expects much.
+_FEW_EPOCHS = 3
+
 #: Part of what a constant leaves unexplained that a model has learnt at least.
 _LEAST_PART = 0.1
 
@@ -24,7 +27,8 @@ def warn_of_no_progress(model, history, targets):
         targets: Array `[N, D]` that the model was trained on, in the user's units.
     """
     steps, reported = int(model.steps_seen.numpy()), history.get("log_likelihood")
-    if not reported or steps > _FEW_STEPS:
+    few = int(model.epochs_seen.numpy()) < _FEW_EPOCHS
+    if not reported or few or steps > _FEW_STEPS:
         return
     constant = _of_constant(model.likelihood, model.target_scaler(tf.constant(targets)))
     gain = reported[-1] + float(model.log_target_unit) - constant

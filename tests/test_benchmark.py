@@ -258,19 +258,6 @@ def test_a_file_of_something_else_is_refused(method, run):
         run()
 
 
-def test_retracing_warnings_are_off_during_cells_only(method, run, monkeypatch):
-    levels, fit = [], method.uci_fit
-
-    def watched(*arguments):
-        levels.append(tf.get_logger().level)
-        return fit(*arguments)
-
-    method.uci_fit, before = watched, tf.get_logger().level
-    run(names=["first"], splits="0")
-    assert levels == [40]  # logging.ERROR
-    assert tf.get_logger().level == before
-
-
 # ------------------------------------------------------------------------------- settings
 
 

@@ -70,7 +70,7 @@ OPTIONS = {
         "activation": "tanh",
         **WEIGHTS,
     },
-    "Embedding": {"input_dim": 7, "output_dim": 3, "gain": 0.3},
+    "Embedding": {"input_dim": 7, "output_dim": 3, "gain": 0.3, "mask_zero": True},
     "Flatten": {},
     "GlobalAveragePooling1D": {"keepdims": True},
     "GlobalAveragePooling2D": {"keepdims": True},

@@ -1,10 +1,10 @@
 """The divergence of a random network from a prior over functions, at measurement points."""
 
-import warnings
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfp_fnspace import notices
 from tfp_fnspace.math import linalg, random
 from tfp_fnspace.methods.fbnn.spectral_stein import spectral_stein_score
 
@@ -247,11 +247,10 @@ def _as_many_as_can_be(functions, points, fewest, seed):
     """All points where the draws are enough for them, else half as many as there are draws."""
     size, half = tf.shape(functions)[1], most_points(fewest)
     if functions.shape[1] is not None:
-        warnings.warn(
+        notices.warn(
             f"Of {fewest} draws the divergence at {functions.shape[1]} points cannot be estimated: "
             f"it is that at {half} random ones of them, which is less. Draw at least "
             f"{functions.shape[1] + 3}.",
-            stacklevel=3,
         )
         most = half
     else:

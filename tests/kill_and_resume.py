@@ -22,11 +22,14 @@ import tempfile
 import time
 import traceback
 
-import batteries
 import keras
 import numpy as np
+from tensorflow.python.eager import context
 
 import tfp_fnspace as fns
+
+#: Seconds after which a process that has not begun is taken for one that hangs.
+_PATIENCE = 120.0
 
 #: Name in `batteries.ALL_MODELS` -> epochs: short ones, of a few seconds together.
 MODELS = {"TAGI": 100, "stable_process": 40, "fBNN": 60, "SIP": 40, "DIWP": 40}
@@ -48,6 +51,8 @@ def state(model):
 
 def fit(name, backup, result, callback, options):
     """What a process does: fits, says when it begins, and writes the weights."""
+    import batteries  # starts TensorFlow's runtime, which no fork survives
+
     model = batteries.ALL_MODELS[name](seed=1)
     x, y = data()
     callbacks = [callback(backup, **options)] if backup else []
@@ -72,7 +77,11 @@ def start(*arguments):
 
 
 def begun(result):
+    """Waits for a process to begin its fit; when that was."""
+    until = time.monotonic() + _PATIENCE
     while not os.path.exists(f"{result}.begun"):
+        if time.monotonic() > until:
+            raise TimeoutError("A forked process hangs: has TensorFlow run before the fork?")
         time.sleep(0.002)
     return time.monotonic()
 
@@ -151,6 +160,8 @@ def main():
     parser.add_argument("--save-freq", default="epoch")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    if context.context()._initialized:  # forked processes would hang
+        raise RuntimeError("Importing the library must not start TensorFlow's runtime")
     rng = random.Random(args.seed)
     results = []
     for name in args.models.split(","):

@@ -412,6 +412,14 @@ def test_records_that_are_replaced(tmp_path):
 # --------------------------------------------------------------------------------- interrupts
 
 
+@pytest.fixture(autouse=True)
+def interrupts_arrive():
+    """A process that a shell has started in the background ignores Ctrl-C, as Python leaves it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_interrupt_waits_for_the_check_and_the_second_does_not():
     from tfp_fnspace import interrupts
 

@@ -158,7 +158,7 @@ def test_weights_are_refused(batch_model, name):
 def test_weights_in_a_dataset_are_refused():
     model = batteries.tagi_model(standardize=False)
     dataset = tf.data.Dataset.from_tensors((X[:5], Y[:5], np.ones(5)))
-    with pytest.raises(ValueError, match=r"`sample_weight` is not supported by TAGIModel"):
+    with pytest.raises(ValueError, match=r"weights of rows are not supported. Received: 3 parts"):
         model.fit(dataset, verbose=0)
 
 

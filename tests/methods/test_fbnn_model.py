@@ -107,6 +107,7 @@ def test_the_prior_is_fitted_first_trained_or_left_alone():
     noise = trained.noise_scale
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # of weights without a gradient, as the noise
+        warnings.filterwarnings("ignore", "After 6 steps")  # which are few
         fit(make(trained, train_prior=True, eager=True), epochs=3)
     moved = {w.name: w.numpy() for w in trained.trainable_weights}
     assert sorted(moved) == ["amplitude", "length_scale"]

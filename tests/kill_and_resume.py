@@ -7,7 +7,6 @@ In a round a process fits with a backup and is killed at a random moment, as man
 are moments, each time from the beginning; another process resumes what it left. With `--copies` the
 folder of the backup is copied, file by file, while a process fits undisturbed, and each copy is
 resumed. The weights, those of the optimizer too, must be those of an undisturbed run, to the bit.
-Processes are forked from one that has imported everything and run nothing yet.
 """
 
 import argparse
@@ -16,20 +15,19 @@ import os
 import pathlib
 import random
 import shutil
-import signal
+import subprocess
 import sys
 import tempfile
 import time
-import traceback
 
+import batteries
 import keras
 import numpy as np
-from tensorflow.python.eager import context
 
 import tfp_fnspace as fns
 
-#: Seconds after which a process that has not begun is taken for one that hangs.
-_PATIENCE = 120.0
+#: Seconds that a process may take, on a machine that has much else to do.
+_PATIENCE = 600.0
 
 #: Name in `batteries.ALL_MODELS` -> epochs: short ones, of a few seconds together.
 MODELS = {"TAGI": 100, "stable_process": 40, "fBNN": 60, "SIP": 40, "DIWP": 40}
@@ -49,39 +47,39 @@ def state(model):
     return [v.numpy() for v in variables]
 
 
-def fit(name, backup, result, callback, options):
+def fit(name, backup, result, owner, save_freq):
     """What a process does: fits, says when it begins, and writes the weights."""
-    import batteries  # starts TensorFlow's runtime, which no fork survives
-
     model = batteries.ALL_MODELS[name](seed=1)
     x, y = data()
-    callbacks = [callback(backup, **options)] if backup else []
-    begun = pathlib.Path(f"{result}.begun")
-    begun.touch()
+    callback = {"keras": keras.callbacks, "fns": fns.callbacks}[owner].BackupAndRestore
+    save_freq = save_freq if save_freq == "epoch" else int(save_freq)
+    pathlib.Path(f"{result}.begun").touch()
+    callbacks = [callback(backup, save_freq=save_freq)]
     batteries.fit(model, x, y, epochs=MODELS[name], batch_size=7, callbacks=callbacks)
     np.savez(f"{result}.part.npz", *state(model))
     os.replace(f"{result}.part.npz", result)
 
 
 def start(*arguments):
-    """Forks a process that does `fit`; its number."""
-    number = os.fork()
-    if number:
-        return number
+    """Starts a process that does `fit`."""
+    return subprocess.Popen([sys.executable, __file__, "--fit", *arguments])
+
+
+def finish(process):
+    """Waits for a process to end."""
     try:
-        fit(*arguments)
-        os._exit(0)
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
+        process.wait(_PATIENCE)
+    finally:
+        process.kill()
 
 
-def begun(result):
+def begun(process, result):
     """Waits for a process to begin its fit; when that was."""
     until = time.monotonic() + _PATIENCE
     while not os.path.exists(f"{result}.begun"):
-        if time.monotonic() > until:
-            raise TimeoutError("A forked process hangs: has TensorFlow run before the fork?")
+        if time.monotonic() > until or process.poll() is not None:
+            process.kill()
+            raise ChildProcessError(f"A process did not begin: {process.args}")
         time.sleep(0.002)
     return time.monotonic()
 
@@ -105,14 +103,13 @@ def copy(source, target):
 
 def run(name, folder, args, rng):
     """The results of one model: the number of cases, and how many of them were right."""
-    callback = {"keras": keras.callbacks, "fns": fns.callbacks}[args.callback].BackupAndRestore
-    options = {} if args.save_freq == "epoch" else {"save_freq": int(args.save_freq)}
+    how = args.callback, args.save_freq
     right = cases = started = 0
     first = None
     one = f"{folder}/undisturbed.npz"
-    process = start(name, f"{folder}/whole", one, callback, options)
-    since, copies = begun(one), []
-    while os.waitpid(process, os.WNOHANG) == (0, 0):
+    process = start(name, f"{folder}/whole", one, *how)
+    since, copies = begun(process, one), []
+    while process.poll() is None and time.monotonic() < since + _PATIENCE:
         if first is None and os.path.isdir(f"{folder}/whole"):
             first = time.monotonic() - since
         if args.copies:
@@ -120,26 +117,27 @@ def run(name, folder, args, rng):
             copy(f"{folder}/whole", target)
             copies.append(target)
         time.sleep(0.01)
+    process.kill()
     seconds = time.monotonic() - since
     expected = read(one)
     backed_up = [c for c in copies if os.listdir(c)]
     for target in rng.sample(backed_up, min(args.copies, len(backed_up))):
         result = f"{target}.npz"
-        os.waitpid(start(name, target, result, callback, options), 0)
+        finish(start(name, target, result, *how))
         cases += 1
         right += os.path.exists(result) and same(read(result), expected)
     for number in range(args.rounds * args.moments):
         backup, result = f"{folder}/backup{number}", f"{folder}/result{number}.npz"
-        process = start(name, backup, result, callback, options)
-        since = begun(result)
+        process = start(name, backup, result, *how)
+        since = begun(process, result)
         # Most of a short fit is tracing, before the first backup: every fourth moment is anywhere.
         moment = rng.uniform(0.0 if number % 4 == 0 else first, seconds)
         time.sleep(max(since + moment - time.monotonic(), 0.0))
-        os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
+        process.kill()  # SIGKILL
+        process.wait()
         started += bool(os.path.isdir(backup) and os.listdir(backup))
         if not os.path.exists(result):
-            os.waitpid(start(name, backup, result, callback, options), 0)
+            finish(start(name, backup, result, *how))
         cases += 1
         right += os.path.exists(result) and same(read(result), expected)
         shutil.rmtree(backup, ignore_errors=True)
@@ -159,9 +157,10 @@ def main():
     parser.add_argument("--callback", choices=("keras", "fns"), default="keras")
     parser.add_argument("--save-freq", default="epoch")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fit", nargs=5, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if context.context()._initialized:  # forked processes would hang
-        raise RuntimeError("Importing the library must not start TensorFlow's runtime")
+    if args.fit:
+        return fit(*args.fit)
     rng = random.Random(args.seed)
     results = []
     for name in args.models.split(","):

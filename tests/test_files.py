@@ -641,7 +641,7 @@ def test_our_backup_serves_other_models_of_keras(tmp_path):
 @pytest.mark.slow
 def test_killed_processes_resume_to_the_same_weights():
     script = pathlib.Path(__file__).parent / "kill_and_resume.py"
-    command = [sys.executable, str(script), "--models", "TAGI,stable_process"]
+    command = [sys.executable, str(script), "--models", "TAGI"]
     command += ["--moments", "1", "--rounds", "1", "--copies", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines()[-1] == "4 of 4", done.stdout + done.stderr[-2000:]
+    assert done.stdout.splitlines()[-1] == "2 of 2", done.stdout + done.stderr[-2000:]

@@ -373,10 +373,10 @@ def test_early_stopping_on_validation_nll(make_any_model):
     model = make_any_model()
     stop = keras.callbacks.EarlyStopping("val_nll", patience=2, restore_best_weights=True)
     history = batteries.fit(
-        model, x, y, epochs=60, batch_size=5, validation_split=0.3, callbacks=[stop]
+        model, x, y, epochs=120, batch_size=5, validation_split=0.3, callbacks=[stop]
     )
     best = min(history.history["val_nll"])
-    assert len(history.history["val_nll"]) < 60
+    assert len(history.history["val_nll"]) < 120
     scores = model.evaluate(x[42:], y[42:], return_dict=True, verbose=0)
     np.testing.assert_allclose(scores["nll"], best, rtol=1e-5)
 

@@ -1,6 +1,7 @@
 """`History` of every model is in the user's units: in other units of y it differs as it should."""
 
 import batteries
+import keras
 import numpy as np
 import pytest
 from test_gradient_models import MODELS as BY_GRADIENTS
@@ -14,6 +15,7 @@ Y = np.stack([np.sin(X[:, 0]), X[:, 1] * X[:, 2]], axis=1)
 
 
 def history_of(make, unit):
+    keras.utils.set_random_seed(0)  # networks that a model is given start by it
     model = make()
     if hasattr(model, "optimizer") and model.optimizer is not None:
         model.compile(model.optimizer, run_eagerly=True)

@@ -93,6 +93,10 @@ def same(ours, theirs):
     return len(ours) == len(theirs) and all(map(np.array_equal, ours, theirs))
 
 
+def has_backup(folder):
+    return os.path.isdir(folder) and bool(os.listdir(folder))
+
+
 def copy(source, target):
     """What `cp -r` does: file by file, whatever happens meanwhile."""
     os.makedirs(target)
@@ -105,12 +109,11 @@ def run(name, folder, args, rng):
     """The results of one model: the number of cases, and how many of them were right."""
     how = args.callback, args.save_freq
     right = cases = started = 0
-    first = None
-    one = f"{folder}/undisturbed.npz"
+    first, one = None, f"{folder}/undisturbed.npz"
     process = start(name, f"{folder}/whole", one, *how)
     since, copies = begun(process, one), []
     while process.poll() is None and time.monotonic() < since + _PATIENCE:
-        if first is None and os.path.isdir(f"{folder}/whole"):
+        if first is None and has_backup(f"{folder}/whole"):
             first = time.monotonic() - since
         if args.copies:
             target = f"{folder}/copy{len(copies)}"
@@ -119,6 +122,10 @@ def run(name, folder, args, rng):
         time.sleep(0.01)
     process.kill()
     seconds = time.monotonic() - since
+    after_first = seconds - first
+    print(
+        f"{name}: a fit of {seconds:.1f} s, {after_first:.1f} s after its first backup", flush=True
+    )
     expected = read(one)
     backed_up = [c for c in copies if os.listdir(c)]
     for target in rng.sample(backed_up, min(args.copies, len(backed_up))):
@@ -126,23 +133,33 @@ def run(name, folder, args, rng):
         finish(start(name, target, result, *how))
         cases += 1
         right += os.path.exists(result) and same(read(result), expected)
-    for number in range(args.rounds * args.moments):
+    number = 0
+    while number < args.rounds * args.moments:
         backup, result = f"{folder}/backup{number}", f"{folder}/result{number}.npz"
         process = start(name, backup, result, *how)
         since = begun(process, result)
-        # Most of a short fit is tracing, before the first backup: every fourth moment is anywhere.
-        moment = rng.uniform(0.0 if number % 4 == 0 else first, seconds)
-        time.sleep(max(since + moment - time.monotonic(), 0.0))
+        # Most of a short fit is tracing, before the first backup: every fourth moment is anywhere,
+        # the others come after this process has written a backup.
+        if number % 4:
+            while not has_backup(backup) and process.poll() is None:
+                time.sleep(0.002)
+            time.sleep(rng.uniform(0.0, after_first))
+        else:
+            time.sleep(rng.uniform(0.0, seconds))
         process.kill()  # SIGKILL
         process.wait()
-        started += bool(os.path.isdir(backup) and os.listdir(backup))
-        if not os.path.exists(result):
-            finish(start(name, backup, result, *how))
+        if os.path.exists(result):  # it had ended: an earlier moment
+            seconds, after_first = 0.9 * seconds, 0.9 * after_first
+            os.remove(result), os.remove(f"{result}.begun")
+            continue
+        number += 1
+        started += has_backup(backup)
+        finish(start(name, backup, result, *how))
         cases += 1
         right += os.path.exists(result) and same(read(result), expected)
         shutil.rmtree(backup, ignore_errors=True)
     print(
-        f"{name}: {right} of {cases} right, {started} with a backup; a fit of {seconds:.1f} s",
+        f"{name}: {right} of {cases} right, {started} of {number} killed with a backup",
         flush=True,
     )
     return right, cases

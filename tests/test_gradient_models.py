@@ -104,12 +104,12 @@ def test_every_op_has_a_gpu_kernel(make):
     assert not {op for op in found if not {"GPU", "DEFAULT"} & devices_of(op)}
 
 
-def run_elsewhere(code):
+def run_elsewhere(code, *arguments):
     """Runs code in another process, whose last word is to be "done"."""
     here = pathlib.Path(__file__).resolve().parent
     path = os.pathsep.join(map(str, [here.parent, here, here / "reference"]))
     environment = {**os.environ, "PYTHONPATH": path}
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.stdout.split()[-1:] == ["done"], done.stdout + done.stderr[-2000:]
 

@@ -207,8 +207,10 @@ def test_model_is_saved_and_goes_on(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"run_eagerly": True}, {"jit_compile": True}])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("options", "dtype"),
+    [({}, "float32"), ({"run_eagerly": True}, "float32"), ({"jit_compile": True}, "float64")],
+)
 def test_as_many_draws_are_taken_as_the_covariances_need(options, dtype):
     model = SIPModel("bnn", 8, adaptive_contrast="full", num_samples=5, dtype=dtype, seed=0)
     model.compile(**options)

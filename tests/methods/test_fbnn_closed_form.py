@@ -83,7 +83,7 @@ def test_divergence_is_that_of_tfp(outputs):
     p = tfd.MultivariateNormalFullCovariance(np.zeros(size), np.kron(one, np.eye(outputs)))
     assert_allclose(ours.kl, tfd.kl_divergence(q, p), rtol=1e-7)
     narrow = gaussian_kl(*(tf.constant(v, tf.float32) for v in parts), X[:4], prior, gamma).kl
-    assert narrow.dtype == tf.float32  # computed in the prior's float64
+    assert narrow.dtype == tf.float32  # computed in float64
     assert_allclose(narrow, ours.kl, rtol=1e-5)
 
 
@@ -102,6 +102,23 @@ def test_divergence_of_a_float32_network_is_right_with_little_noise(gamma):
     kl, num_jittered = gaussian_kl(*joint, points, process(), gamma)
     assert_allclose(kl, expected, rtol=1e-4)
     assert num_jittered == 0
+
+
+def test_gradient_of_a_float32_network_and_prior_is_not_turned_by_rounding():
+    """Five features at 40 points, gamma 1e-3: C has the condition 1e7. Against NumPy in float64."""
+    kernel, gamma = tfpk.ExponentiatedQuadratic(1.0, 0.1), np.float32(1e-3)
+    points = np.random.default_rng(1).uniform(-3.0, 3.0, (40, 4)).astype(np.float32)
+    prior = processes.GaussianProcess(kernel)
+    root = np.random.default_rng(2).normal(size=(40, 1, 5)).astype(np.float32)
+    mean, parts = tf.zeros([40, 1]), tf.constant(root)
+    with tf.GradientTape() as tape:
+        tape.watch(parts)
+        divergence = gaussian_kl(mean, parts, points, prior, gamma)
+    p = prior.moments(points, gamma)[1].numpy()[0].astype(np.float64)
+    flat = root[:, 0].astype(np.float64)
+    c = flat @ flat.T + np.float64(gamma) ** 2 * np.eye(40)
+    expected = np.linalg.solve(p, flat) - np.linalg.solve(c, flat)
+    assert_allclose(tape.gradient(divergence.kl, parts)[:, 0], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_covariance_that_is_none_is_counted_and_said():

@@ -97,7 +97,9 @@ def gaussian_kl(mean, root, points, prior, injected_noise=0.0):
         1/2 [tr(P^-1 C) + (m - m_p)^T P^-1 (m - m_p) - N D + log |P| - log |C|],
         C = R R^T + gamma^2 I,     P = the prior's covariance + gamma^2 I
 
-    In the wider of the dtypes of q and the prior: use a prior in float64 where gamma is below a
+    In float64, whatever the dtypes of q and the prior: C has the condition 1 / gamma^2, and in
+    float32 one rounding of an input would turn the gradient by more than a hundredth. The prior's
+    covariance is still made in its own dtype: use a prior in float64 where gamma is below a
     thousandth of its scale. At `gamma = 0` it is finite only where R has as many columns as there
     are values, and the prior's covariance a factor; what is missing is added as jitter, and
     counted.
@@ -113,15 +115,14 @@ def gaussian_kl(mean, root, points, prior, injected_noise=0.0):
         `GaussianDivergence` of the dtype of the mean.
     """
     prior_mean, prior_covariance = prior.moments(points, injected_noise)
-    wide = tf.float64 if tf.float64 in (mean.dtype, prior_mean.dtype) else mean.dtype
     prior_mean, prior_covariance, difference, root = (
-        tf.cast(v, wide) for v in (prior_mean, prior_covariance, mean, root)
+        tf.cast(v, tf.float64) for v in (prior_mean, prior_covariance, mean, root)
     )
     num_points, num_outputs = tf.unstack(tf.shape(mean))
     size = num_points * num_outputs
     flat = tf.reshape(root, [size, root.shape[-1]])
     covariance = tf.matmul(flat, flat, transpose_b=True)
-    covariance += tf.cast(injected_noise, wide) ** 2 * tf.eye(size, dtype=wide)
+    covariance += tf.cast(injected_noise, tf.float64) ** 2 * tf.eye(size, dtype=tf.float64)
     theirs, ours = linalg.cholesky(prior_covariance), linalg.cholesky(covariance)
     factor = theirs.factor  # [D, N, N]
     log_det = tf.reduce_sum(linalg.log_determinant(factor))
@@ -129,7 +130,7 @@ def gaussian_kl(mean, root, points, prior, injected_noise=0.0):
     by_output = [num_points, num_outputs, num_points, num_outputs]
     own = tf.einsum("ndmd->dnm", tf.reshape(covariance, by_output))
     trace, square = _trace_and_square(factor, own, tf.transpose(difference - prior_mean))
-    kl = 0.5 * (tf.reduce_sum(trace + square) - tf.cast(size, wide) + log_det)
+    kl = 0.5 * (tf.reduce_sum(trace + square) - tf.cast(size, tf.float64) + log_det)
     num_jittered = sum(tf.math.count_nonzero(v.jitter, dtype=tf.int32) for v in (theirs, ours))
     return GaussianDivergence(tf.cast(kl, mean.dtype), num_jittered)
 

@@ -1,5 +1,6 @@
 """Predictive laws of the likelihoods: mixtures over draws of f, class probabilities."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,7 +8,7 @@ from normals import expectation
 from scipy import special, stats
 
 from tfp_fnspace import likelihoods, metrics
-from tfp_fnspace.distributions import quantile
+from tfp_fnspace.distributions import marginals, quantile
 from tfp_fnspace.math.quadrature import normal_nodes
 from tfp_fnspace.typing import GaussianMoments
 
@@ -135,6 +136,49 @@ def test_law_does_not_depend_on_the_units(name, unit):
     scaled = noise.mixture(tensors((mean * unit, variance * unit**2)), unit, seed=(1, 2))
     in_units = scaled.log_prob(tf.constant(y * unit, tf.float32)) + 2.0 * np.log(unit)
     np.testing.assert_allclose(in_units, law.log_prob(y), rtol=1e-3, atol=1e-3)
+
+
+LAWS = {
+    "Gaussian": likelihoods.Gaussian(0.7),
+    "StudentT": likelihoods.StudentT(4.0, 0.7),
+    "HeteroscedasticGaussian": likelihoods.HeteroscedasticGaussian(),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_values_of_any_dtype(name):
+    """Predictions are float64; observations are what users have, and lose nothing by it."""
+    outputs = 4 if name == "HeteroscedasticGaussian" else 2
+    moments = tensors(gaussian_mixture(3, outputs, "float64"), tf.float64)
+    mixture = LAWS[name].mixture(moments, tf.constant([2.0, 0.5], tf.float64), seed=(1, 2))
+    one = mixture.components_distribution[:, 0]
+    values = np.round(mixture.mean().numpy())
+    by_compiled = tf.function(lambda law, y: law.log_prob(y))
+    for law, methods in {
+        mixture: ("log_prob", "prob"),
+        one: ("log_prob", "prob"),
+        marginals(mixture): ("log_prob", "cdf", "log_cdf", "survival_function"),
+        marginals(one): ("log_prob", "cdf", "log_cdf", "log_survival_function"),
+    }.items():
+        for y in (
+            tf.constant(values, tf.float32),
+            tf.Variable(values, dtype=tf.float32),
+            keras.Variable(values, dtype="float32"),
+            tf.constant(values, tf.float16),
+            tf.constant(values, tf.int32),
+            values.astype(np.float32),
+            values.astype(int).tolist(),
+        ):
+            for method in methods:
+                expected, found = (getattr(law, method)(v) for v in (values, y))
+                assert found.dtype == tf.float64
+                np.testing.assert_array_equal(found, expected)
+        composite = law[1:]
+        y = tf.constant(values[1:], tf.float32)
+        np.testing.assert_allclose(by_compiled(composite, y), law.log_prob(values)[1:], rtol=1e-12)
+    if name != "StudentT":  # whose quantiles TFP does not have
+        q = tf.constant(0.25)
+        np.testing.assert_array_equal(marginals(one).quantile(q), marginals(one).quantile(0.25))
 
 
 @pytest.mark.parametrize("shape", [(1, 200, 2), (100, 2, 3), (7, 30, 1)])

@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.arguments import checked_positive
+from tfp_fnspace.distributions import observations
 from tfp_fnspace.likelihoods.mixtures import MixtureLikelihood, num_nodes
 from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes
 from tfp_fnspace.math.random import as_seed
@@ -209,7 +210,7 @@ class Gaussian(_AdditiveNoise):
     _unit_variance = 1.0
 
     def _noisy(self, values, scale):
-        return tfd.Normal(values, scale)
+        return observations.Normal(values, scale)
 
     def observation_moments(self, moments, unit=1.0):
         """Mean and variance `S + scale^2` of the observations, as `predictive`."""
@@ -227,7 +228,9 @@ class Gaussian(_AdditiveNoise):
             `tfd.Independent` normal, event `[D]`.
         """
         mean, variance = self.observation_moments(moments, unit)
-        return tfd.Independent(tfd.Normal(mean, tf.sqrt(variance)), reinterpreted_batch_ndims=1)
+        return tfd.Independent(
+            observations.Normal(mean, tf.sqrt(variance)), reinterpreted_batch_ndims=1
+        )
 
     def expected_log_prob(self, moments, targets, seed=None):
         r"""`log N(y; mean, scale^2) - variance / (2 scale^2)`, see `Likelihood`."""
@@ -317,7 +320,7 @@ class StudentT(_AdditiveNoise):
 
     def _noisy(self, values, scale):
         # A tensor: `quantile` broadcasts the parameters, and would make a float32 of a float.
-        return tfd.StudentT(tf.constant(self.df, values.dtype), values, scale)
+        return observations.StudentT(tf.constant(self.df, values.dtype), values, scale)
 
     def expected_log_prob(self, moments, targets, seed=None):
         """See `Likelihood.expected_log_prob`; by Gauss-Hermite quadrature.

@@ -7,6 +7,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.arguments import checked_positive
+from tfp_fnspace.distributions import observations
 from tfp_fnspace.likelihoods.mixtures import MixtureLikelihood, num_nodes
 from tfp_fnspace.likelihoods.variance_inference import exponential_mean, noise_innovation
 from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes, stddev_of
@@ -132,7 +133,7 @@ class HeteroscedasticGaussian(MixtureLikelihood):
 
     def predictive_from(self, mean, stddev):
         """What `predictive` gives, for the moments `[..., D]` of the observations."""
-        return tfd.Independent(tfd.Normal(mean, stddev), reinterpreted_batch_ndims=1)
+        return tfd.Independent(observations.Normal(mean, stddev), reinterpreted_batch_ndims=1)
 
     def _components(self, moments, unit, seed):
         """Gaussians; where g is known by Gaussians, K for each, at K nodes of g."""
@@ -147,7 +148,7 @@ class HeteroscedasticGaussian(MixtureLikelihood):
             g = tf.reshape(g, shape)
             mean, variance = (tf.repeat(v, nodes, axis=1) for v in (mean, variance))
         stddev = tf.sqrt(variance + self._variance(g) * tf.square(tf.cast(unit, mean.dtype)))
-        return tfd.Independent(tfd.Normal(mean, stddev), reinterpreted_batch_ndims=1)
+        return tfd.Independent(observations.Normal(mean, stddev), reinterpreted_batch_ndims=1)
 
     def _mean_variance(self, log_noise):
         return self.min_scale**2 + exponential_mean(*log_noise)

@@ -1,0 +1,46 @@
+"""Distributions of observations that take values of any dtype."""
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+tfd = tfp.distributions
+
+
+class _AnyDtype:
+    """Mixin of a distribution on numbers: values of any dtype are cast to its own.
+
+    TFP takes a float32 array for a float64 distribution and refuses a float32 tensor. Predictions
+    are float64 (see `layers.Standardizer`), and observations often are float32 tensors.
+    """
+
+    def log_prob(self, value, name="log_prob", **kwargs):
+        return super().log_prob(self._as_own(value), name, **kwargs)
+
+    def prob(self, value, name="prob", **kwargs):
+        return super().prob(self._as_own(value), name, **kwargs)
+
+    def cdf(self, value, name="cdf", **kwargs):
+        return super().cdf(self._as_own(value), name, **kwargs)
+
+    def log_cdf(self, value, name="log_cdf", **kwargs):
+        return super().log_cdf(self._as_own(value), name, **kwargs)
+
+    def survival_function(self, value, name="survival_function", **kwargs):
+        return super().survival_function(self._as_own(value), name, **kwargs)
+
+    def log_survival_function(self, value, name="log_survival_function", **kwargs):
+        return super().log_survival_function(self._as_own(value), name, **kwargs)
+
+    def quantile(self, value, name="quantile", **kwargs):
+        return super().quantile(self._as_own(value), name, **kwargs)
+
+    def _as_own(self, value):
+        return tf.cast(tf.convert_to_tensor(value, dtype_hint=self.dtype), self.dtype)
+
+
+class Normal(_AnyDtype, tfd.Normal):
+    """`tfd.Normal` for values of any dtype."""
+
+
+class StudentT(_AnyDtype, tfd.StudentT):
+    """`tfd.StudentT` for values of any dtype."""

@@ -63,7 +63,32 @@ def sequence():
     )
 
 
-NETWORKS = {"images": images, "residual": residual, "shared": shared, "sequence": sequence}
+def words():
+    """Index 0, one of nine, is padding."""
+    layers = [L.Embedding(9, 3, mask_zero=True), L.Dense(4, activation="tanh"), L.Dropout(0.5)]
+    layers += [L.GlobalAveragePooling1D(), L.Dense(1)]
+    return keras.Sequential([keras.Input((6,), dtype="int32"), *layers])
+
+
+def masked():
+    """Negative numbers, half of them, are masked; of one branch by the user's own mask."""
+    inputs, mask = keras.Input((6, 1)), keras.Input((6,), dtype="int32")
+    hidden = L.Masking(0.0)(L.ReLU()(inputs))
+    hidden = L.Activation("tanh")(L.Dense(3, activation="relu")(hidden))
+    own = L.GlobalAveragePooling1D()(L.Dense(3)(inputs), mask=mask > 4)
+    return keras.Model(
+        [inputs, mask], L.Dense(1)(L.Add()([L.GlobalAveragePooling1D()(hidden), own]))
+    )
+
+
+NETWORKS = {
+    "images": images,
+    "residual": residual,
+    "shared": shared,
+    "sequence": sequence,
+    "words": words,
+    "masked": masked,
+}
 
 
 def inputs_for(model):
@@ -130,7 +155,8 @@ def test_a_shared_layer_stays_one():
         ([L.Dense(2), L.LayerNormalization()], "LayerNormalization"),
         ([L.Reshape((4, 1)), L.Conv1D(2, 2, padding="causal")], "padding='causal'"),
         ([L.Reshape((2, 2)), L.Conv1D(2, 2, groups=2)], "groups=2"),
-        ([L.Embedding(3, 2, mask_zero=True)], "mask_zero=True"),
+        ([L.Embedding(3, 2, mask_zero=True), L.GlobalMaxPooling1D()], "does not heed masks"),
+        ([L.Dense(4), L.Reshape((2, 2)), L.Masking()], "`Masking` comes before"),
     ],
 )
 def test_layers_without_counterpart_are_refused(layers, message):

@@ -64,7 +64,8 @@ def from_keras(model, **options):
     `Dense`, `Conv1D`, `Conv2D` and `Embedding` become their variational counterparts; layers
     without weights are kept and applied to each draw; dropout and noise layers are left out, and
     so are regularizers, whose place the posterior and the prior take. A layer that is used several
-    times stays one layer.
+    times stays one layer. Masks of `Masking` and of `Embedding(mask_zero=True)` go on to the layers
+    behind, as in Keras; a layer that does not heed them refuses them.
 
     Args:
         model: Built `keras.Sequential` or functional model.
@@ -131,10 +132,14 @@ class _Conversion:
         several = isinstance(args[0], list | tuple)
         inputs = list(args[0]) if several else [args[0]]
         drawn = any(id(tensor) in self.drawn for tensor in inputs)
+        if not drawn and not isinstance(layer, keras.layers.Layer):
+            return layer(*args, **kwargs)  # an operation of `keras.ops`, such as makes a mask
         if drawn:
             inputs = [self.with_draws(tensor) for tensor in inputs]
         new = self.converted(layer, inputs[0], drawn)
-        output = new(inputs if several else inputs[0])
+        mask = kwargs.get("mask")
+        options = {} if mask is None else {"mask": mask}
+        output = new(inputs if several else inputs[0], **options)
         if (drawn or layer.weights) and self.options.get("kl_weight") is None:
             self.drawn[id(output)] = output  # held, so that no other tensor has its id
         return output
@@ -163,7 +168,12 @@ class _Conversion:
                 means["bias"] = layer.weights[1].numpy()
             self.pending.append((new, means))
             return new
-        if kind in _ENTRYWISE + _PER_SAMPLE + _MERGING:
+        if kind is keras.layers.Masking and drawn:
+            raise ValueError(
+                "Which steps of a row count must not depend on the draws: `Masking` comes before "
+                f"the first random layer. Received: layer {layer.name!r} behind one"
+            )
+        if kind in (keras.layers.Masking, *_ENTRYWISE, *_PER_SAMPLE, *_MERGING):
             new = kind.from_config(layer.get_config())
             return PerSample(new) if drawn and kind not in _ENTRYWISE else new
         raise ValueError(
@@ -207,10 +217,10 @@ def _convolution(layer, row_rank):
 
 
 def _embedding(layer, row_rank):
-    _refuse(layer, "mask_zero", layer.mask_zero, (False,))
     return {
         "input_dim": layer.input_dim,
         "output_dim": layer.output_dim,
+        "mask_zero": layer.mask_zero,
         "dtype": layer.dtype_policy,
     }
 

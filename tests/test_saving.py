@@ -3,10 +3,12 @@
 import pathlib
 import subprocess
 import sys
+import warnings
 
 import batteries
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from serving import serve_elsewhere
@@ -51,6 +53,19 @@ def test_keras_file_keeps_predictions_and_needs_no_custom_objects(make_model, tm
     )
     for ours, theirs in zip(loaded.weights, model.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_writing_warns_of_nothing(tmp_path):
+    x, y = pd.DataFrame({"a": [1.0, 2.0, 3.0]}), np.ma.masked_array([[1.0], [2.0], [4.0]])
+    model = batteries.tagi_model(num_inputs=1, num_outputs=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(x, y, verbose=0, callbacks=[fns.callbacks.BackupAndRestore(tmp_path / "backup")])
+        model.save(tmp_path / "m.keras")
+        model.save_weights(tmp_path / "m.weights.h5")
+        fns.load_model(tmp_path / "m.keras").load_weights(tmp_path / "m.weights.h5")
+        model.set_weights(model.get_weights())
+        model.predict(x)
 
 
 def test_keras_file_of_a_graph_with_branches_and_two_inputs(tmp_path):

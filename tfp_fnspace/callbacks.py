@@ -139,7 +139,8 @@ def save_weights(model, path):
     variables = [*model.variables, *(optimizer.variables if optimizer is not None else ())]
     sizes = [math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in variables]
     files.check_room(path, sum(sizes) + _ROOM_FOR_A_VARIABLE * len(sizes) + _ROOM_FOR_A_FILE)
-    keras.Model.save_weights(model, path)
+    with notices.without_copy_keyword():
+        keras.Model.save_weights(model, path)
 
 
 def with_safe_backups(callbacks):

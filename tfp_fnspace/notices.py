@@ -1,5 +1,6 @@
 """Warnings that name the line of the user's that they are about."""
 
+import contextlib
 import os
 import sys
 import warnings
@@ -32,3 +33,14 @@ def warn(message, category=UserWarning):
         module=frame.f_globals.get("__name__"),
         registry=frame.f_globals.setdefault("__warningregistry__", {}),
     )
+
+
+@contextlib.contextmanager
+def without_copy_keyword():
+    """Hides a deprecation that is not the user's: Keras writes variables by `numpy.array`.
+
+    NumPy 2 warns of it for each `tf.Variable`, whose `__array__` takes no `copy`.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "__array__ implementation doesn't", DeprecationWarning)
+        yield

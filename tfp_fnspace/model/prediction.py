@@ -279,7 +279,7 @@ class Prediction(Checks):
             return super().save(filepath, overwrite=overwrite, zipped=zipped, **kwargs)
         path = saving.checked_model_path(filepath, zipped)
         if saving.may_write(path, overwrite):
-            with files.replacing(path) as partial:
+            with files.replacing(path) as partial, notices.without_copy_keyword():
                 super().save(partial, zipped=zipped, **kwargs)
 
     def save_weights(self, filepath, overwrite=True, max_shard_size=None):

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_probability as tfp
 from keras.src.testing import TestCase
 from numpy.testing import assert_allclose
 
@@ -92,3 +93,16 @@ def test_layers_that_do_not_heed_masks_refuse_them():
             call()
     with pytest.raises(ValueError, match=r"standardize=True, layers \['masking"):
         fns.fbnn.VariationalModel(masked_network(4, 0.0), standardize=True)
+
+
+def test_layers_behind_tagi_layers_are_told_what_those_make():
+    moments = fns.tagi.Dense(3)(keras.Input((4,)))
+    for layer in (
+        fns.layers.VariationalDense(2),
+        fns.layers.VariationalEmbedding(3, 2),
+        fns.layers.RepeatSamples(),
+        fns.layers.PerSample(L.Flatten()),
+        fns.layers.RandomFourierFeatures(3, tfp.math.psd_kernels.ExponentiatedQuadratic()),
+    ):
+        with pytest.raises(TypeError, match="`fns.tagi` too. Received: layer .* GaussianMoments"):
+            layer(moments)

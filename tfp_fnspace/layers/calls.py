@@ -3,6 +3,8 @@
 import keras
 from keras.src.backend.common import global_state
 
+from tfp_fnspace.typing import GaussianMoments
+
 
 def refuse_keras_training(layer, instead):
     """Refuses the `fit` and `evaluate` of a compiled Keras model that is none of this library.
@@ -25,6 +27,25 @@ def refuse_keras_training(layer, instead):
             f"A layer that returns no plain tensors cannot be trained or scored by a plain Keras "
             f"model: use {instead}. Received: layer {layer.name!r} of type {type(layer).__name__} "
             f"in {type(model).__name__} {model.name!r}"
+        )
+
+
+def refuse_moments(layer, inputs):
+    """Refuses the moments that TAGI layers make: other layers take values or draws.
+
+    Args:
+        layer: Keras layer that is about to be called.
+        inputs: Its first argument.
+
+    Raises:
+        TypeError: If they are moments.
+    """
+    if isinstance(inputs, GaussianMoments):
+        shape = tuple(inputs.mean.shape)
+        raise TypeError(
+            "A layer behind TAGI layers, whose outputs are means and variances, must be one of "
+            f"`fns.tagi` too. Received: layer {layer.name!r} of type {type(layer).__name__} with "
+            f"inputs of type GaussianMoments of shape {shape}"
         )
 
 

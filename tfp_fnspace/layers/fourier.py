@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfp_fnspace import arguments
 from tfp_fnspace.kernels.description import describe
 from tfp_fnspace.kernels.spectral import scales_of, spectral_draws
+from tfp_fnspace.layers import calls
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -66,6 +67,10 @@ class RandomFourierFeatures(keras.layers.Layer):
         if seed is not None:
             arguments.check_count("seed", seed, least=0)
         self.seed = seed
+
+    def __call__(self, inputs, **kwargs):
+        calls.refuse_moments(self, inputs)
+        return super().__call__(inputs, **kwargs)
 
     def build(self, input_shape):
         size = input_shape[-1]

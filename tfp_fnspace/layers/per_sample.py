@@ -48,6 +48,7 @@ class PerSample(keras.layers.Layer):
         self.layer = layer
 
     def __call__(self, inputs, **kwargs):
+        calls.refuse_moments(self, inputs)
         if isinstance(inputs, list | tuple) or not self.layer.supports_masking:
             calls.refuse_masks(self.layer, inputs, _INSTEAD)
         return super().__call__(inputs, **kwargs)
@@ -126,6 +127,10 @@ class RepeatSamples(keras.layers.Layer):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.built = True
+
+    def __call__(self, inputs, **kwargs):
+        calls.refuse_moments(self, inputs)
+        return super().__call__(inputs, **kwargs)
 
     def call(self, inputs):
         x = tf.convert_to_tensor(inputs)[tf.newaxis]

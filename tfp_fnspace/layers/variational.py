@@ -132,6 +132,7 @@ class VariationalLayer(keras.layers.Layer):
 
     def __call__(self, *args, **kwargs):
         refuse_old_tensors(args)
+        calls.refuse_moments(self, args[0] if args else None)
         if not self.heeds_masks:
             calls.refuse_masks(self, (args, kwargs), "VariationalDense of sequences does.")
         return super().__call__(*args, **kwargs)

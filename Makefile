@@ -10,9 +10,10 @@ VENV ?= .venv
 WORKERS ?= 2
 PYTEST_ARGS ?=
 # TensorFlow keeps the graph of every traced loop for as long as the process lives, and tests slow
-# down many times in one of several GB: `make test` starts new workers for every so many files. Slow
-# tests are last; after TFP_FNSPACE_SLOW_TESTS_UNTIL (seconds since 1970), which CI sets, skipped.
-FILES_PER_RUN ?= 25
+# down many times in one of several GB: `make test` starts new workers for every so many files that
+# have tests of the kind. Slow tests are last; after TFP_FNSPACE_SLOW_TESTS_UNTIL (seconds since
+# 1970), which CI sets, skipped.
+FILES_PER_RUN ?= 30
 # Fuzzed cases of each model in `make fuzz`.
 FUZZ_CASES ?= 2000
 
@@ -65,7 +66,8 @@ test: $(STAMP) ## all tests, the slow ones too
 	@echo "==> running all tests with $(WORKERS) workers (make test-fast leaves out the slow ones)"
 	@status=0; \
 	for marked in "not slow" slow; do \
-	  find tests -name 'test_*.py' | LC_ALL=C sort | xargs -n $(FILES_PER_RUN) | { \
+	  if [ "$$marked" = slow ]; then word=slow; else word=test; fi; \
+	  grep -rl --include='test_*.py' $$word tests | LC_ALL=C sort | xargs -n $(FILES_PER_RUN) | { \
 	    failed=0; \
 	    while read -r files; do \
 	      echo "==> pytest -m '$$marked' $$files"; \

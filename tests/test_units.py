@@ -96,14 +96,18 @@ def test_a_float64_stream_is_centred_before_it_is_rounded(method):
 def test_numbers_that_float64_holds_and_float32_does_not():
     x, y = X * 1e-46, Y * 1e-46
     reference, model = batteries.tagi_model(), batteries.tagi_model()
-    batteries.fit(reference, X, Y)
-    batteries.fit(model, x, y)
+    for each, data in [(reference, (X, Y)), (model, (x, y))]:
+        batteries.fit(each, *data, shuffle=False)
     expected, found = reference.predict(X), model.predict(x)
     np.testing.assert_allclose(found["stddev"] * 1e46, expected["stddev"], rtol=1e-5)
-    # TensorFlow takes a denormal number for zero.
-    tiny = (X * 1e-40).astype(np.float32)
-    batteries.fit(model := batteries.tagi_model(), tiny, Y)
-    np.testing.assert_allclose(model.predict(tiny)["mean"], expected["mean"], atol=1e-3)
+    # TensorFlow takes a denormal number for zero, and so does NumPy in its threads.
+    tiny_x, tiny_y = (X * 1e-40).astype(np.float32), (Y * 1e-40).astype(np.float32)
+    for data in [(tiny_x, tiny_y), (tf.data.Dataset.from_tensors((tiny_x, tiny_y)),)]:
+        model = batteries.tagi_model()
+        model.fit(*data, shuffle=False, verbose=0)
+        for x in (tiny_x, tf.data.Dataset.from_tensors(tiny_x)):
+            mean = model.predict(x)["mean"] * 1e40
+            np.testing.assert_allclose(mean, expected["mean"], atol=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +178,24 @@ def test_a_column_is_constant_if_only_rounding_makes_it_vary():
         np.testing.assert_allclose(values, noise / np.sqrt(2.0), rtol=2e-2)
         assert values.dtype == np.float32
         np.testing.assert_allclose(scaler.inverse(values), 1e8 + scale * noise, rtol=1e-15)
+
+
+def test_a_large_column_is_constant_within_what_rounding_makes_of_it():
+    # Sums of 20 equal numbers are rounded: here by 1e67 of 3e83, where the scale was 1.
+    for number in (3e83, -3e83, 0.1):
+        scaler, values = standardized([number] * 20)
+        np.testing.assert_array_equal(values, 0.0)
+        scaler.check_near(np.full([1, 1], number), "x")
+    low = 3e83
+    scaler, values = standardized([low, np.nextafter(low, 1e100)] * 10)
+    assert np.all(np.abs(values) <= 1.0)
+    x = np.where(np.arange(4) == 1, 3e83, X)
+    model = batteries.tagi_model()
+    batteries.fit(model, x, Y, validation_data=tf.data.Dataset.from_tensors((x, Y)))
+    reference = batteries.tagi_model()
+    batteries.fit(reference, np.where(np.arange(4) == 1, 0.0, X), Y)
+    expected = reference.predict(np.where(np.arange(4) == 1, 0.0, X))["mean"]
+    np.testing.assert_allclose(model.predict(x)["mean"], expected, rtol=1e-6)
 
 
 def test_export_changes_units_in_float64(tmp_path):

@@ -290,7 +290,7 @@ def _check_input(values, tensor, name, standardized):
             f"Received: {name} of shape {array.shape}"
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        given, array = array, array.astype("float64" if standardized else tensor.dtype)
+        given, array = array, _cast(array, "float64" if standardized else tensor.dtype)
     if array.dtype.kind in "iu":
         _check_none(name, array != given, "must be whole numbers", f"that are no {tensor.dtype}")
     columns = column_names(values)
@@ -400,7 +400,21 @@ def check_targets(
     if num_labels is not None:
         check_labels(array, num_labels, name)
     check_size(name, array, largest)
-    return array.astype(dtype)
+    return _cast(array, dtype)
+
+
+def _cast(array, dtype):
+    """The same numbers in another dtype, float32's below 1.2e-38 too.
+
+    These are zero to the threads of TensorFlow, which read batches of streams.
+    """
+    cast = array.astype(dtype)
+    if array.dtype.type is np.float32 and cast.dtype == np.float64:
+        is_zero = cast == 0.0
+        bits = array[is_zero].astype("=f4").view(np.uint32)
+        size = (bits & 0x7FFFFFFF) * 2.0**-149
+        cast[is_zero] = np.where(bits >> 31, -size, size)
+    return cast
 
 
 def check_labels(values, num_labels, name="y", what="labels"):

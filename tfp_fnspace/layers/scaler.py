@@ -87,7 +87,10 @@ class Standardizer(keras.layers.Layer):
         return not self.enabled or bool(self.adapted.numpy())
 
     def adapt(self, moments, name="x"):
-        """Takes the mean and the standard deviation; constant columns get scale 1.
+        """Takes the mean and the standard deviation.
+
+        A column that is constant but for rounding has its smallest number for a mean, and scale 1,
+        or what rounding may make of its numbers where that is more: of those beyond 5e14.
 
         Args:
             moments: `RunningMoments` of the data.
@@ -104,8 +107,10 @@ class Standardizer(keras.layers.Layer):
                 f"Received: columns without one={empty.tolist()}"
             )
         magnitude = np.maximum(np.abs(moments.high), np.abs(moments.low))
-        constant = moments.high - moments.low <= _ROUNDING * magnitude
-        stddev = np.where(constant, 1.0, np.sqrt(moments.sum_of_squares / moments.count))
+        rounding = _ROUNDING * magnitude
+        constant = moments.high - moments.low <= rounding
+        spread = np.sqrt(moments.sum_of_squares / moments.count)
+        stddev = np.where(constant, np.maximum(1.0, rounding), spread)
         bad = np.flatnonzero((stddev < SMALLEST_UNIT) | (stddev > LARGEST_UNIT))
         if len(bad):
             raise ValueError(
@@ -113,7 +118,8 @@ class Standardizer(keras.layers.Layer):
                 f"{SMALLEST_UNIT:g} to {LARGEST_UNIT:g}: multiply the others by a number. "
                 f"Received: standard deviations={stddev[bad].tolist()} in columns {bad.tolist()}"
             )
-        self.mean.assign(moments.mean)
+        # Of equal numbers the mean is one of them, and not a sum that was rounded.
+        self.mean.assign(np.where(constant, moments.low, moments.mean))
         self.stddev.assign(stddev)
         self.adapted.assign(1)
 

@@ -131,12 +131,14 @@ def _divergence_by_cutting_off(gap, log_cdf, rho):
     """
     root, total, normal = tf.sqrt(1.0 - rho**2), tf.zeros_like(gap), _standard_normal()
     root = tf.maximum(root, np.finfo(np.float64).eps)
+    nodes, of_nodes = _NODES
     for share, weight in zip(*_QUANTILES, strict=True):
         z = -tf.math.ndtri(share * tf.exp(tf.maximum(log_cdf, _LEAST_LOG_CDF)))
         # Far out the normal distribution falls as an exponential one does.
         z = tf.where(log_cdf > _LEAST_LOG_CDF, z, -gap + np.log(share) / gap)
-        for e, of_e in zip(*_NODES, strict=True):
-            total += weight * of_e * normal.log_cdf((gap + rho * (rho * z + root * e)) / root)
+        centre, spread = (gap + rho**2 * z) / root, rho + tf.zeros_like(gap)
+        logs = normal.log_cdf(centre[..., tf.newaxis] + spread[..., tf.newaxis] * nodes)
+        total += weight * tf.linalg.matvec(logs, of_nodes)
     return total - log_cdf
 
 

@@ -445,7 +445,7 @@ def check_fits(name, draw):
     method = draw(st.sampled_from([*METHODS[:-1], *SCORES, "few_functions"]))
     found = results(model, method, x, y)  # before another model is made of it
     assert np.all(np.isfinite(sum(history.values(), []))), history
-    if np.any(np.nanmax(y, axis=0) == np.nanmin(y, axis=0)):
+    if np.any(np.nanmax(y[:num_rows], axis=0) == np.nanmin(y[:num_rows], axis=0)):
         return  # the dtype has made a constant of a column, which has no units
 
     def expected(of):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfp_fnspace import files
 from tfp_fnspace.arguments import check_count
+from tfp_fnspace.tracing import collectable
 
 #: Levels of the quantiles that `serve` returns.
 QUANTILE_LEVELS = (0.05, 0.5, 0.95)
@@ -113,6 +114,7 @@ def _with_parameters(function, names):
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(name, kind) for name in names]
 
+    @collectable
     def endpoint(*arguments, **named):
         bound = endpoint.__signature__.bind(*arguments, **named)
         return function(*bound.arguments.values())

@@ -12,6 +12,7 @@ from numpy.polynomial.legendre import leggauss
 
 from tfp_fnspace import arguments, data
 from tfp_fnspace.math.random import as_seed, fold_in
+from tfp_fnspace.tracing import traced
 
 tfd = tfp.distributions
 
@@ -204,7 +205,7 @@ def sample_optima(
     def better(best, where, loss, here):
         return tf.minimum(loss, best), tf.where((loss < best)[..., tf.newaxis], here, where)
 
-    @tf.function(autograph=False)
+    @traced
     def step(best, where):
         here = tf.convert_to_tensor(points)
         with tf.GradientTape() as tape:

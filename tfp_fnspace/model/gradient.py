@@ -267,7 +267,7 @@ class GradientTraining:
         specs = self._epoch_signature()[:2]
         seed = tf.zeros([2], tf.int32)
         one = tf.ones([], self.variable_dtype)
-        function = tf.function(lambda x, y: self.objective(x, y, one, seed), autograph=False)
+        function = traced(lambda x, y: self.objective(x, y, one, seed))
         _, parts = function.get_concrete_function(*specs).structured_outputs
         for name in ("loss", *parts):
             self._part_mean(name)

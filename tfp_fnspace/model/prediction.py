@@ -14,6 +14,7 @@ from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.metrics.of_classes import check_class_metric, for_class_metric
 from tfp_fnspace.model import saving
 from tfp_fnspace.model.checks import Checks
+from tfp_fnspace.tracing import collectable
 from tfp_fnspace.typing import GaussianMoments
 
 #: Numbers that the widest tensor of one chunk of `sample_functions` may hold.
@@ -163,6 +164,7 @@ class Prediction(Checks):
         with self._turns.scoring():
             return super().test_on_batch(self._pack(inputs), targets, return_dict=return_dict)
 
+    @collectable
     def predict_step(self, data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         return self.predictive_moments(x)

@@ -20,7 +20,7 @@ from tfp_fnspace.layers.scaler import RunningMoments
 from tfp_fnspace.math.random import permutation
 from tfp_fnspace.model.checks import Checks
 from tfp_fnspace.model.turns import one_thread_at_a_time
-from tfp_fnspace.tracing import count_apart
+from tfp_fnspace.tracing import collectable, count_apart
 
 #: Rows that tell data from other data.
 _ROWS_TO_COMPARE = 256
@@ -391,7 +391,7 @@ class Training(Checks):
             self.train_function = previous
 
     def _make_function(self, step_function):
-        return count_apart(super()._make_function(step_function))
+        return count_apart(super()._make_function(collectable(step_function)))
 
     def make_predict_function(self, force=False):
         super().make_predict_function(force)

@@ -90,7 +90,7 @@ class Maximiser:
             )
 
         number = tf.TensorSpec([], tf.float64)
-        self._minimise = tf.function(minimise, autograph=False).get_concrete_function(
+        self._minimise = traced(minimise).get_concrete_function(
             present, number, tf.TensorSpec([], tf.int32)
         )
 

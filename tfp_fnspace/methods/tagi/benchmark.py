@@ -11,6 +11,7 @@ from tfp_fnspace.datasets import k_fold
 from tfp_fnspace.methods.tagi.layers import Activation, Dense
 from tfp_fnspace.methods.tagi.model import TAGIModel
 from tfp_fnspace.metrics import nll
+from tfp_fnspace.tracing import traced
 
 
 def uci_config(dataset, seed):
@@ -122,9 +123,7 @@ def _build_heteroscedastic(config, moments, min_scale, num_inputs, num_outputs):
 def _held_out_by_epoch(model, config, inputs, targets):
     """Mean held-out log-likelihood over the folds after 1, 2, ... epochs; the model is reset."""
     learner = model.epoch_learner(inputs, targets, config["batch_size"])
-    score = tf.function(
-        lambda x, y: nll(y, model.predictive(x)), autograph=False, reduce_retracing=True
-    )
+    score = traced(lambda x, y: nll(y, model.predictive(x)), reduce_retracing=True)
     initial = [variable.numpy() for variable in model.parameter_variables]
     totals = np.zeros(config["most_epochs"])
 

@@ -345,7 +345,7 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
                 functools.partial(training.epoch, self), jit_compile=jit_compile
             )
             count = functools.partial(training.counted_epoch, self)
-            vars(self)["_counted_epoch"] = tf.function(count, autograph=False)
+            vars(self)["_counted_epoch"] = traced(count)
         functions = self._epoch_function, self._counted_epoch
         return training.EpochLearner(self, *functions, inputs, targets, batch_size)
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfp_fnspace.datasets import k_fold
 from tfp_fnspace.metrics import nll
+from tfp_fnspace.tracing import traced
 
 #: Ratio of neighbouring candidates, and how many of them a direction may try (a factor of 2^20).
 _RATIO = 2.0**-0.5
@@ -99,8 +100,8 @@ def cross_validate(model, inputs, targets, epochs, batch_size, shuffle, num_fold
         )
     learner = model.epoch_learner(inputs, targets, batch_size)
     folds = k_fold(len(targets), min(num_folds, len(targets)), seed=model.fold_seed())
-    negative_log_likelihood = tf.function(
-        lambda x, y: nll(y, model.predictive(x)), autograph=False, reduce_retracing=True
+    negative_log_likelihood = traced(
+        lambda x, y: nll(y, model.predictive(x)), reduce_retracing=True
     )
     observed = ~np.all(np.isnan(targets), axis=1)
     initial = [variable.numpy() for variable in model.parameter_variables]

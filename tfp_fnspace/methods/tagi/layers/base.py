@@ -11,6 +11,7 @@ from tfp_fnspace.arguments import checked_choice, refuse_old_tensors
 from tfp_fnspace.layers import calls
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.tagi import propagation
+from tfp_fnspace.tracing import traced
 from tfp_fnspace.typing import GaussianMoments
 
 
@@ -41,8 +42,7 @@ def one_mask(masks):
 def traced_shape(function, shapes, dtype):
     """The shape of what a TensorFlow function makes of tensors of these shapes."""
     specs = [tf.TensorSpec(shape, dtype) for shape in shapes]
-    traced = tf.function(function, autograph=False).get_concrete_function(*specs)
-    return tuple(traced.output_shapes)
+    return tuple(traced(function).get_concrete_function(*specs).output_shapes)
 
 
 #: Of the refusal of a mask.

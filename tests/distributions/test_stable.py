@@ -346,6 +346,15 @@ def test_trainable_version_stays_inside_the_range(family):
             )
 
 
+def test_what_rounds_to_the_end_of_the_support_is_allowed():
+    """As TFP's event-space tests have it: the exponential of -88 is 0 in float32."""
+    law = PositiveStable(np.float32(0.55), np.float32(1.3), validate_args=True)
+    x = law.experimental_default_event_space_bijector()(tf.constant(-88.0))
+    assert law.log_prob(x) == -np.inf and law.cdf(x) == 0.0
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must not be negative"):
+        law.log_prob(-1.0)
+
+
 def test_support_bijectors():
     positive = PositiveStable(0.5).experimental_default_event_space_bijector()
     assert positive(-3.0) > 0.0

@@ -183,4 +183,5 @@ class PositiveStable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistr
     def _sample_control_dependencies(self, x):
         if not self.validate_args:
             return []
-        return [tf.debugging.assert_positive(x, message="Samples must be positive.")]
+        # As TFP's laws on positive numbers: what rounds to 0 is at the end of the support.
+        return [tf.debugging.assert_non_negative(x, message="Samples must not be negative.")]

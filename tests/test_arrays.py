@@ -137,6 +137,18 @@ def test_columns_of_adapt_are_those_of_the_model():
     model.predict(frame(TURNED))
 
 
+@pytest.mark.parametrize("learn", ["fit", "train_on_batch"])
+def test_columns_of_the_first_frame_that_is_learnt_are_remembered(learn):
+    model = batteries.tagi_model()
+    model.adapt(X, Y)
+    model.predict(frame(TURNED))  # nothing says what is in the columns
+    getattr(model, learn)(frame(), target_frame())
+    assert model.column_names == NAMES and model.target_names == ["price", "rent"]
+    assert "`x` must have the columns" in refused(model.predict, frame(TURNED))
+    turned = frame(), target_frame(("rent", "price"))
+    assert "`y` must have the columns" in refused(model.evaluate, *turned, verbose=0)
+
+
 def test_columns_of_every_input_are_compared_and_saved(tmp_path):
     inputs = [keras.Input((2,), name="a"), keras.Input((2,), name="b")]
     outputs = fns.tagi.Dense(1)(fns.tagi.Concatenate()([fns.tagi.Dense(2)(x) for x in inputs]))

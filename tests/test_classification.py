@@ -140,6 +140,9 @@ def test_metrics_of_two_classes_are_those_of_sklearn(columns):
         (keras_metrics.SparseCategoricalCrossentropy(), sklearn.log_loss(y_one, both)),
         (keras_metrics.SparseTopKCategoricalAccuracy(k=2), 1.0),
         (keras_metrics.Accuracy(), sklearn.accuracy_score(y_one, label)),
+        (keras_metrics.MeanSquaredError(), sklearn.brier_score_loss(y_one, one)),
+        (keras_metrics.MeanAbsoluteError(), np.mean(np.abs(y_one - one))),
+        (keras_metrics.R2Score(), sklearn.r2_score(y_one, one)),
         (keras_metrics.MeanIoU(2), sklearn.jaccard_score(y_one, label, average="macro")),
     ]
     for metric, value in expected:

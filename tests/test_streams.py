@@ -389,6 +389,12 @@ BAD_DATASETS = {
 }
 
 
+def test_targets_in_a_dict_are_refused(linear):
+    dataset = tf.data.Dataset.from_tensor_slices((X, {"price": Y})).batch(10)
+    with pytest.raises(TypeError, match="`y` in a dataset must be one tensor .* Received: .*dict"):
+        linear.fit(dataset, verbose=0)
+
+
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("kind", BAD_DATASETS)
 def test_datasets_of_anything_but_batches_of_numbers_are_refused(linear, kind, use):

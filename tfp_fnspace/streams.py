@@ -125,10 +125,15 @@ def check_spec(dataset, with_targets):
         with_targets: See `parts_of`.
 
     Raises:
-        TypeError: If a part is not a tensor of real numbers.
+        TypeError: If a part is not a tensor of real numbers, or targets are several tensors.
         ValueError: If the parts are not inputs and targets, or have no axis of rows.
     """
     for name, part in zip("xy", parts_of(dataset.element_spec, with_targets), strict=False):
+        if name == "y" and not isinstance(part, tf.TypeSpec):
+            raise TypeError(
+                "`y` in a dataset must be one tensor [N, D], whose columns are the outputs. "
+                f"Received: y of type {type(part).__name__} of {len(part)} parts"
+            )
         for spec in tf.nest.flatten(part):
             is_dense = isinstance(spec, tf.TensorSpec)
             kind = spec.dtype if is_dense else None

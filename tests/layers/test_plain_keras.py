@@ -143,6 +143,52 @@ def test_without_a_weight_plain_keras_is_refused():
         fns.layers.VariationalDense(2, kl_weight=-1)
 
 
+class WithoutTraining(keras.Model):
+    """As most tutorials have it: `call` does not ask whether it trains."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.first = layer
+
+    def call(self, inputs):
+        outputs = self.first(inputs)
+        return outputs.mean if isinstance(outputs, tuple) else outputs
+
+
+class OwnStep(WithoutTraining):
+    def call(self, inputs, training=None):
+        return super().call(inputs)
+
+    def train_step(self, data):
+        return {"loss": tf.reduce_mean((self(data[0]) - data[1]) ** 2)}
+
+
+@pytest.mark.parametrize("is_built", [True, False])
+@pytest.mark.parametrize("model_class", [WithoutTraining, OwnStep])
+@pytest.mark.parametrize("make_layer", [fns.layers.VariationalDense, fns.tagi.Dense])
+def test_classes_of_users_that_do_not_say_whether_they_train_are_refused(
+    make_layer, model_class, is_built
+):
+    model = model_class(make_layer(2))
+    if is_built:
+        model(X)
+    model.compile("sgd", "mse")
+    words = r"(kl_weight=1 / len\(x\)`|use `fns.tagi.TAGIModel)[\s\S]*Received: layer"
+    for verb in (model.fit, model.evaluate):
+        with pytest.raises(ValueError, match=words):
+            verb(X, Y, verbose=0)
+
+
+def test_a_class_of_a_user_adds_the_divergence():
+    layer = fns.layers.VariationalDense(2, kl_weight=0.5)
+    model = WithoutTraining(layer)
+    model.compile(keras.optimizers.SGD(0.0), "mse", metrics=["mse"])
+    history = model.fit(X, Y, verbose=0).history
+    loss, mse = model.evaluate(X, Y, verbose=0)
+    found = [history["loss"][0] - history["mse"][0], loss - mse]
+    assert_allclose(found, 0.5 * divergence(layer), rtol=1e-4)
+
+
 def test_our_models_count_nothing_twice():
     network = sequential(fns.layers.VariationalDense(2, kl_weight=0.1, name="v"))
     with pytest.raises(ValueError, match=r"plain Keras model: .* Received: layers \['v'\]"):

@@ -6,11 +6,25 @@ from keras.src.backend.common import global_state
 from tfp_fnspace.typing import GaussianMoments
 
 
-def refuse_keras_training(layer, instead):
-    """Refuses the `fit` and `evaluate` of a compiled Keras model that is none of this library.
+def plain_keras_model():
+    """The compiled Keras model, none of this library, that now trains or scores layers, or None.
 
     Keras tells the layers of a model, while it trains or scores it, whether it trains; the models
-    of this library call networks of such layers without.
+    of this library call networks of such layers without. The class of a user whose `call` has no
+    argument `training`, or whose own loop leaves it out, tells its layers nothing.
+    """
+    context = global_state.get_global_attribute("current_call_ctx")
+    model = getattr(context, "entry_layer", None)
+    if not isinstance(model, keras.Model) or not model.compiled:
+        return None
+    if getattr(model, "trains_bayesian_layers", False):
+        return None
+    is_of_a_user = not type(model).__module__.startswith("keras.")
+    return model if is_of_a_user or context.get_value("training") is not None else None
+
+
+def refuse_keras_training(layer, instead):
+    """Refuses the `fit` and `evaluate` of a compiled Keras model that is none of this library.
 
     Args:
         layer: Keras layer that is about to be called.
@@ -19,10 +33,8 @@ def refuse_keras_training(layer, instead):
     Raises:
         ValueError: If it is called by one.
     """
-    context = global_state.get_global_attribute("current_call_ctx")
-    model = getattr(context, "entry_layer", None)
-    trains = context is not None and context.get_value("training") is not None
-    if trains and isinstance(model, keras.Model) and model.compiled:
+    model = plain_keras_model()
+    if model is not None:
         raise ValueError(
             f"A layer that returns no plain tensors cannot be trained or scored by a plain Keras "
             f"model: use {instead}. Received: layer {layer.name!r} of type {type(layer).__name__} "

@@ -217,7 +217,8 @@ class VariationalLayer(keras.layers.Layer):
             x = tf.cast(x, self.compute_dtype)  # as `keras.layers.Dense` does
         self._check_rank(x.shape)
         draws = draws_of_scope()
-        if draws is None and (self.kl_weight is not None or training is not None):
+        is_plain = self.kl_weight is not None or training is not None
+        if draws is None and (is_plain or calls.plain_keras_model() is not None):
             return self._outputs_of_pass(x, training)
         return self._outputs(current_draws() if draws is None else draws, x)
 

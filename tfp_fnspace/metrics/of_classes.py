@@ -24,8 +24,27 @@ _SPARSE = (
     _K.SparseTopKCategoricalAccuracy,
 )
 
+#: Metrics of a number and a prediction of it: of yes or no, as 1 or 0, and the probability of yes.
+_NUMBERS = (
+    _K.ConcordanceCorrelation,
+    _K.CosineSimilarity,
+    _K.Hinge,
+    _K.KLDivergence,
+    _K.LogCoshError,
+    _K.MeanAbsoluteError,
+    _K.MeanAbsolutePercentageError,
+    _K.MeanSquaredError,
+    _K.MeanSquaredLogarithmicError,
+    _K.PearsonCorrelation,
+    _K.Poisson,
+    _K.R2Score,
+    _K.RootMeanSquaredError,
+    _K.SquaredHinge,
+)
+
 #: Metrics of yes or no and the probability of yes.
 _BINARY = (
+    *_NUMBERS,
     _K.AUC,
     _K.BinaryAccuracy,
     _K.BinaryCrossentropy,

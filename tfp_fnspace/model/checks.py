@@ -164,13 +164,14 @@ class Checks:
             for i, role in enumerate(self.input_roles or [None] * len(self.input_tensors))
         ]
 
-    def _checked_stream(self, stream, with_targets=True, first=False):
+    def _checked_stream(self, stream, with_targets=True, first=False, learnt=False):
         """The batches of a stream, checked as arrays are.
 
         Args:
             stream: What `streams.is_stream` says is one.
             with_targets: Whether the targets are wanted.
             first: Whether the first batch makes the model what it is, see `_check_data`.
+            learnt: Whether the batches are learnt, see there.
         """
 
         def check(x, *targets):
@@ -179,7 +180,7 @@ class Checks:
                 inputs = self._check_inputs(x, "batch x")
                 self._check_batch_size(len(inputs[0]))
                 return (self._pack(inputs, tuple),)
-            inputs, y = self._check_data(x, *targets, prefix="batch ", first=first)
+            inputs, y = self._check_data(x, *targets, prefix="batch ", first=first, learnt=learnt)
             self._check_batch_size(len(y))
             first = False
             return self._pack(inputs, tuple), y
@@ -253,7 +254,7 @@ class Checks:
                 scaler.check_near(array, name)
         return inputs
 
-    def _check_data(self, x, y, prefix="", first=False):
+    def _check_data(self, x, y, prefix="", first=False, learnt=False):
         """Inputs and targets, checked.
 
         Args:
@@ -262,6 +263,8 @@ class Checks:
             prefix: What comes before the names, for messages.
             first: Whether these data make the model what it is: their columns are remembered, and
                 those of all others compared with them.
+            learnt: Whether they are learnt: where no data before them had names of columns, theirs
+                are remembered.
         """
         inputs = self._check_inputs(x, f"{prefix}x", first)
         scaler, name = self.target_scaler, f"{prefix}y"
@@ -279,10 +282,11 @@ class Checks:
         )
         if not first:
             scaler.check_near(targets, name)
-        else:
+        if first or learnt:
             items = [*data.input_items(x, self.input_tensors), y]
             for each, item in zip([*self.input_scalers, scaler], items, strict=True):
-                each.column_names = columns.names_to_keep(item)
+                if first or each.column_names is None:
+                    each.column_names = columns.names_to_keep(item)
         return inputs, targets
 
     def _check_batch_size(self, batch_size):

@@ -39,6 +39,9 @@ class FunctionSpaceModel(Training, Prediction):
     #: Whether function draws are differentiable in x, and those of a seed the same in every call.
     draws_smooth_functions = True
 
+    #: Layers of distributions may be called in its own steps: it is no plain Keras model.
+    trains_bayesian_layers = True
+
     #: Entries of the config that are objects of their own.
     _object_names = ("likelihood", "network")
 

@@ -94,7 +94,13 @@ class Prediction(Checks):
         return for_class_metric(metric, probabilities, self.num_target_columns)
 
     def _check_metrics(self):
-        """Refuses metrics that would say nothing of this classifier."""
+        """Refuses metrics that compare nothing, or would say nothing of this classifier."""
+        for metric in self._user_metrics:
+            if type(metric) in (keras.metrics.Mean, keras.metrics.Sum):
+                raise ValueError(
+                    "`metrics` must compare targets with predictions. "
+                    f"Received: metric {type(metric).__name__}"
+                )
         if self.num_outputs is None or not self.likelihood.is_classifier:
             return
         num_classes = self.likelihood.num_labels(self.num_outputs)

@@ -200,13 +200,13 @@ class Training(Checks):
             self._check_fit_of_stream(x)
             self._check_stream_arguments(y, validation_split)
             self._check_passes(x, "steps_per_epoch", steps_per_epoch, epochs - initial_epoch)
-            x = self._checked_stream(x, first=not self._has_units)
+            x = self._checked_stream(x, first=not self._has_units, learnt=True)
             with streams.own_errors(x):
                 if not self.scalers_ready:
                     self._adapt_to_stream(x)
         else:
             self._refuse_steps(steps_per_epoch)
-            inputs, targets = self._check_data(x, y, first=not self._has_units)
+            inputs, targets = self._check_data(x, y, first=not self._has_units, learnt=True)
             if validation_split and validation_data is None:
                 parts = data.split_rows([*inputs, targets], validation_split)
                 (*inputs, targets), (*held_out, held_out_targets) = parts
@@ -424,7 +424,7 @@ class Training(Checks):
         self._refuse_weights(class_weight=class_weight, sample_weight=sample_weight)
         self._ensure_compiled()
         first = self.scalers_ready and not self._has_units
-        inputs, targets = self._check_data(x, y, first=first)
+        inputs, targets = self._check_data(x, y, first=first, learnt=True)
         self._check_ready()
         inputs, targets = self._shared_out(inputs, targets)
         with interrupts.held():

@@ -9,11 +9,11 @@ PYTHON ?=
 VENV ?= .venv
 WORKERS ?= 2
 PYTEST_ARGS ?=
-# TensorFlow keeps the graph of every traced loop for as long as the process lives, and tests slow
-# down many times in one of several GB: `make test` starts new workers for every so many files that
-# have tests of the kind. Slow tests are last; after TFP_FNSPACE_SLOW_TESTS_UNTIL (seconds since
-# 1970), which CI sets, skipped.
-FILES_PER_RUN ?= 30
+# TensorFlow keeps what it compiled for as long as the process lives, and tests slow down many times
+# in one of several GB: `make test` starts new workers for every so many files that have tests of the
+# kind. Slow tests are last; after TFP_FNSPACE_SLOW_TESTS_UNTIL (seconds since 1970), which CI sets,
+# skipped.
+FILES_PER_RUN ?= 40
 # Fuzzed cases of each model in `make fuzz`.
 FUZZ_CASES ?= 2000
 

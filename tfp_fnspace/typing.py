@@ -19,6 +19,15 @@ class GaussianMoments(NamedTuple):
     mean: tf.Tensor
     variance: tf.Tensor | None
 
+    @property
+    def shape(self):
+        """None: Keras's own layers and operations ask for it, which are not for moments."""
+        raise AttributeError(
+            "Moments, a mean and a variance, pass through layers of `fns.tagi` only, not through "
+            "Keras's own: take `fns.tagi.Dense`, `Add`, `Concatenate` and others. "
+            f"Received: mean={self.mean}"
+        )
+
 
 class GramBlocks(NamedTuple):
     """Gram (or kernel) matrix of P inducing and N data points, without what is not needed of it.

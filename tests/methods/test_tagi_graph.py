@@ -53,6 +53,21 @@ def test_outputs_are_the_mean_and_the_variance_of_one_layer(mixed):
         model_of(inputs, outputs)
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda h: keras.layers.Dense(1)(h),
+        lambda h: keras.layers.Flatten()(h),
+        lambda h: keras.layers.Add()([h, h]),
+        lambda h: keras.ops.relu(h),
+    ],
+)
+def test_words_of_keras_for_moments_say_which_layers_take_them(layer):
+    inputs = keras.Input((4,))
+    with pytest.raises((ValueError, AttributeError), match="layers of `fns.tagi` only"):
+        layer(fns.tagi.Dense(3)(inputs))
+
+
 def test_ordinary_layers_may_work_on_what_is_exactly_known():
     inputs = keras.Input((3,))
     frozen = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])

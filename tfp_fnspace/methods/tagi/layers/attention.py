@@ -7,7 +7,13 @@ import tensorflow as tf
 
 from tfp_fnspace.arguments import check_count, checked_count
 from tfp_fnspace.methods.tagi import propagation
-from tfp_fnspace.methods.tagi.layers.base import TAGILayer, is_pair, mean_shape, one_mask
+from tfp_fnspace.methods.tagi.layers.base import (
+    TAGILayer,
+    is_pair,
+    mean_shape,
+    one_mask,
+    symbolic_moments,
+)
 from tfp_fnspace.methods.tagi.layers.dense import Dense
 from tfp_fnspace.typing import GaussianMoments
 
@@ -161,7 +167,7 @@ class MultiHeadAttention(TAGILayer):
 
     def compute_output_spec(self, query, value, key=None, **options):
         shape = self.compute_output_shape((query[0] if is_pair(query) else query).shape)
-        return GaussianMoments(*(keras.KerasTensor(shape, self.variable_dtype) for _ in range(2)))
+        return symbolic_moments(shape, self.variable_dtype)
 
     def get_config(self):
         return {

@@ -52,6 +52,21 @@ _TAKE_MASKS = (
 )
 
 
+class _SymbolicPart(keras.KerasTensor):
+    """A symbolic mean or variance, as Keras shows it where one of its own layers takes no pair."""
+
+    def __repr__(self):
+        return (
+            f"<moments of shape {self.shape} from a layer of `fns.tagi`, which pass through layers "
+            "of `fns.tagi` only: take `fns.tagi.Dense` and others for Keras's>"
+        )
+
+
+def symbolic_moments(shape, dtype):
+    """The symbolic mean and variance of what a layer returns, `GaussianMoments`."""
+    return GaussianMoments(*(_SymbolicPart(shape, dtype) for _ in range(2)))
+
+
 class TAGILayer(keras.layers.Layer):
     """Base of all TAGI layers.
 
@@ -151,8 +166,9 @@ class TAGILayer(keras.layers.Layer):
         moments = any(part.parameters for part in layers)
         moments = moments or any(is_pair(item) for item in self._items(inputs))
         shape = self.compute_output_shape(self._shapes(inputs))
-        tensors = [keras.KerasTensor(shape, dtype=self.variable_dtype) for _ in range(2)]
-        return GaussianMoments(*tensors) if moments else tensors[0]
+        if moments:
+            return symbolic_moments(shape, self.variable_dtype)
+        return keras.KerasTensor(shape, self.variable_dtype)
 
     def _items(self, inputs):
         """The inputs as a list of tensors or pairs (one, unless the layer merges several)."""

@@ -9,7 +9,17 @@ import tensorflow as tf
 
 from tfp_fnspace import arguments
 
-NOT_NUMBERS = [True, np.True_, "1", None, 1j, [1.0], np.array(1.0), np.ones(2)]
+NOT_NUMBERS = [
+    np.timedelta64(3, "s"),
+    True,
+    np.True_,
+    "1",
+    None,
+    1j,
+    [1.0],
+    np.array(1.0),
+    np.ones(2),
+]
 NOT_FINITE = [np.nan, np.inf, -np.inf, np.float32(np.inf), 10**400, -(10**400)]
 
 

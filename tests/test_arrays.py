@@ -1,5 +1,7 @@
 """What users hand over as arrays and data frames: the right value, or one clear error."""
 
+import array
+import collections
 import decimal
 import fractions
 import linecache
@@ -250,7 +252,18 @@ def test_what_is_taken_as_an_array(case):
 DATES = pd.date_range("2020", periods=20)
 WITH_DATES = {"when": DATES.to_numpy(), "size": X[:, 0]}
 
+
 #: What is refused, and a part of what is said.
+class Endless:
+    """A sequence by its methods that never says that it is at its end."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        return 1.0
+
+
 REFUSED = {
     "datetimes": ((X * 1e3).astype("datetime64[s]"), "(dates)"),
     "timedeltas": ((X * 1e3).astype("timedelta64[s]"), "(durations)"),
@@ -281,6 +294,8 @@ REFUSED = {
     "set": ({1.0, 2.0}, "type set"),
     "function": (np.sin, "type ufunc"),
     "none": (None, "x=None"),
+    "endless": (Endless(), "type Endless: NumPy knows no array"),
+    "endless_rows": ([Endless(), Endless()], "no array of Endless"),
 }
 
 
@@ -289,6 +304,16 @@ def test_what_is_no_array_of_numbers(case):
     values, said = REFUSED[case]
     message = refused(data.as_array, values, "x", kind=TypeError)
     assert message.startswith("`x` must be an array of") and said in message
+
+
+def test_containers_that_numpy_reads():
+    numbers = [1.0, 2.0]
+    for make in (tuple, collections.deque, collections.UserList, lambda v: array.array("d", v)):
+        np.testing.assert_array_equal(data.as_array(make(numbers), "x"), numbers)
+    np.testing.assert_array_equal(data.as_array(memoryview(b"ab"), "x"), [97, 98])
+    fit = batteries.tagi_model().fit
+    assert "NumPy knows no array" in refused(fit, Endless(), kind=TypeError)
+    assert "no array of Endless" in refused(fit, [Endless()], Y, kind=TypeError)
 
 
 def test_whole_numbers_beyond_float64():

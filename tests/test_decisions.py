@@ -401,7 +401,9 @@ def test_bandit_refuses_contexts_of_another_width_or_order():
     bandit = observed()
     with pytest.raises(ValueError, match=r"shape \(N, 2\), N at least 1. .* shape \(1, 3\)"):
         bandit.choose(np.zeros((1, 3)))
-    model = SimpleNamespace(input_tensors=[keras.KerasTensor((None, 6))])
+    model = SimpleNamespace(
+        input_tensors=[keras.KerasTensor((None, 6))], fit=id, sample_functions=id
+    )
     with pytest.raises(ValueError, match=r"shape \(N, 4\)"):
         decisions.ContextualBandit(model, 2).choose(np.zeros((1, 3)))
     frame = pd.DataFrame({"a": [0.0], "b": [1.0]})
@@ -410,3 +412,15 @@ def test_bandit_refuses_contexts_of_another_width_or_order():
     assert_array_equal(named.observations[0], [[0.0, 1.0, 0.0, 1.0, 0.0]])
     with pytest.raises(ValueError, match=r"in their order, \['a', 'b'\].*Received: columns"):
         named.choose(frame[["b", "a"]])
+
+
+def test_what_is_no_model():
+    network = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    for model in (IndependentRewards, keras.Sequential, network, "model", None):
+        for call in (
+            lambda model=model: decisions.ContextualBandit(model, 2),
+            lambda model=model: decisions.suggest(model, [0.0], [1.0]),
+            lambda model=model: decisions.sample_optima(model, [0.0], [1.0]),
+        ):
+            with pytest.raises(TypeError, match=r"`model` must be a FunctionSpaceModel \(an inst"):
+                call()

@@ -98,7 +98,14 @@ def test_config_and_weights_round_trip(case):
     )
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf, "wide", [[1.0]], [1.0, 0.0]])
+@pytest.mark.parametrize(
+    "scale",
+    [
+        *(0.0, -1.0, np.nan, np.inf, "wide", "0.5", [[1.0]], [1.0, 0.0]),
+        *(True, None, 1j, np.timedelta64(3, "s"), np.ma.array([1.0, 2.0], mask=[0, 1])),
+    ],
+    ids=str,
+)
 def test_bad_scale(case, scale):
     make, _ = case
     with pytest.raises(ValueError, match="`scale` must be a positive.*Received: scale="):

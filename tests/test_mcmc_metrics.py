@@ -192,3 +192,10 @@ def test_speed():
 def test_one_entry_with_very_many_draws():
     draws = np.random.default_rng(0).normal(size=(4, 100_000, 1))
     assert 3.5e5 < metrics.ess_bulk(draws)[0] < 4.5e5
+
+
+def test_draws_are_numbers_and_masked_ones_are_not_known():
+    draws = np.random.default_rng(0).normal(size=(2, 8))
+    assert np.isnan(metrics.rhat(np.ma.array(draws, mask=draws > 1.0)))
+    with pytest.raises(TypeError, match="`draws` must be an array of real numbers"):
+        metrics.rhat(draws + 1j)

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -391,3 +392,50 @@ def test_targets_may_have_another_dtype_than_the_prediction(dtype):
             assert actual.dtype == dtype
             same = function(y.astype(dtype), distribution, **options)
             np.testing.assert_array_equal(actual, same)
+
+
+#: What is no number, or infinite, and what is said of it.
+NO_OBSERVATIONS = [
+    (np.array([["2020-01-01"]] * 3, "datetime64[D]"), TypeError, "of dtype datetime64"),
+    (np.ones((3, 1), "timedelta64[s]"), TypeError, "of dtype timedelta64"),
+    (np.ones((3, 1), complex), TypeError, "of dtype complex128"),
+    ([["a"]] * 3, TypeError, "of dtype <U1"),
+    (tf.constant([["a"]] * 3), TypeError, "of dtype string"),
+    (None, TypeError, "y=None"),
+    ([[np.inf], [1.0], [2.0]], ValueError, "`y` must not be infinite"),
+    (tf.constant([[-np.inf], [1.0], [2.0]]), ValueError, "`y` must not be infinite"),
+]
+
+
+def functions_of_y():
+    """The public functions, each of y alone."""
+    loc = np.zeros((3, 1))
+    prediction = tfd.Independent(tfd.Normal(loc, np.ones((3, 1))), 1)
+    classes = tfd.Independent(tfd.Bernoulli(logits=loc, dtype=tf.float32), 1)
+    of_reals = ["rmse", "mae", "nll", "crps", "interval_coverage", "interval_width"]
+    for name in [*of_reals, "calibration_error", "pit"]:
+        yield lambda y, name=name: getattr(metrics, name)(y, prediction)
+    for name in ["accuracy", "expected_calibration_error"]:
+        yield lambda y, name=name: getattr(metrics, name)(y, classes)
+    yield lambda y: metrics.crps_from_samples(y, np.arange(6.0).reshape(2, 3, 1))
+
+
+def test_what_is_masked_or_none_is_missing():
+    missing = np.array([[1.0], [np.nan], [0.0]])
+    masked = np.ma.array([[1.0], [99.0], [0.0]], mask=[[0], [1], [0]])
+    frame = pd.DataFrame({"y": pd.array([1.0, None, 0.0], dtype="Float64")})
+    for function in functions_of_y():
+        expected = np.asarray(function(missing))
+        for y in (masked, frame, [[1.0], [None], [0.0]], tf.constant(missing)):
+            np.testing.assert_array_equal(function(y), expected)
+        np.testing.assert_array_equal(tf.function(function)(tf.constant(missing)), expected)
+
+
+@pytest.mark.parametrize(("y", "kind", "said"), NO_OBSERVATIONS)
+def test_what_is_no_observation(y, kind, said):
+    for function in functions_of_y():
+        with pytest.raises(kind, match="`y` must") as info:
+            function(y)
+        assert said in str(info.value)
+    with pytest.raises(TypeError, match="`samples` must"):
+        metrics.crps_from_samples(np.zeros(3), np.ones((2, 3), complex))

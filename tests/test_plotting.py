@@ -7,6 +7,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow_probability as tfp
 from matplotlib.colors import same_color
@@ -195,7 +196,7 @@ def test_band_refuses_level(level):
 
 
 def test_band_refuses_negative_number_of_draws():
-    with pytest.raises(ValueError, match="`num_draws` must not be negative. Received: .*-1"):
+    with pytest.raises(ValueError, match="`num_draws` must be a non-negative integer. Rec.*-1"):
         plotting.plot_predictive_band(FakeModel(), X, num_draws=-1)
 
 
@@ -381,3 +382,50 @@ def test_a_column_of_a_frame_is_found_by_its_name():
     assert along.input_name == "age"
     with pytest.raises(ValueError, match=r"with the column.*column='colour'"):
         plotting.AlongInput(FakeModel(), Frame(), column="colour")
+
+
+def test_points_that_are_missing_are_not_shown():
+    y = np.ma.array(np.sin(X), mask=X > 1.0)
+    ax = plotting.plot_predictive_band(FakeModel(), X, data=(X, y), num_draws=0)
+    shown = labelled(ax)["data"].get_ydata()
+    np.testing.assert_array_equal(shown, np.where(X > 1.0, np.nan, np.sin(X))[:, 0])
+    for x, data, said in [
+        (np.ma.array(X, mask=X > 1.0), None, "`x` must be finite"),
+        (X + 0j, None, "of dtype complex128"),
+        (X, (X, X.astype("datetime64[s]")), "`data y` must .* dtype datetime64"),
+        (X, (X, np.where(X > 1.0, np.inf, X)), "`data y` must not be infinite"),
+        (X, (X, X[:3]), "`data` must have a y for each x"),
+        (X, 3.0, "`data` must be a pair"),
+    ]:
+        with pytest.raises((TypeError, ValueError), match=said):
+            plotting.plot_predictive_band(FakeModel(), x, data=data)
+
+
+def test_what_is_no_model():
+    inputs = keras.Input((1,))
+    network = keras.Model(inputs, keras.layers.Dense(1)(inputs))
+    for model in (FakeModel, network, "model", None):
+        with pytest.raises(TypeError, match=r"`model` must be a FunctionSpaceModel \(an instance"):
+            plotting.plot_predictive_band(model, X)
+        with pytest.raises(TypeError, match=r"`model` must be a FunctionSpaceModel \(an instance"):
+            plotting.AlongInput(model, X, 0)
+
+
+def test_the_other_inputs_of_a_series_go_by_its_index():
+    frame = pd.DataFrame({"size": [1.0, 2.0], "age": [7.0, 8.0]})
+    row = pd.Series({"age": 5.0, "size": 3.0})
+    for at in (row, row[["size", "age"]], [3.0, 5.0], pd.Series([3.0, 5.0])):
+        along = plotting.AlongInput(FakeModel(), frame, "size", at=at)
+        np.testing.assert_array_equal(along.center, [3.0, 5.0])
+    for at, said in [
+        (row.rename({"age": "rooms"}), "`at` must have the names of the columns"),
+        (pd.Series({"size": 1.0, "age": np.nan}), "`at` must be finite"),
+        (np.ma.array([1.0, 2.0], mask=[1, 0]), "`at` must be finite"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            plotting.AlongInput(FakeModel(), frame, "size", at=at)
+    with pytest.raises(ValueError, match=r"`x` must be finite.*in column 'age'"):
+        plotting.AlongInput(FakeModel(), frame.where(frame < 8.0), "size")
+    along = plotting.AlongInput(FakeModel(), frame, "size")
+    with pytest.raises(ValueError, match="`x` must be finite"):
+        along.predict(np.ma.array(X, mask=X > 1.0))

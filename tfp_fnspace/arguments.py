@@ -8,12 +8,14 @@ import numpy as np
 
 def is_number(value):
     """Whether this is a real number, and no boolean."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    # To NumPy, a duration is a whole number.
+    no_numbers = bool | np.bool_ | np.timedelta64
+    return isinstance(value, numbers.Real) and not isinstance(value, no_numbers)
 
 
 def is_integer(value):
     """Whether this is a whole number by type; a boolean is none."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return isinstance(value, int | np.integer) and is_number(value)
 
 
 def check_count(name, value, least=1):
@@ -165,6 +167,25 @@ def what_it_is(value):
     if isinstance(value, type):
         return f": an object, `{value.__name__}(...)`, not the class"
     return ""
+
+
+def check_model(model, *methods):
+    """Refuses what is no model of this library, by what is asked of it.
+
+    Args:
+        model: What was given.
+        *methods: Names of the methods that are called.
+
+    Raises:
+        TypeError: If it is a class, or has not all of these methods.
+    """
+    has_all = all(callable(getattr(model, name, None)) for name in methods)
+    if isinstance(model, type) or not has_all:
+        what = model if isinstance(model, type) else type(model)
+        raise TypeError(
+            f"`model` must be a FunctionSpaceModel (an instance){what_it_is(model)}. Received: "
+            f"model={what.__name__}{'' if isinstance(model, type) else ' object'}"
+        )
 
 
 def refuse_old_tensors(values):

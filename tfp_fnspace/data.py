@@ -137,8 +137,11 @@ def _converted(values, name):
     try:
         parts = values if isinstance(values, list | tuple) else [values]
         masked = any(isinstance(part, np.ma.MaskedArray) for part in parts)
-        array = np.ma.array(values) if masked else np.asarray(values)
-        reason = ""
+        one_of_each_type = {type(part): part for part in [values, *parts]}.values()
+        array, endless = None, [type(p).__name__ for p in one_of_each_type if _is_read_by_item(p)]
+        reason = f": NumPy knows no array of {endless[0]} (`__array__`)" if endless else ""
+        if not endless:
+            array = np.ma.array(values) if masked else np.asarray(values)
     except (TypeError, ValueError, NotImplementedError):
         # Lists of unequal lengths, symbolic tensors
         array = None
@@ -154,6 +157,23 @@ def _converted(values, name):
             f"{type(values).__name__}{reason}"
         )
     return array
+
+
+def _is_read_by_item(value):
+    """Whether NumPy would ask an object for item 0, 1, ... until there is an `IndexError`.
+
+    Of an object that is no container of Python this may never come.
+    """
+    cls = type(value)
+    if hasattr(cls, "__iter__") or not hasattr(cls, "__getitem__"):
+        return False
+    if any(hasattr(cls, name) for name in ("__array__", "__array_interface__", "__array_struct__")):
+        return False
+    try:
+        memoryview(value)
+    except TypeError:
+        return True
+    return False
 
 
 def _refuse_times(values, name):
@@ -228,6 +248,8 @@ def input_items(x, input_tensors, name="x"):
 
 
 def _rank(values):
+    if _is_read_by_item(values):
+        return None
     try:
         return np.ndim(values)
     except (TypeError, ValueError, NotImplementedError):
@@ -352,6 +374,16 @@ def _check_none(name, bad, rule, what="NaN or infinite values", columns=None):
         )
 
 
+def check_not_infinite(name, array):
+    """Refuses infinite values where NaN is missing.
+
+    Raises:
+        ValueError: With their number and the place of the first.
+    """
+    rule = "must not be infinite (NaN marks a missing target)"
+    _check_none(name, np.isinf(array), rule, "infinite values")
+
+
 def check_targets(
     y,
     num_rows,
@@ -391,8 +423,7 @@ def check_targets(
             f"and a column for each target{labels}. Received: {name} of shape {array.shape}"
         )
     if missing_allowed:
-        rule = "must not be infinite (NaN marks a missing target)"
-        _check_none(name, np.isinf(array), rule)
+        check_not_infinite(name, array)
     else:
         is_missing = num_labels is None and np.any(np.isnan(array))
         who = " (with a missing target, NaN, `tagi.TAGIModel` can learn)" if is_missing else ""

@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from tfp_fnspace import columns, data
+from tfp_fnspace import arguments, columns, data
 from tfp_fnspace.distributions import quantile
 from tfp_fnspace.metrics import calibration_error, pit
 
@@ -30,10 +30,13 @@ class AlongInput:
         x: Rows, array or data frame `[N, D_in]`, whose means the other inputs have.
         column: Number of the input, from 0, or its name in a data frame.
         at: Values `[D_in]` that the other inputs have instead, such as a row of x: where inputs are
-            0 or 1, or depend on each other, their means may be far from any row.
+            0 or 1, or depend on each other, their means may be far from any row. Those of a series
+            go by its index, the names of the columns in any order.
 
     Raises:
-        ValueError: If `x` or `at` has not that shape, or there is no such column.
+        TypeError: If the model is none, or something is no array of numbers.
+        ValueError: If `x` or `at` has not that shape or is not finite, a series `at` has other
+            names than the columns, or there is no such column.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(50, 3))
@@ -45,6 +48,7 @@ class AlongInput:
     """
 
     def __init__(self, model, x, column, at=None):
+        arguments.check_model(model, "predict", "predict_distribution", "sample_functions")
         columns.check_column_names(x, getattr(model, "column_names", None), "x")
         names, x = list(columns.column_names(x) or []), data.as_array(x, "x").astype(np.float64)
         number = names.index(column) if column in names else column
@@ -53,18 +57,35 @@ class AlongInput:
                 "`x` must have shape [N, D_in] with the column. "
                 f"Received: x of shape {x.shape}, column={column!r}"
             )
-        center = x.mean(axis=0) if at is None else data.as_array(at, "at").astype(np.float64)
+        data.check_finite("x", x, names, "masked, NaN or infinite values")
+        center = x.mean(axis=0) if at is None else self._values_at(at, names)
         if center.shape != x.shape[1:]:
             raise ValueError(
                 f"`at` must have a value for each of the {x.shape[1]} inputs. "
                 f"Received: at of shape {center.shape}"
             )
+        data.check_finite("at", center, what="masked, NaN or infinite values")
         self.model, self.center, self.column = model, center, number
         self.input_name = str(names[number]) if names else None
 
+    @staticmethod
+    def _values_at(at, names):
+        index = getattr(at, "index", None)
+        if columns.is_series(at) and index is not None:
+            known = names or list(range(len(index)))
+            if set(index) == set(known) and len(index) == len(known):
+                at = at[known]
+            elif list(index) != list(range(len(index))):
+                raise ValueError(
+                    f"`at` must have the names of the columns, {known}, in its index. "
+                    f"Received: index={list(index)}"
+                )
+        return data.as_array(at, "at").astype(np.float64)
+
     def _rows(self, values):
+        values = _line("x", values)
         rows = np.repeat(self.center[np.newaxis], len(values), axis=0)
-        rows[:, self.column] = np.asarray(values)[:, 0]
+        rows[:, self.column] = values[:, 0]
         return rows
 
     def predict(self, x):
@@ -103,7 +124,8 @@ def plot_predictive_band(
         model: Model with `predict_distribution(x)`, `predict(x)` and
             `sample_functions(x, num_draws, seed=)`.
         x: `[N, 1]` inputs in any order.
-        data: Pair `(x, y)` of `[M, 1]` arrays to show as points; a `datasets.Dataset` serves too.
+        data: Pair `(x, y)` of `[M, 1]` arrays to show as points, without those that are missing
+            (NaN, masked); a `datasets.Dataset` serves too.
         true_function: Map from `[N, 1]` inputs to `[N, 1]` or `[N]` values.
         num_draws: Number of function draws, 0 for none.
         level: Probability of the interval, between 0 and 1.
@@ -114,15 +136,17 @@ def plot_predictive_band(
         The `matplotlib.axes.Axes`.
 
     Raises:
-        ValueError: If `x` or the prediction has not exactly one column, or `level` or `num_draws`
-            is out of range.
+        TypeError: If the model is none, or something is no array of numbers.
+        ValueError: If `x` or the prediction has not exactly one column, `x` is not finite, `data`
+            is no such pair or infinite somewhere, or `level` or `num_draws` is out of range.
         ImportError: If matplotlib is not installed.
     """
-    x = np.sort(_one_column("x", x), axis=0)
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"`level` must lie strictly between 0 and 1. Received: level={level}")
-    if num_draws < 0:
-        raise ValueError(f"`num_draws` must not be negative. Received: num_draws={num_draws}")
+    arguments.check_model(model, "predict", "predict_distribution", "sample_functions")
+    x = np.sort(_line("x", x), axis=0)
+    if not arguments.is_number(level) or not 0.0 < level < 1.0:
+        raise ValueError(f"`level` must lie strictly between 0 and 1. Received: level={level!r}")
+    num_draws = arguments.checked_count("num_draws", num_draws, least=0)
+    points = None if data is None else _points(data)
     prediction = model.predict(x)
     centre = _one_column("model.predict(x)['mean']", prediction["mean"])[:, 0]
     tail, percent = (1.0 - level) / 2.0, f"{100 * level:g} %"
@@ -149,8 +173,8 @@ def plot_predictive_band(
     if true_function is not None:
         truth = np.asarray(true_function(x)).reshape(-1)
         ax.plot(line, truth, color=BLACK, lw=1.4, ls=(0, (5, 3)), label="true function")
-    if data is not None:
-        _plot_points(ax, *data[:2])
+    if points is not None:
+        _plot_points(ax, *points)
     ax.set(xlabel=getattr(model, "input_name", None) or "x", ylabel="y")
     ax.margins(x=0)
     # Headroom: an oscillating curve leaves no free corner for the legend.
@@ -214,7 +238,8 @@ def plot_history(history, *, metrics=None, ax=None):
         ValueError: If nothing was recorded, a metric was not, or curves differ in length.
         ImportError: If matplotlib is not installed.
     """
-    curves = {k: np.asarray(v, float) for k, v in getattr(history, "history", history).items()}
+    curves = getattr(history, "history", history).items()
+    curves = {k: data.as_array(v, k).astype(np.float64) for k, v in curves}
     metrics = _recorded_metrics(curves, metrics)
     epochs = _epochs(history, curves)
     curves = {name: values for name, values in curves.items() if _base(name) in metrics}
@@ -262,7 +287,7 @@ def _shade(ax, x, low, high, **style):
 
 
 def _one_column(name, values):
-    values = np.asarray(values)
+    values = data.as_array(values, name)
     if values.ndim != 2 or values.shape[1] != 1 or not len(values):
         raise ValueError(
             f"`{name}` must have shape [N, 1]: the plot has one input and one output (of more "
@@ -272,8 +297,27 @@ def _one_column(name, values):
     return values
 
 
+def _line(name, values):
+    values = _one_column(name, values)
+    data.check_finite(name, values, what="masked, NaN or infinite values")
+    return values
+
+
+def _points(pair):
+    if not isinstance(pair, tuple | list) or len(pair) < 2:
+        raise ValueError(f"`data` must be a pair (x, y). Received: data={type(pair).__name__}")
+    x, y = _one_column("data x", pair[0]), _one_column("data y", pair[1])
+    data.check_not_infinite("data x", x)
+    data.check_not_infinite("data y", y)
+    if len(x) != len(y):
+        raise ValueError(
+            "`data` must have a y for each x. "
+            f"Received: data x of shape {x.shape}, data y of shape {y.shape}"
+        )
+    return x, y
+
+
 def _plot_points(ax, x, y):
-    x, y = _one_column("data x", x), _one_column("data y", y)
     style = {"ls": "none", "marker": "o", "color": BLACK, "label": "data"}
     if len(x) <= 100:
         style |= {"ms": 5.5, "mec": "white", "mew": 0.6, "zorder": 4}

@@ -21,6 +21,7 @@ class ContextualBandit:
         seed: Non-negative integer; the same seed makes the same choices from the same model.
 
     Raises:
+        TypeError: If the model is none.
         ValueError: If a number is out of range.
 
     Example:
@@ -40,6 +41,7 @@ class ContextualBandit:
     """
 
     def __init__(self, model, num_actions, initial_pulls=3, seed=0):
+        arguments.check_model(model, "fit", "sample_functions")
         arguments.check_count("num_actions", num_actions, least=2)
         arguments.check_count("initial_pulls", initial_pulls, least=0)
         arguments.check_count("seed", seed, least=0)

@@ -172,6 +172,7 @@ def sample_optima(
         `Optima`, the best point of all steps of each function.
 
     Raises:
+        TypeError: If the model is none.
         ValueError: If an argument is out of range, or the model's draws are no such functions.
     """
     low, high = _checked_box(model, low, high)
@@ -256,6 +257,7 @@ def suggest(model, low, high, num_candidates=2000, minimize=True, seed=0, measur
         NumPy array `[d]`.
 
     Raises:
+        TypeError: As of `sample_optima`.
         ValueError: As of `sample_optima`; or if `measured` has another shape, is not finite, or
             leaves no candidates.
     """
@@ -298,8 +300,10 @@ def _checked_box(model, low, high):
     """Ends of a box as float64 arrays.
 
     Raises:
+        TypeError: If the model is none.
         ValueError: If the model has no function draws for this, or the ends are off.
     """
+    arguments.check_model(model, "draw_functions")
     if not model.draws_smooth_functions:
         raise ValueError(
             "`model` must draw differentiable functions that do not depend on the points of a "

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace import data
 from tfp_fnspace.arguments import checked_positive
 from tfp_fnspace.distributions import observations
 from tfp_fnspace.likelihoods.mixtures import MixtureLikelihood, num_nodes
@@ -88,7 +89,8 @@ class _AdditiveNoise(MixtureLikelihood):
     @staticmethod
     def _checked(scale):
         try:
-            values = np.asarray(scale, dtype=np.float64)
+            values = data.as_array(scale, "scale")
+            values = np.where(values.dtype.kind == "b", np.nan, values.astype(np.float64))
         except (TypeError, ValueError):
             values = np.full(1, np.nan)
         if values.ndim > 1 or not np.all(np.isfinite(values)) or not np.all(values > 0.0):

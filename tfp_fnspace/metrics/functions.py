@@ -5,8 +5,10 @@ it with batch `[N]` and event `[D]` (or batch `[N]` or `[N, D]` and a scalar eve
 scalar of the distribution's dtype. `NaN` in `y` means *not observed*: such an entry is ignored. If
 nothing at all is observed the mean is over nothing, and the result is `NaN`.
 
-All raise a `TypeError` if the second argument is not a distribution they can treat and a
-`ValueError` if the shapes do not match.
+`y` may be an array, a list, a data frame or a tensor; what is masked, `None` or `pandas.NA` is
+missing too. All raise a `TypeError` if `y` has other things than real numbers or the second
+argument is not a distribution they can treat, and a `ValueError` if the shapes do not match or `y`
+is infinite somewhere (of tensors, where their values are known: not while a graph is traced).
 """
 
 import tensorflow as tf
@@ -115,7 +117,7 @@ def crps_from_samples(y, samples):
     Raises:
       ValueError: if `samples` does not have 2 or 3 axes, or does not match `y`.
     """
-    samples = tf.convert_to_tensor(samples)
+    samples = scores.as_observations(samples, name="samples")
     rank = samples.shape.rank
     if rank not in (2, 3):
         raise ValueError(

@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.arguments import check_count
+from tfp_fnspace import data
+from tfp_fnspace.arguments import check_count, is_number
 from tfp_fnspace.distributions.quantile import (
     check_distribution,
     event_rank,
@@ -170,7 +171,7 @@ def _align(y, distribution):
     """`y` in dtype and shape of the distribution's output, where it is observed, and filled."""
     check_distribution(distribution)
     floating = distribution.dtype.is_floating  # else of labels, which are floats if some are NaN
-    y = tf.convert_to_tensor(y, dtype_hint=distribution.dtype if floating else None)
+    y = as_observations(y, floating)
     shape = distribution.batch_shape.concatenate(distribution.event_shape)
     received = y.shape
     if received.rank == 1 and shape.rank == 2:
@@ -188,8 +189,37 @@ def _align(y, distribution):
     return y, observed, filled
 
 
+def as_observations(y, floating=True, name="y"):
+    """Observations as a tensor of numbers, NaN where missing; tensors stay as they are.
+
+    Args:
+        y: Tensor, or what `data.as_array` takes.
+        floating: Whether they are real numbers, not labels.
+        name: Name of the argument, for messages.
+
+    Raises:
+        TypeError: If they are not real numbers.
+        ValueError: If one is infinite and its value is known, as it is not while a graph is traced.
+    """
+    if tf.is_tensor(y) and not isinstance(y, tf.RaggedTensor | tf.SparseTensor):
+        y = tf.convert_to_tensor(y)
+        if not (y.dtype.is_floating or y.dtype.is_integer or y.dtype.is_bool):
+            raise TypeError(
+                f"`{name}` must be an array of real numbers. "
+                f"Received: {name} of dtype {y.dtype.name}"
+            )
+        if y.dtype.is_floating and not tf.is_symbolic_tensor(y):
+            data.check_not_infinite(name, y.numpy())
+        return y
+    array = data.as_array(y, name, labels=not floating)
+    if (floating and array.dtype.kind != "f") or array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    data.check_not_infinite(name, array)
+    return tf.constant(array)
+
+
 def _interval(level):
-    if not 0.0 < level < 1.0:
+    if not is_number(level) or not 0.0 < level < 1.0:
         raise ValueError(f"level must lie strictly between 0 and 1. Received: level={level}")
     return 0.5 * (1.0 - level), 0.5 * (1.0 + level)
 

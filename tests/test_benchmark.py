@@ -341,6 +341,8 @@ def test_command_prints_cells_summary_and_file(method, folder, tmp_path, capsys)
         ({"data_dir": "/nowhere"}, "must be an existing folder. Received: data_dir='/nowhere'"),
         ({"data_dir": None}, "A data folder must be given"),
         ({"set": "units"}, "must have the form key=value. Received: 'units'"),
+        ({"set": "seed=a"}, "must be a number where it is 0 by default. Received: seed='a'"),
+        ({"seed": -1}, "`seed` must be a non-negative integer. Received: seed=-1"),
         ({"set": "depth=2"}, "must be one of ['seed', 'units']. Received: ['depth']"),
     ],
 )

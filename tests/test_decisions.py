@@ -294,9 +294,8 @@ def test_entropy_search_refuses():
         decisions.sample_optima(Bowls(), [0.0, 0.0], [1.0, 1.0], num_starts=0)
     with pytest.raises(ValueError, match="differentiable functions.*Received: DIWPModel"):
         decisions.suggest(diwp.DIWPModel(), [0.0], [1.0])
-    wide = SimpleNamespace(
-        draws_smooth_functions=True, input_tensors=Bowls().input_tensors, num_outputs=2
-    )
+    wide = Bowls()
+    wide.num_outputs = 2
     with pytest.raises(ValueError, match="one output. Received: .* and 2 outputs"):
         decisions.sample_optima(wide, [0.0, 0.0], [1.0, 1.0])
 

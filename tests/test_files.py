@@ -1,10 +1,12 @@
 """Files that are written whole or not at all, whoever reads, fails or is killed meanwhile."""
 
 import errno
+import functools
 import io
 import json
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -364,6 +366,71 @@ def test_weights_that_are_not_finite_are_refused_by_keras_too(archive, tmp_path)
     with pytest.raises(ValueError, match="Received: filepath=.*m.keras.*finite"):
         model.load_weights(path)
     assert all(map(np.array_equal, before, [weight.numpy() for weight in model.weights]))
+
+
+@keras.saving.register_keras_serializable("tests")
+class MetricDense(fns.tagi.Dense):
+    """Its name is no reason to let NaN pass."""
+
+
+def test_weights_of_any_layer_must_be_finite_and_sums_of_metrics_need_not(tmp_path):
+    inputs, layer = keras.Input((1,)), MetricDense(1)
+    model = fns.tagi.TAGIModel(inputs, layer(inputs), likelihood=fns.likelihoods.Gaussian(0.3))
+    model.compile(metrics=[keras.metrics.MeanSquaredError()])
+    model.evaluating = keras.metrics.Mean()
+    model.evaluating.total.assign(np.nan)
+    path = tmp_path / "m.weights.h5"
+    model.save_weights(path)
+    model.load_weights(path)
+    layer.bias_mean.assign([np.nan])
+    model.save_weights(path)
+    with pytest.raises(ValueError, match="Weights must be finite: .*metric_dense/vars/.' with 1"):
+        model.load_weights(path)
+
+
+def test_shards_are_all_there_or_none(model, tmp_path):
+    path = tmp_path / "m.weights.json"
+    for size, said in [(1e-9, "exceeds the maximum shard size"), ("x", "`max_shard_size` must be")]:
+        with pytest.raises(ValueError, match=said):
+            model.save_weights(path, max_shard_size=size)
+        assert os.listdir(tmp_path) == []
+    with pytest.raises(ValueError, match=r"must end in \.weights\.json"):
+        model.save_weights(tmp_path / "m.weights.h5", max_shard_size=1.0)
+    model.save_weights(path, max_shard_size=1e-6)
+    again = batteries.tagi_model(seed=2)
+    again.load_weights(path)
+    assert all(map(np.array_equal, model.get_weights(), again.get_weights()))
+
+
+def test_files_that_are_larger_than_they_may_be(model, tmp_path):
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    writes = {
+        "m.keras": model.save,
+        "folder": functools.partial(model.save, zipped=False),
+        "m.weights.h5": model.save_weights,
+        "m.weights.json": functools.partial(model.save_weights, max_shard_size=1e-3),
+        "served": model.export,
+    }
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+        for name, write in writes.items():
+            with pytest.raises(OSError, match="File too large: nothing was written") as caught:
+                write(tmp_path / name)
+            assert caught.value.filename == str(tmp_path / name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.listdir(tmp_path) == []
+
+
+def test_words_of_hdf5_about_a_full_disk(tmp_path):
+    """Which it raises as another kind of error when a file is closed."""
+    words = "Can't decrement id ref count (unable to close file, errno = 28, error message = '...')"
+    full = pytest.raises(OSError, match="No space left on device: nothing was written")
+    with full as caught, files.replacing(tmp_path / "a"):
+        raise RuntimeError(words)
+    assert caught.value.filename == str(tmp_path / "a") and os.listdir(tmp_path) == []
+    with pytest.raises(RuntimeError, match="another"), files.replacing(tmp_path / "a"):
+        raise RuntimeError("another")
 
 
 # ------------------------------------------------------------------------------ results files

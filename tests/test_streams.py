@@ -595,3 +595,28 @@ def test_all_models_refuse_bad_streams(name):
     if name != "stable_process":
         with pytest.raises(ValueError, match=r"must be a pair \(x, y\)"):
             unfitted.fit(tf.data.Dataset.from_tensor_slices(X).batch(2), verbose=0)
+
+
+@pytest.mark.parametrize("count", [None, 2.0, "2"])
+def test_a_dataset_of_items_says_how_many_batches_it_has(linear, count):
+    class Uncounted(keras.utils.PyDataset):
+        def __getitem__(self, index):
+            return np.ones((2, 1)), np.ones((2, 1))
+
+    class Counted(Uncounted):
+        def __len__(self):
+            return count
+
+    dataset = Uncounted() if count is None else Counted()
+    for call in (linear.fit, linear.predict, linear.evaluate):
+        with pytest.raises(TypeError, match="`PyDataset` must have `__len__`, the whole number"):
+            call(dataset)
+
+
+def test_how_much_to_print_is_checked(linear):
+    x = np.ones((2, 1))
+    for call in (linear.fit, linear.evaluate, lambda x, y, **options: linear.predict(x, **options)):
+        with pytest.raises(ValueError, match="`verbose` must be one of .*Received: verbose='loud'"):
+            call(x, x, verbose="loud")
+    with pytest.raises(ValueError, match="`jit_compile` must be one of .*Received: jit_compile='x"):
+        linear.compile(jit_compile="x")

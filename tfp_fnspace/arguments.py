@@ -132,6 +132,15 @@ def checked_choice(name, value, choices):
     return value
 
 
+def check_verbose(verbose):
+    """Refuses what Keras does not know as `verbose`.
+
+    Raises:
+        ValueError: If it is none of its values.
+    """
+    checked_choice("verbose", verbose, ("auto", 0, 1, 2))
+
+
 def _as_float(value):
     """NaN for what is not a number, infinite for an integer beyond the largest float."""
     try:

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from tfp_fnspace import datasets, files, metrics, registry
+from tfp_fnspace.arguments import check_count, is_number
 
 #: What a cell costs whatever its size (tracing, compiling), in rows: for the time left.
 _FIXED_WORK = 3000
@@ -109,6 +110,11 @@ def _override(config, overrides):
             raise ValueError(
                 f"A setting must not be null where it is {config[name]!r} by default. "
                 f"Received: {name}=null"
+            )
+        if is_number(config[name]) and not is_number(value):
+            raise ValueError(
+                f"A setting must be a number where it is {config[name]!r} by default. "
+                f"Received: {name}={value!r}"
             )
     return {**config, **overrides}
 
@@ -233,6 +239,7 @@ def run_uci(methods, names, splits, data_dir, out, seed=0, overrides=None, echo=
     Raises:
         ValueError: If a name is unknown, or, after all cells ran, if one had bad data.
     """
+    check_count("seed", seed, 0)
     cells, loaded = [], {}
     for method_name in methods:
         recipe = registry.method(method_name)

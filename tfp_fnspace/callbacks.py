@@ -133,12 +133,28 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
             partial.write_text(json.dumps(numbers))
 
 
-def save_weights(model, path):
-    """`keras.Model.save_weights` that looks for room first: HDF5 never closes a file without."""
+def check_room(model, path, shard_size=None):
+    """Checks that a model's weights fit on a disk: HDF5 never closes a file that does not.
+
+    Args:
+        model: The model.
+        path: Where they are to be.
+        shard_size: Gigabytes of the largest file, by default all are in one.
+
+    Raises:
+        OSError: If they do not.
+    """
     optimizer = getattr(model, "optimizer", None)
     variables = [*model.variables, *(optimizer.variables if optimizer is not None else ())]
     sizes = [math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in variables]
-    files.check_room(path, sum(sizes) + _ROOM_FOR_A_VARIABLE * len(sizes) + _ROOM_FOR_A_FILE)
+    num_bytes = sum(sizes) + _ROOM_FOR_A_VARIABLE * len(sizes) + _ROOM_FOR_A_FILE
+    largest = None if shard_size is None else int(shard_size * 2**30) + _ROOM_FOR_A_FILE
+    files.check_room(path, num_bytes, largest)
+
+
+def save_weights(model, path):
+    """`keras.Model.save_weights` that looks for room first."""
+    check_room(model, path)
     with notices.without_copy_keyword():
         keras.Model.save_weights(model, path)
 

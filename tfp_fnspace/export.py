@@ -13,6 +13,12 @@ from tfp_fnspace.tracing import collectable
 #: Levels of the quantiles that `serve` returns.
 QUANTILE_LEVELS = (0.05, 0.5, 0.95)
 
+#: What TensorFlow makes of two errors of the system.
+_ERRORS_OF_DISKS = {
+    tf.errors.ResourceExhaustedError: errno.ENOSPC,
+    tf.errors.OutOfRangeError: errno.EFBIG,
+}
+
 #: What the folder of a SavedModel may hold.
 _ENTRIES = ("saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", "debug")
 
@@ -78,8 +84,8 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
     with files.replacing(path) as partial:
         try:
             archive.write_out(str(partial), verbose=verbose)
-        except tf.errors.ResourceExhaustedError as error:
-            raise OSError(errno.ENOSPC, "the SavedModel does not fit") from error
+        except tuple(_ERRORS_OF_DISKS) as error:
+            raise OSError(_ERRORS_OF_DISKS[type(error)], "the SavedModel does not fit") from error
 
 
 def _finite_rows(inputs):

@@ -8,17 +8,24 @@ import contextlib
 import ctypes
 import errno
 import glob
+import math
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
 try:
     import fcntl
+    import resource
 except ImportError:  # Windows: nothing is locked, and what killed processes left stays
-    fcntl = None
+    fcntl = resource = None
 
 _SUFFIX = ".partial"
+
+#: The disk, or what the user may have of it, is full; a file would be larger than it may be.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 _OLD = "old"  # in the hidden folder: what was at the place, while two renames take turns
 
 # Of Linux's `renameat2`.
@@ -95,6 +102,37 @@ def replacing(path, beside=None):
 
 
 @contextlib.contextmanager
+def replacing_several(path):
+    """Gives a path to write at, a file with others beside it, which all then go beside `path`.
+
+    Each takes its place in one step, the file itself last. If the block raises, nothing is left.
+
+    Args:
+        path: Where the file is to be.
+
+    Yields:
+        A `Path` with the name of `path`, in a folder of its own.
+
+    Raises:
+        OSError: As of `replacing`.
+    """
+    path = Path(os.path.realpath(path))
+    with _about(path):
+        _clear(path)
+        folder, lock = _hidden_folder(path)
+    try:
+        with _about(path):
+            yield folder / path.name
+            _to_disk(folder)
+            for part in sorted(folder.iterdir(), key=lambda part: part.name == path.name):
+                os.replace(part, path.parent / part.name)
+            _to_disk_folder(path.parent)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _unlock(lock)
+
+
+@contextlib.contextmanager
 def locked(path):
     """Lets one process at a time into the block, of those that name the same path.
 
@@ -108,19 +146,30 @@ def locked(path):
         _unlock(lock)
 
 
-def check_room(path, num_bytes):
+def check_room(path, num_bytes, largest_file=None):
     """Checks that so many bytes fit on the disk of a path.
 
+    Args:
+        path: Where they are to be.
+        num_bytes: How many there are.
+        largest_file: Those of the largest file, by default all.
+
     Raises:
-        OSError: If they do not.
+        OSError: If they do not fit, or this process may write no such file.
     """
+    limit = math.inf
+    if resource is not None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        limit = math.inf if soft == resource.RLIM_INFINITY else soft
+    if min(num_bytes, largest_file or num_bytes) > limit:
+        raise _full(path, errno.EFBIG)
     if num_bytes > shutil.disk_usage(Path(os.path.realpath(path)).parent).free:
         raise _full(path)
 
 
-def _full(path):
-    rule = "No space left on device: nothing was written, and what was there is as it was"
-    return OSError(errno.ENOSPC, rule, str(path))
+def _full(path, number=errno.ENOSPC):
+    rule = f"{os.strerror(number)}: nothing was written, and what was there is as it was"
+    return OSError(number, rule, str(path))
 
 
 @contextlib.contextmanager
@@ -128,11 +177,14 @@ def _about(path):
     """Errors of the system in words, and about the path that the user gave."""
     try:
         yield
-    except OSError as error:
-        if error.errno == errno.ENOSPC and error.filename != str(path):
-            raise _full(path) from error
-        if _SUFFIX in str(error.filename or ""):
-            raise OSError(error.errno, error.strerror, str(path)) from error
+    except (OSError, RuntimeError) as error:  # HDF5 raises both, with the system's number in words
+        in_words = re.search(r"errno = (\d+)", str(error))
+        number = getattr(error, "errno", None) or (int(in_words[1]) if in_words else None)
+        name = getattr(error, "filename", None)
+        if number in _NO_ROOM and name != str(path):
+            raise _full(path, number) from error
+        if _SUFFIX in str(name or "") or (in_words and name is None):
+            raise OSError(number, os.strerror(number), str(path)) from error
         raise
 
 

@@ -9,6 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace import arguments
+
 
 def is_stream(x):
     """Whether `x` yields batches (a dataset, a generator) rather than being arrays."""
@@ -25,24 +27,39 @@ def count_batches(stream):
     if isinstance(stream, tf.data.Dataset):
         return int(stream.cardinality()) if stream.cardinality() >= 0 else None
     if isinstance(stream, keras.utils.PyDataset):
-        return stream.num_batches
+        return _num_batches(stream)
     try:
         return len(stream)
     except TypeError:
         return None
 
 
+def _num_batches(dataset):
+    try:
+        count = dataset.num_batches
+    except (NotImplementedError, TypeError) as error:
+        text = str(error).strip().splitlines()[:1]
+        raise TypeError(
+            "A `PyDataset` must have `__len__`, the whole number of its batches, or `num_batches`, "
+            f"which may be None. Received: x={type(dataset).__name__}, {' '.join(text)}"
+        ) from error
+    if count is not None:
+        arguments.check_count("num_batches", count, 0)
+    return count
+
+
 def is_endless(stream):
     """Whether a stream says that it has no end."""
     if isinstance(stream, tf.data.Dataset):
         return int(stream.cardinality()) == tf.data.INFINITE_CARDINALITY
-    return isinstance(stream, keras.utils.PyDataset) and stream.num_batches is None
+    return isinstance(stream, keras.utils.PyDataset) and _num_batches(stream) is None
 
 
 def one_pass(stream):
     """The batches of a stream as they are, one pass."""
     if isinstance(stream, keras.utils.PyDataset):
-        numbers = itertools.count() if stream.num_batches is None else range(stream.num_batches)
+        count = _num_batches(stream)
+        numbers = itertools.count() if count is None else range(count)
         return (stream[i] for i in numbers)
     return iter(stream)
 

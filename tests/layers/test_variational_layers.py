@@ -377,3 +377,9 @@ def test_bad_arguments(make, message):
         make()
     with pytest.raises(TypeError, match="layer=3"):
         PerSample(3)
+
+
+@pytest.mark.parametrize("activation", ["foo", keras.layers.ReLU, 3])
+def test_unknown_activations(activation):
+    with pytest.raises(ValueError, match="`activation` must be a function, or the name of one"):
+        Dense(3, activation=activation)

@@ -267,6 +267,8 @@ def test_prior_variances_count_places_and_channels():
         (lambda: tagi.ZeroPadding2D((1, 2, 3)), r"`padding` must be an integer, a pair"),
         (lambda: tagi.UpSampling2D(interpolation="cubic"), r"`interpolation` must be one of"),
         (lambda: tagi.MaxPooling2D(moments="sampled"), r"`moments` must be one of"),
+        (lambda: tagi.Conv2D(4, 3, activation=tagi.Activation), r"`activation` must .*not the cl"),
+        (lambda: tagi.Dense(4, activation=tagi.Activation), r"`activation` must .*not the class"),
     ],
 )
 def test_arguments_are_checked(make, message):

@@ -23,6 +23,21 @@ _draws_of_passes = weakref.WeakKeyDictionary()
 _TINY = 1e-20
 
 
+def _checked_activation(activation):
+    """The function that an activation of Keras names."""
+    try:
+        is_known = not isinstance(activation, type)
+        function = keras.activations.get(activation) if is_known else None
+    except (TypeError, ValueError):
+        is_known = False
+    if not is_known:
+        raise ValueError(
+            "`activation` must be a function, or the name of one in `keras.activations`"
+            f"{arguments.what_it_is(activation)}. Received: activation={activation!r}"
+        )
+    return function
+
+
 class VariationalLayer(keras.layers.Layer):
     r"""Base of layers with an approximate posterior over their weights.
 
@@ -124,7 +139,7 @@ class VariationalLayer(keras.layers.Layer):
         if bias_prior is None:
             bias_prior = "standard" if isinstance(self.prior, str) else self.prior
         self.bias_prior = priors.checked(bias_prior, "bias_prior")
-        self.activation = keras.activations.get(activation)
+        self.activation = _checked_activation(activation)
         self.use_bias = bool(use_bias)
         self.estimator = self._checked_estimator(estimator)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

@@ -155,7 +155,11 @@ class FunctionSpaceModel(Training, Prediction):
                 is faster on the device.
             run_eagerly: Whether to run without graphs, for debugging.
             **kwargs: Of the method.
+
+        Raises:
+            ValueError: If a metric or an option is unknown.
         """
+        arguments.checked_choice("jit_compile", jit_compile, ("auto", True, False))
         self._user_metrics = _checked_metrics(metrics)
         self._check_metrics()
         self._compile_arguments = {"jit_compile": jit_compile, "run_eagerly": run_eagerly, **kwargs}

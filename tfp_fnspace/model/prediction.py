@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import arguments, files, notices, streams
-from tfp_fnspace.callbacks import checked_callbacks, save_weights
+from tfp_fnspace.callbacks import check_room, checked_callbacks, save_weights
 from tfp_fnspace.distributions.quantile import quantile
 from tfp_fnspace.export import QUANTILE_LEVELS, export_saved_model
 from tfp_fnspace.math.random import as_seed
@@ -44,6 +44,7 @@ class Prediction(Checks):
         self._refuse_weights(sample_weight=sample_weight)
         cached = kwargs.get("_use_cached_eval_dataset")  # a validation of `fit`
         known = ("return_dict", "steps", "callbacks", "_use_cached_eval_dataset")
+        arguments.check_verbose(verbose)
         arguments.refuse_unknown("evaluate", {k: v for k, v in kwargs.items() if k not in known})
         if not cached:
             checked_callbacks(kwargs.get("callbacks"))
@@ -128,6 +129,7 @@ class Prediction(Checks):
             `mutual_information` `[N]` between label and f: the part of the entropy that knowing f
             would remove.
         """
+        arguments.check_verbose(verbose)
         checked_callbacks(callbacks)
         self._check_steps(steps)
         self._check_ready()
@@ -288,6 +290,7 @@ class Prediction(Checks):
         path = saving.checked_model_path(filepath, zipped)
         if saving.may_write(path, overwrite):
             with files.replacing(path) as partial, notices.without_copy_keyword():
+                check_room(self, partial)
                 super().save(partial, zipped=zipped, **kwargs)
 
     def save_weights(self, filepath, overwrite=True, max_shard_size=None):
@@ -296,19 +299,30 @@ class Prediction(Checks):
         Args:
             filepath: Path that ends in `.weights.h5`.
             overwrite: Whether to replace what is there, or to ask.
-            max_shard_size: As in Keras: of several files each is written in place.
+            max_shard_size: As in Keras: several files take their places when all are whole, the
+                index, whose name ends in `.weights.json`, last.
 
         Raises:
             OSError: If the file cannot be written; what was there is as it was.
             TypeError: If `filepath` is no path.
             ValueError: If the name of the file ends in something else.
         """
-        if saving.is_remote(filepath) or max_shard_size is not None:
+        if saving.is_remote(filepath):
             return super().save_weights(filepath, overwrite, max_shard_size)
+        if max_shard_size is not None:
+            return self._save_shards(filepath, overwrite, max_shard_size)
         path = saving.checked_weights_path(filepath)
         if saving.may_write(path, overwrite):
             with files.replacing(path) as partial:
                 save_weights(self, partial)
+
+    def _save_shards(self, filepath, overwrite, max_shard_size):
+        arguments.checked_positive("max_shard_size", max_shard_size)
+        path = saving.checked_weights_path(filepath, ".weights.json")
+        if saving.may_write(path, overwrite):
+            with files.replacing_several(path) as partial, notices.without_copy_keyword():
+                check_room(self, partial, max_shard_size)
+                super().save_weights(partial, max_shard_size=max_shard_size)
 
     def load_weights(self, filepath, skip_mismatch=False, **kwargs):
         """Reads the weights from a file, as in Keras.

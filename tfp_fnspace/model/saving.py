@@ -14,9 +14,6 @@ _CONFIG, _NAMES = "config.json", ("class_name", "config")
 #: What the folder of an unzipped model may hold.
 _ENTRIES = (_CONFIG, "metadata.json", "model.weights.h5", "assets")
 
-#: Words in the names of weights that do not matter, since they begin anew: sums of metrics.
-_PASSING = ("metric", "tracker")
-
 
 def load_model(filepath, custom_objects=None, compile=True):
     """Loads a model from a `.keras` file, as `keras.models.load_model`, with clear errors.
@@ -115,7 +112,9 @@ def _reason(error):
 
 
 def check_finite(store):
-    """Checks the weights of a whole file before they are loaded, those of metrics aside.
+    """Checks the weights of a whole file before they are loaded.
+
+    Those of metrics, which may be NaN, are in no file.
 
     Args:
         store: What Keras gives the `load_own_variables` of a model.
@@ -127,7 +126,7 @@ def check_finite(store):
     def check(name, item):
         # What is not stored as Keras stores it (compressed, elsewhere) is for Keras to refuse.
         is_plain = isinstance(item, h5py.Dataset) and item.id.get_storage_size() == item.nbytes
-        if is_plain and item.dtype.kind == "f" and not any(word in name for word in _PASSING):
+        if is_plain and item.dtype.kind == "f":
             values = item[()]
             bad = int(np.sum(~np.isfinite(values)))
             if bad:
@@ -161,13 +160,11 @@ def checked_model_path(filepath, zipped):
     return path
 
 
-def checked_weights_path(filepath):
+def checked_weights_path(filepath, ending=".weights.h5"):
     """The path that `save_weights` writes, see there."""
     path = files.checked_path("filepath", filepath)
-    if not path.name.endswith(".weights.h5"):
-        raise ValueError(
-            f"`filepath` must end in .weights.h5. Received: filepath={str(filepath)!r}"
-        )
+    if not path.name.endswith(ending):
+        raise ValueError(f"`filepath` must end in {ending}. Received: filepath={str(filepath)!r}")
     return path
 
 

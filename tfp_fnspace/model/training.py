@@ -181,6 +181,7 @@ class Training(Checks):
         """
         arguments.refuse_unknown("fit", unknown)
         self._refuse_weights(class_weight=class_weight, sample_weight=sample_weight)
+        arguments.check_verbose(verbose)
         epochs = arguments.checked_count("epochs", epochs)
         initial_epoch = arguments.checked_count("initial_epoch", initial_epoch, 0)
         if not isinstance(validation_freq, list | tuple | set):

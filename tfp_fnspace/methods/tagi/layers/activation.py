@@ -4,7 +4,7 @@ import functools
 
 import keras
 
-from tfp_fnspace.arguments import checked_choice
+from tfp_fnspace.arguments import checked_choice, what_it_is
 from tfp_fnspace.methods.tagi import activations
 from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, ElementwiseLayer
 
@@ -44,10 +44,11 @@ class Activation(ElementwiseLayer):
         super().__init__(**kwargs)
         self.moments_rule = checked_choice("moments", moments, ("linearized", "exact"))
         known = activations.EXACT if moments == "exact" else activations.FUNCTIONS
-        if activation not in known and (moments == "exact" or not callable(activation)):
+        is_function = callable(activation) and not isinstance(activation, type)
+        if activation not in known and (moments == "exact" or not is_function):
             raise ValueError(
                 f"With moments={moments!r}, `activation` must be one of {sorted(known)}"
-                f"{'' if moments == 'exact' else ' or a function'}. "
+                f"{'' if moments == 'exact' else ' or a function'}{what_it_is(activation)}. "
                 f"Received: activation={activation!r}"
             )
         self.activation = activation

@@ -195,6 +195,19 @@ def test_predictions_do_not_depend_on_batches(fitted):
     np.testing.assert_allclose(model.predict(dataset)["mean"], whole["mean"], rtol=1e-5, atol=1e-6)
 
 
+def test_batches_that_are_no_number_of_rows_are_refused(fitted):
+    model, x, _ = fitted
+    methods = [model.predict, model.predict_distribution]
+    if isinstance(model, fns.model.mixture.MixturePrediction):
+        methods.append(partial(model.predict_distribution, joint=True))
+    if hasattr(model, "input_gradient"):
+        methods.append(model.input_gradient)
+    for method in methods:
+        for bad in (0, 2.5, "8", [8]):
+            with pytest.raises(ValueError, match=r"`batch_size` must be a positive .* Received: "):
+                method(x, batch_size=bad)
+
+
 def test_predict_distribution_matches_predict(fitted):
     model, x, _ = fitted
     distribution, outputs = model.predict_distribution(x), model.predict(x)

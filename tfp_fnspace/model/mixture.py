@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace import arguments
 from tfp_fnspace.distributions.quantile import quantile
 from tfp_fnspace.export import QUANTILE_LEVELS
 from tfp_fnspace.math.random import fold_in
@@ -110,6 +111,8 @@ class MixturePrediction(FunctionSpaceModel):
         """
         if self.likelihood.is_classifier:
             return super().predict_distribution(x, batch_size=batch_size, joint=joint)
+        if batch_size is not None:
+            arguments.check_count("batch_size", batch_size)
         if joint and not self.likelihood.has_noise_outputs:
             seed = fold_in(tf.convert_to_tensor(self.seed_state), _COMPONENTS)
             count = self.num_joint_functions or self.num_eval_samples

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data
+from tfp_fnspace import arguments, data
 from tfp_fnspace.distributions.quantile import quantile
 from tfp_fnspace.methods.stable_process import draws
 from tfp_fnspace.tracing import traced
@@ -136,6 +136,8 @@ class StablePrediction:
             `tfd.MixtureSameFamily` in the user's units, batch `[N]`, event `[D]`; no batch and
             event `[N, D]` if `joint`.
         """
+        if batch_size is not None:
+            arguments.check_count("batch_size", batch_size)
         values = self._in_chunks(lambda part: self._value_function(part).numpy(), x)
         return draws.predictive(self, tf.constant(values), joint)
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import columns, data
+from tfp_fnspace import arguments, columns, data
 from tfp_fnspace.methods.tagi import inverse, propagation, sampling
 from tfp_fnspace.typing import GaussianMoments
 
@@ -48,8 +48,10 @@ class TAGIPrediction:
             NumPy array `[N, D, D_in]` in the user's units.
 
         Raises:
-            ValueError: If the model has several inputs or one of another rank.
+            ValueError: If the model has several inputs or one of another rank, or `batch_size` is
+                no positive integer.
         """
+        batch_size = arguments.checked_count("batch_size", batch_size)
         self._check_one_input("input_gradient")
         self._check_ready()
         (array,) = self._check_inputs(x)

@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 # in one of several GB: `make test` starts new workers for every so many files that have tests of the
 # kind. Slow tests are last; after TFP_FNSPACE_SLOW_TESTS_UNTIL (seconds since 1970), which CI sets,
 # skipped.
-FILES_PER_RUN ?= 40
+FILES_PER_RUN ?= 15
 # Fuzzed cases of each model in `make fuzz`.
 FUZZ_CASES ?= 2000
 

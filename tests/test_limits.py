@@ -52,7 +52,7 @@ BAD_DATA = {
     "infinite_targets": (
         X,
         changed(Y, -np.inf),
-        r"`y` must (not be inf|be finite).*Received: y with 1 (NaN or )?infinite .* the first at \[3, 1\]",
+        r"`y` must (not be inf|be finite).*: y with 1 (NaN or )?infinite .* the first at \[3, 1\]",
     ),
     "wrong_rank": (X[:, 0], Y, r"`x` must have shape \('N', 4\)\. Received: x of shape \(20,\)"),
     "wrong_width": (X[:, :3], Y, r"`x` must have shape \('N', 4\)\. Received: x of shape \(20, 3"),

@@ -13,12 +13,15 @@ PYTEST_ARGS ?=
 # in one of several GB: `make test` starts new workers for every so many files that have tests of the
 # kind. Slow tests are last; after TFP_FNSPACE_SLOW_TESTS_UNTIL (seconds since 1970), which CI sets,
 # skipped.
-FILES_PER_RUN ?= 15
+FILES_PER_RUN ?= 20
 # Fuzzed cases of each model in `make fuzz`.
 FUZZ_CASES ?= 2000
 
 TF_CPP_MIN_LOG_LEVEL ?= 3
 export TF_CPP_MIN_LOG_LEVEL
+# Each worker of the tests has a core, and one thread each for what TensorFlow runs side by side.
+test test-fast fuzz: export TF_NUM_INTRAOP_THREADS ?= 1
+test test-fast fuzz: export TF_NUM_INTEROP_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 VENV_PYTHON := $(VENV)/bin/python

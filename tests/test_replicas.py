@@ -4,11 +4,14 @@ import pytest
 from test_gradient_models import run_elsewhere
 
 REPLICAS = """
+import gc
 import sys
 import warnings
 
 import tensorflow as tf
 
+gc.freeze()
+gc.set_threshold(50_000, 20, 50)
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
@@ -60,17 +63,14 @@ def aadm():
     return fns.sip.AADMModel((inputs, outputs), num_samples=5, num_noise=3, seed=0)
 
 
-small = dict(inducing_points=4, num_samples=3, seed=0)
+small = dict(inducing_points=4, num_samples=3, num_eval_samples=4, seed=0)
 MODELS = {
     "function": lambda: variational("function"),
-    "local": lambda: variational("local_reparameterization"),
     "flipout": lambda: variational("flipout"),
     "fBNN": lambda: fbnn(measurement=fns.fbnn.Adversarial(2)),
-    "regularized": lambda: fbnn(kl="regularized", kl_weight="data"),
     "closed_form": batteries.closed_form_model,
     "DIWP": lambda: fns.diwp.DIWPModel(depth=1, **small),
     "power": lambda: fns.diwp.DIWPModel(depth=1, alpha=0.5, likelihood=heavy_tails(), **small),
-    "deep_gp": lambda: fns.diwp.DIWPModel(depth=1, hidden="gaussian_process", **small),
     "SIP": lambda: fns.sip.SIPModel("bnn", adaptive_contrast=True, discriminator_steps=2, **small),
     "VIP": lambda: fns.sip.VIPModel("bnn", 8, likelihood=heavy_tails(), seed=0),
     "AADM": aadm,
@@ -93,20 +93,23 @@ def batches(sizes):
 
 def results(name):
     model = MODELS[name]()
-    found, options = {}, dict(verbose=0, validation_data=(x[:3], y[:3]))
+    # The scores of mixtures of Student-t distributions take a second for each row.
+    scored = name not in ("power", "VIP")
+    found, options = {}, dict(verbose=0, validation_data=(x[:3], y[:3]) if scored else None)
     if name == "stable":
         found |= model.fit(x[:33], y[:33], epochs=3, **options).history
     else:
         learns = {} if name in ("TAGI", "noise") else {"optimizer": keras.optimizers.SGD(1e-3)}
-        model.compile(metrics=["mae"], **learns)
+        model.compile(metrics=["mae"] if scored else None, **learns)
         found |= model.fit(x[:33], y[:33], batch_size=16, epochs=2, **options).history
         for size in (2, 1):  # of every number of rows, a last batch of fewer than replicas too
             stream = batches(range(size, 41, 3))
             found |= {f"{size} {k}": v for k, v in model.fit(stream, verbose=0).history.items()}
         found["train_on_batch"] = model.train_on_batch(x[:3], y[:3])
-    found["test_on_batch"] = model.test_on_batch(x[:3], y[:3])
-    found["evaluate"] = model.evaluate(x[:17], y[:17], batch_size=8, verbose=0)
-    found["stream"] = model.evaluate(batches([3, 1, 8]), verbose=0)
+    if scored:
+        found["test_on_batch"] = model.test_on_batch(x[:3], y[:3])
+        found["evaluate"] = model.evaluate(x[:17], y[:17], batch_size=8, verbose=0)
+        found["stream"] = model.evaluate(batches([3, 1, 8]), verbose=0)
     found |= {f"one {k}": v for k, v in model.predict_on_batch(x[:1]).items()}
     found |= {k: v for k, v in model.predict(x[:9], batch_size=4).items()}
     found |= {f"weight {i}": v for i, v in enumerate(model.get_weights())}

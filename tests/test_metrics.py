@@ -1,5 +1,7 @@
 """`tfp_fnspace.metrics` against SciPy, integration, brute force and hand values."""
 
+import itertools
+
 import keras
 import numpy as np
 import pandas as pd
@@ -182,6 +184,49 @@ def test_crps_of_other_distributions_by_quadrature(distribution, reference):
     y = reference.ppf([1e-3, 0.4, 1.0 - 1e-6])
     expected = np.mean([crps_by_integration(reference.cdf, t) for t in y])
     np.testing.assert_allclose(metrics.crps(y, distribution), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("probs", "df", "loc", "scale"),
+    [
+        ([0.3, 0.7], 4.0, [-10.0, 10.0], [0.1, 0.1]),  # far apart
+        ([0.9, 0.1], 1.5, [0.0, 3.0], [1.0, 0.02]),  # heavy tails, widths of their own
+        ([0.99, 0.01], 3.0, [0.0, 30.0], [1.0, 1.0]),  # a rare one
+    ],
+)
+def test_crps_of_mixtures_of_other_components(probs, df, loc, scale):
+    probs, loc, scale = map(np.asarray, (probs, loc, scale))
+    y = np.array([loc[0], loc[1] + scale[1], -50.0 * scale[0], 1e3])
+    edges = (loc[:, None] + np.outer(scale, [-5.0, -1.0, 0.0, 1.0, 5.0])).ravel()
+
+    def cdf(x):
+        return np.dot(probs, stats.t.cdf(x, df, loc, scale))
+
+    expected = []
+    for t in y:
+        ends = [-np.inf, *np.unique([*edges, t]), np.inf]
+        parts = [
+            integrate.quad(lambda x, t=t: (cdf(x) - (x >= t)) ** 2, *pair, limit=400)[0]
+            for pair in itertools.pairwise(ends)
+        ]
+        expected.append(sum(parts))
+    ones = np.ones([len(y), 1])
+    components = tfd.StudentT(np.float64(df), loc * ones, scale * ones)
+    distribution = tfd.MixtureSameFamily(tfd.Categorical(probs=probs * ones), components)
+    actual = [metrics.crps(y[i : i + 1], distribution[i : i + 1]) for i in range(len(y))]
+    np.testing.assert_allclose(actual, expected, rtol=1e-3)
+
+
+def test_crps_of_mixtures_of_positive_components():
+    loc, y = np.array([0.0, 1.0, 2.0]), np.array([0.1, 3.0, 40.0])
+    components = tfd.LogNormal(loc * np.ones([3, 1]), np.float64(0.8))
+    distribution = tfd.MixtureSameFamily(tfd.Categorical(logits=np.zeros([3, 3])), components)
+    expected = [
+        crps_by_integration(lambda x: np.mean(stats.lognorm.cdf(x, 0.8, scale=np.exp(loc))), t)
+        for t in y
+    ]
+    np.testing.assert_allclose(metrics.crps(y, distribution), np.mean(expected), rtol=1e-4)
+    assert np.isnan(metrics.crps([-1.0], distribution[:1]))  # no value of the distribution
 
 
 @pytest.mark.parametrize(("dtype", "rtol"), [("float32", 1e-5), ("float64", 1e-12)])

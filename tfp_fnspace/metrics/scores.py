@@ -20,14 +20,11 @@ from tfp_fnspace.distributions.quantile import (
     marginal_cdf,
     marginals,
     quantile,
-    quantile_of_marginals,
     with_weights_of_components,
 )
-from tfp_fnspace.math.gaussian import normal_crps, normal_mixture_crps
+from tfp_fnspace.metrics.ranked_probability import ranked_probability
 
 tfd = tfp.distributions
-
-_QUADRATURE_NODES = 32
 
 
 class Score(NamedTuple):
@@ -68,7 +65,7 @@ def nll():
 
 def crps():
     """See `functions.crps`."""
-    return _entry_score(_crps)
+    return _entry_score(ranked_probability)
 
 
 def interval_coverage(level):
@@ -256,52 +253,3 @@ def _mixture_log_density(y, observed, mixture):
     log_densities = tf.where(observed[..., tf.newaxis], log_densities, 0.0)
     log_weights = tf.nn.log_softmax(mixture.mixture_distribution.logits_parameter())  # [N, K]
     return tf.reduce_logsumexp(log_weights + tf.reduce_sum(log_densities, axis=-2), axis=-1)
-
-
-def _crps(y, scalar):
-    if isinstance(scalar, tfd.Normal):
-        return normal_crps(y, scalar.loc, scalar.scale)
-    if isinstance(scalar, tfd.Empirical):
-        return _empirical_crps(y, tf.convert_to_tensor(scalar.samples))
-    if is_mixture(scalar) and isinstance(scalar.components_distribution, tfd.Normal):
-        components = scalar.components_distribution
-        probs = scalar.mixture_distribution.probs_parameter()
-        return normal_mixture_crps(y, probs, components.loc, components.scale)
-    return _quadrature_crps(y, scalar)
-
-
-def _empirical_crps(y, samples):
-    """`E|X - y| - E|X - X'| / 2` of S equally likely values, `samples` of shape `[N, D, S]`.
-
-    With the values in order, `sum_ij |x_i - x_j| = 2 sum_i (2 i - S - 1) x_i`.
-    """
-    deviations = tf.sort(samples - y[..., tf.newaxis], axis=-1)
-    size = tf.cast(tf.shape(deviations)[-1], y.dtype)
-    ranks = tf.range(1.0, size + 0.5, dtype=y.dtype)
-    half_spread = tf.reduce_mean((2.0 * ranks - size - 1.0) / size * deviations, axis=-1)
-    return tf.reduce_mean(tf.abs(deviations), axis=-1) - half_spread
-
-
-def _quadrature_crps(y, scalar):
-    """Twice the integral of the pinball loss over the levels, split at its kink `F(y)`."""
-    dtype = y.dtype
-    eps = np.finfo(dtype.as_numpy_dtype).eps
-    split = tf.clip_by_value(marginal_cdf(scalar, y), eps, 1.0 - eps)
-    nodes, weights = (tf.constant(t, dtype) for t in _smooth_gauss_legendre(_QUADRATURE_NODES))
-    nodes, weights = (tf.reshape(t, [-1] + [1] * len(y.shape)) for t in (nodes, weights))
-
-    def deviations(levels):
-        return tf.abs(quantile_of_marginals(scalar, tf.clip_by_value(levels, eps, 1.0 - eps)) - y)
-
-    below = tf.square(split) * tf.reduce_sum(weights * nodes * deviations(split * nodes), axis=0)
-    above = tf.square(1.0 - split) * tf.reduce_sum(
-        weights * nodes * deviations(1.0 - (1.0 - split) * nodes), axis=0
-    )
-    return 2.0 * (below + above)
-
-
-def _smooth_gauss_legendre(size):
-    """Nodes and weights on (0, 1) after `t = u^2 (3 - 2 u)`, which tames tails at both ends."""
-    nodes, weights = np.polynomial.legendre.leggauss(size)
-    u, weights = 0.5 * (nodes + 1.0), 0.5 * weights
-    return u * u * (3.0 - 2.0 * u), weights * 6.0 * u * (1.0 - u)

@@ -9,11 +9,12 @@ PYTHON ?=
 VENV ?= .venv
 WORKERS ?= 2
 PYTEST_ARGS ?=
+export PYTEST_ARGS
 # TensorFlow keeps what it compiled for as long as the process lives, and tests slow down many times
-# in one of several GB: `make test` starts new workers for every so many files that have tests of the
-# kind. Slow tests are last; after TFP_FNSPACE_SLOW_TESTS_UNTIL (seconds since 1970), which CI sets,
-# skipped.
-FILES_PER_RUN ?= 20
+# in one of several GB: in `make test` a process has so many files, and as many processes run as there
+# are workers. Slow tests are last; after TFP_FNSPACE_SLOW_TESTS_UNTIL (seconds since 1970), which CI
+# sets, skipped.
+FILES_PER_RUN ?= 8
 # Fuzzed cases of each model in `make fuzz`.
 FUZZ_CASES ?= 2000
 
@@ -68,16 +69,14 @@ demo: $(STAMP) ## TAGI on real data: fit, scores, a figure, export and serving, 
 test: $(STAMP) ## all tests, the slow ones too
 	@echo "==> running all tests with $(WORKERS) workers (make test-fast leaves out the slow ones)"
 	@status=0; \
+	export PYTEST_ADDOPTS="$$PYTEST_ADDOPTS $$PYTEST_ARGS"; \
 	for marked in "not slow" slow; do \
 	  if [ "$$marked" = slow ]; then word=slow; else word=test; fi; \
-	  grep -rl --include='test_*.py' $$word tests | LC_ALL=C sort | xargs -n $(FILES_PER_RUN) | { \
-	    failed=0; \
-	    while read -r files; do \
-	      echo "==> pytest -m '$$marked' $$files"; \
-	      "$(VENV_PYTHON)" -m pytest -n $(WORKERS) --dist worksteal -m "$$marked" $(PYTEST_ARGS) $$files </dev/null \
-	        || { code=$$?; [ $$code -eq 5 ] || failed=$$code; }; \
-	    done; \
-	    exit $$failed; } || status=$$?; \
+	  grep -rl --include='test_*.py' $$word tests | LC_ALL=C sort -r \
+	    | xargs -P $(WORKERS) -n $(FILES_PER_RUN) sh -c '\
+	      printed=$$("$(VENV_PYTHON)" -m pytest -m "$$0" "$$@" </dev/null 2>&1) && code=0 || code=$$?; \
+	      printf "==> pytest -m \"%s\" %s\n%s\n" "$$0" "$$*" "$$printed"; \
+	      [ $$code -eq 5 ] || exit $$code' "$$marked" || status=1; \
 	done; \
 	exit $$status
 	@echo "==> no test failed; what was skipped, and why, is above"

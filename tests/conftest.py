@@ -23,7 +23,7 @@ sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "reference")]
 
 
 def pytest_collection_finish(session):
-    """Python's collector looks less often through what TensorFlow traces: a fifth of the time."""
+    """Lets Python look less often through all that TensorFlow has traced for what may go."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

@@ -269,7 +269,9 @@ def run_uci(methods, names, splits, data_dir, out, seed=0, overrides=None, echo=
             f"nll {record['nll']:.4g}, {record['seconds']:.1f} s; about {left / 60:.1f} min left"
         )
     if failed:
-        raise ValueError(f"All cells must be fitted; what failed is above. Received: {failed} failed")
+        raise ValueError(
+            f"All cells must be fitted; what failed is above. Received: {failed} failed"
+        )
     return records
 
 

@@ -99,11 +99,19 @@ def reason_to_refuse(*arrays):
     return None
 
 
-def reason_to_refuse_far(x, train):
-    """Why inputs of a fitted model may be refused, or `None` where they must be taken."""
-    if np.any(np.isinf(x)):
+def reason_to_refuse_far(values, train):
+    """Why data of a fitted model may be refused, or `None` where they must be taken.
+
+    Args:
+        values: Inputs, or targets to validate on, `[M, D]`; NaN is missing.
+        train: What the model was fitted to, `[N, D]`.
+    """
+    if np.any(np.isinf(values)):
         return "its dtype cannot hold them"
-    if np.any(np.abs(x.astype(np.float64) - train.mean(0)) > FAR * train.std(0)):
+    train = train.astype(np.float64)
+    stddev = np.nanstd(train, axis=0)
+    stddev = np.where(stddev > 0.0, stddev, 1.0)  # of a constant column
+    if np.any(np.abs(values.astype(np.float64) - np.nanmean(train, axis=0)) > FAR * stddev):
         return "they are too many standard deviations away for float32"
     return None
 
@@ -437,6 +445,8 @@ def check_fits(name, draw):
     found = outcome(lambda: made.learn(given_x, given_y, way, **options))
     num_rows = SPLIT_AT if validation == "split" else ROWS
     reason = reason_to_refuse(x[:num_rows], y[:num_rows]) or reason_to_refuse(x, y)
+    for array in (x, y):
+        reason = reason or reason_to_refuse_far(array[num_rows:], array[:num_rows])
     if not must_be_taken(found, reason):
         return
     model, history = found

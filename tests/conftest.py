@@ -23,10 +23,9 @@ sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "reference")]
 
 
 def pytest_collection_finish(session):
-    """Lets Python look less often through all that TensorFlow has traced for what may go."""
+    """Python need not look through what is imported for what may go, again and again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def time_is_over(until, now):

@@ -4,14 +4,11 @@ import pytest
 from test_gradient_models import run_elsewhere
 
 REPLICAS = """
-import gc
 import sys
 import warnings
 
 import tensorflow as tf
 
-gc.freeze()
-gc.set_threshold(50_000, 20, 50)
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )

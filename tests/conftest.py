@@ -1,18 +1,16 @@
 """What all tests share: references, shared folders, statistical assertions, dtypes."""
 
-import gc
 import os
 import pathlib
 import sys
 import time
 
+import keras
 import numpy as np
 import pytest
+from scipy import stats
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-
-# Keras and SciPy are imported where they are used: xdist's own process has no use for them, and
-# starts its workers seconds sooner.
 
 # Without packages under `tests`, shared parts are found by path: `import batteries`, `import tagi`.
 # Appended, so that nothing there can shadow a module of the standard library.
@@ -20,12 +18,6 @@ sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "reference")]
 
 
 # Time --------------------------------------------------------------------------------------------
-
-
-def pytest_collection_finish(session):
-    """Python need not look through what is imported for what may go, again and again."""
-    gc.collect()
-    gc.freeze()
 
 
 def time_is_over(until, now):
@@ -72,8 +64,6 @@ def oracle_folder():
 def _assert_close(name, estimate, error, expected, false_fail):
     """Bonferroni over all entries; rounding of the samples (float32) is forgiven."""
     estimate, expected = np.broadcast_arrays(np.asarray(estimate, np.float64), expected)
-    from scipy import stats
-
     quantile = stats.norm.isf(false_fail / (2 * estimate.size))
     bound = quantile * error + 2e-6 * (1.0 + np.abs(expected))
     excess = np.abs(estimate - expected) / bound
@@ -124,8 +114,6 @@ def assert_variance_close():
 @pytest.fixture
 def float64():
     """Everything that Keras makes in the test is float64."""
-    import keras
-
     floatx, policy = keras.config.floatx(), keras.config.dtype_policy()
     keras.config.set_floatx("float64")
     keras.config.set_dtype_policy("float64")

@@ -90,7 +90,7 @@ def batches(sizes):
 
 def results(name):
     model = MODELS[name]()
-    # The scores of mixtures of Student-t distributions take a second for each row.
+    # The scores of mixtures of Student-t distributions are slow, and those of no other loop.
     scored = name not in ("power", "VIP")
     found, options = {}, dict(verbose=0, validation_data=(x[:3], y[:3]) if scored else None)
     if name == "stable":

@@ -78,8 +78,8 @@ def _smooth_gauss_legendre(size):
 def _by_panels(y, mixture):
     """`int (F - 1{y <= x})^2 dx` by panels between about quantiles, and two tails.
 
-    F costs a term for each component at each node; quantiles of F, which `_by_levels` needs, cost
-    hundreds of times as much.
+    F costs a term for each component at each node. A quantile of F, of which `_by_levels` needs
+    one for each of its nodes, is a search that takes dozens of values of F.
     """
     edges = tf.stop_gradient(_edges(mixture))  # [E, N, D]
     tail = edges[-1] - edges[0]
@@ -102,8 +102,11 @@ def _by_panels(y, mixture):
     rule = _gauss_legendre(_TAIL_NODES)  # x = end -+ tail t / (1 - t)
     total = tf.zeros_like(y)
     for end, sign in ((edges[0], -1.0), (edges[-1], 1.0)):
-        place = lambda t, end=end, sign=sign: end + sign * tail * t / (1.0 - t)  # noqa: E731
-        total += integral(*rule, place, lambda t: tail / tf.square(1.0 - t))
+        total += integral(
+            *rule,
+            lambda t, end=end, sign=sign: end + sign * tail * t / (1.0 - t),
+            lambda t: tail / tf.square(1.0 - t),
+        )
     _, total = tf.while_loop(
         lambda i, total: i < _EDGES, add_panel, (0, total), maximum_iterations=_EDGES
     )

@@ -35,6 +35,12 @@ NOTEBOOKS = [  # colabs/run.py and its test
     *DEMO,
 ]
 SKLEARN = ["scikit-learn>=1.4"]
+BENCH = [  # what `benchmark uci` compares with, and its tables
+    "ngboost>=0.5",
+    "pandas>=2.1",
+    "scipy>=1.12",
+    *SKLEARN,
+]
 DEV = [
     "pytest>=8",
     "pytest-xdist>=3.5",
@@ -47,6 +53,7 @@ DEV = [
     "hypothesis>=6.100",  # property tests and the fuzzer
     "pandas>=2.1",  # tests of data frames
     "polars>=1.0",
+    *BENCH,
     *NOTEBOOKS,
 ]
 DOCS = [
@@ -86,6 +93,7 @@ setup(
         "demo": DEMO,
         "notebooks": NOTEBOOKS,
         "sklearn": SKLEARN,
+        "bench": BENCH,
         "dev": DEV,
         "docs": DOCS,
     },

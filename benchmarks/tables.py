@@ -82,7 +82,7 @@ def as_good(ours, error, paper, folds, larger_is_better):
 
 
 def uci_table(name):
-    """Rows for a results file of `benchmark uci`."""
+    """Rows for a results file of `benchmark paper`."""
     records = json.loads((RESULTS / name).read_text())
     lines = [
         "| data set | splits | RMSE | paper | log-likelihood | paper | as good | CRPS "

@@ -50,7 +50,7 @@ model.export("served")
 loaded = tf.saved_model.load("served")
 served = loaded.serve(tf.constant(x, tf.float32))
 np.testing.assert_allclose(served["stddev"], found["stddev"], rtol=1e-5)
-sys.exit(main(["benchmark", "uci", "--methods", "linear", "--datasets", "plane", "--splits", "0",
+sys.exit(main(["benchmark", "paper", "--methods", "linear", "--datasets", "plane", "--splits", "0",
                "--data-dir", "data", "--out", "records.json"]))
 """
 

@@ -5,6 +5,7 @@ import pathlib
 import platform
 import subprocess
 import sys
+import time
 import types
 
 import keras
@@ -242,7 +243,7 @@ def test_another_seed_runs_again(method, run):
 
 def test_every_cell_prints_its_scores_and_the_time_left(method, run, monkeypatch):
     now = iter(range(0, 6000, 60))
-    monkeypatch.setattr(benchmark.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
     first, second = run(names=["first"], splits="0,1")
     # The clock is read once before the cells and three times in each: begin, end and afterwards.
     expected = f"rmse {first['rmse']:.4g}, nll {first['nll']:.4g}, 60.0 s; about 3.0 min left"
@@ -312,7 +313,7 @@ def command(folder, out, **changed):
     options = {"methods": "constant", "datasets": "first", "splits": "0-1", "data-dir": folder}
     options |= {"out": out} | {name.replace("_", "-"): value for name, value in changed.items()}
     pairs = [(f"--{name}", str(value)) for name, value in options.items() if value is not None]
-    return ["benchmark", "uci", *(word for pair in pairs for word in pair)]
+    return ["benchmark", "paper", *(word for pair in pairs for word in pair)]
 
 
 def test_command_prints_cells_summary_and_file(method, folder, tmp_path, capsys):

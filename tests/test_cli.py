@@ -29,7 +29,7 @@ def test_help_lists_the_commands(capsys):
 def test_help_of_uci_lists_the_methods(capsys):
     status, out, _ = stopped(capsys, "benchmark", "uci", "--help")
     assert status == 0
-    assert "tagi" in out and "TFP_FNSPACE_DATA" in out
+    assert "tagi" in out and "ngboost" in out and "TFP_FNSPACE_DATA" in out
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,7 @@ def test_defects_keep_their_traceback(monkeypatch):
 def test_python_dash_m_passes_the_status_on(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tfp_fnspace", "benchmark", "uci", "--datasets", "boston"]
+    command += ["--estimators", "linear"]
     command += ["--data-dir", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out.json")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2

@@ -70,7 +70,7 @@ def test_metadata(metadata):
     assert metadata["Name"].replace("-", "_") == "tfp_fnspace"
     assert metadata["Version"] == version.group(1)
     assert metadata["Requires-Python"] == ">=3.11"
-    extras = {"demo", "notebooks", "sklearn", "dev", "docs"}
+    extras = {"bench", "demo", "notebooks", "sklearn", "dev", "docs"}
     assert set(metadata.get_all("Provides-Extra")) == extras
 
 

@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from tfp_fnspace import benchmark, demo, registry
+from tfp_fnspace.benchmark import estimators, uci
 
 
 def main(arguments=None):
@@ -22,7 +23,9 @@ def _parser():
     commands = parser.add_subparsers(required=True, metavar="command")
     _add_demo(commands)
     kinds = commands.add_parser("benchmark", help="fit and score on data sets with fixed splits")
-    _add_uci(kinds.add_subparsers(required=True, metavar="kind"))
+    kinds = kinds.add_subparsers(required=True, metavar="kind")
+    for add in (_add_uci, _add_summary, _add_compare, _add_paper):
+        add(kinds)
     return parser
 
 
@@ -33,12 +36,75 @@ def _add_demo(commands):
 
 
 def _add_uci(kinds):
-    parser = kinds.add_parser("uci", help="regression sets <name>.npz with x, y, test_index")
-    known = ",".join(sorted(registry.METHODS))
-    parser.add_argument("--methods", default=known, help=f"comma-separated, of {known}")
+    parser = kinds.add_parser(
+        "uci", help="shipped defaults on regression sets <name>.npz with x, y, test_index"
+    )
+    known = ",".join(estimators.ESTIMATORS)
+    parser.add_argument("--estimators", default=known, help=f"comma-separated, of {known}")
+    _add_data(parser)
+    parser.add_argument("--out", required=True, help="folder of the results; a killed run resumes")
+    parser.add_argument("--jobs", type=int, default=1, help="cells at a time")
+    parser.set_defaults(run=_run_uci)
+
+
+def _add_data(parser):
     parser.add_argument("--datasets", required=True, help="comma-separated names")
     parser.add_argument("--splits", default="all", help="all, or such as 0-4 or 0,2")
     parser.add_argument("--data-dir", help="folder of the files (or TFP_FNSPACE_DATA)")
+
+
+def _run_uci(options):
+    uci.run(
+        options.estimators.split(","),
+        options.datasets.split(","),
+        options.splits,
+        options.data_dir,
+        options.out,
+        jobs=options.jobs,
+        echo=_print,
+    )
+    print(f"results in {options.out}")
+    return 0
+
+
+def _add_summary(kinds):
+    parser = kinds.add_parser("summary", help="a row for each estimator of a folder of results")
+    parser.add_argument("folder")
+    parser.set_defaults(run=_run_summary)
+
+
+def _run_summary(options):
+    from tfp_fnspace.benchmark import tables  # needs pandas, which is optional
+
+    print(tables.as_text(tables.summary(tables.read_cells(options.folder))))
+    return 0
+
+
+def _add_compare(kinds):
+    parser = kinds.add_parser("compare", help="paired differences of two folders of results")
+    parser.add_argument("first")
+    parser.add_argument("second")
+    parser.set_defaults(run=_run_compare)
+
+
+def _run_compare(options):
+    from tfp_fnspace.benchmark import tables  # needs pandas, which is optional
+
+    found = tables.compare(*map(tables.read_cells, (options.first, options.second)))
+    print(f"{options.second} less {options.first}: nll in nats, crps relative to the first's")
+    print("\n\n".join(map(tables.as_text, found)))
+    return 0
+
+
+def _print(line):
+    print(line, flush=True)
+
+
+def _add_paper(kinds):
+    parser = kinds.add_parser("paper", help="the protocols of the papers")
+    known = ",".join(sorted(registry.METHODS))
+    parser.add_argument("--methods", default=known, help=f"comma-separated, of {known}")
+    _add_data(parser)
     parser.add_argument("--out", required=True, help="results, JSON; a killed run resumes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -48,10 +114,10 @@ def _add_uci(kinds):
         metavar="KEY=VALUE",
         help="replaces an entry of the configuration (JSON value); may be repeated",
     )
-    parser.set_defaults(run=_run_uci)
+    parser.set_defaults(run=_run_paper)
 
 
-def _run_uci(options):
+def _run_paper(options):
     records = benchmark.run_uci(
         options.methods.split(","),
         options.datasets.split(","),
@@ -60,7 +126,7 @@ def _run_uci(options):
         options.out,
         seed=options.seed,
         overrides=benchmark.parse_settings(options.set),
-        echo=lambda line: print(line, flush=True),
+        echo=_print,
     )
     print(benchmark.summary(records))
     print(f"results in {options.out}")

@@ -1,17 +1,15 @@
-"""Benchmarks on data sets with fixed splits: resumable, a cell at a time."""
+"""The protocols of the papers on data sets with fixed splits: resumable, a cell at a time."""
 
-import importlib
 import json
-import os
-import pathlib
-import platform
 import time
 
 import keras
 import numpy as np
 
-from tfp_fnspace import datasets, files, metrics, registry
+from tfp_fnspace import metrics, registry
 from tfp_fnspace.arguments import check_count, is_number
+from tfp_fnspace.benchmark.records import add_records, machine, read_records, versions
+from tfp_fnspace.benchmark.selection import load, parse_splits
 
 #: What a cell costs whatever its size (tracing, compiling), in rows: for the time left.
 _FIXED_WORK = 3000
@@ -23,58 +21,6 @@ _FIELDS = {
     "split": int,
     "config": dict,
 }
-
-_PACKAGES = ("tfp_fnspace", "tensorflow", "keras", "tensorflow-probability", "numpy")
-
-
-def versions():
-    """Versions of Python and of the packages that a number depends on."""
-    # Of the modules themselves: this package need not be installed, and TensorFlow's distribution
-    # goes by several names.
-    modules = {name: importlib.import_module(name.replace("-", "_")) for name in _PACKAGES}
-    found = {name: module.__version__ for name, module in modules.items()}
-    return {"python": platform.python_version(), **found}
-
-
-def machine():
-    """What the numbers were measured on."""
-    return {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()}
-
-
-def _processor():
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def parse_splits(text, num_splits):
-    """Split numbers from `"0-4"`, `"0,2,5-7"` or `"all"`.
-
-    Args:
-        text: The words.
-        num_splits: How many there are.
-
-    Returns:
-        Sorted list of integers.
-
-    Raises:
-        ValueError: If the words are off, or a split does not exist.
-    """
-    if text == "all":
-        return list(range(num_splits))
-    try:
-        parts = [[int(end) for end in part.split("-", 1)] for part in text.split(",")]
-        chosen = sorted({k for part in parts for k in range(part[0], part[-1] + 1)})
-    except ValueError:
-        chosen = []
-    if not chosen or chosen[0] < 0 or chosen[-1] >= num_splits:
-        raise ValueError(
-            f"Splits must be 'all' or numbers and ranges from 0 to {num_splits - 1}, such as "
-            f"0-4 or 0,2. Received: splits={text!r}"
-        )
-    return chosen
 
 
 def parse_settings(settings):
@@ -119,93 +65,6 @@ def _override(config, overrides):
     return {**config, **overrides}
 
 
-def read_records(path, fields=None):
-    """The records of a results file, none if there is no file.
-
-    Args:
-        path: The results file.
-        fields: Dict from the names that each record must have to the types of their values.
-
-    Raises:
-        ValueError: If the file is not a JSON list of such records.
-    """
-    path = pathlib.Path(path)
-    if not path.exists():
-        return []
-    try:
-        records = json.loads(path.read_text())
-    except (ValueError, RecursionError):
-        records = None
-    rule = "A results file must hold a JSON list of records"
-    if not isinstance(records, list):
-        raise ValueError(f"{rule}. Received: path='{path}'")
-    for i, record in enumerate(records):
-        if not isinstance(record, dict):
-            raise ValueError(f"{rule}. Received: path='{path}', {record!r:.80} in place {i}")
-        for name, kind in (fields or {}).items():
-            if name not in record or not isinstance(record[name], kind):
-                raise ValueError(
-                    f"{rule} with {sorted(fields)}. "
-                    f"Received: path='{path}', {name}={record.get(name)!r:.80} in place {i}"
-                )
-    return records
-
-
-def write_records(path, records):
-    """Writes a results file in one step, so that a killed run leaves a whole one."""
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with files.locked(path):
-        _write(path, records)
-
-
-def add_records(path, records, replaced=lambda record: False):
-    """Adds records to a results file, however many processes do so at a time.
-
-    Args:
-        path: The results file.
-        records: The new records.
-        replaced: Function of a record, whether it goes.
-
-    Returns:
-        All records that the file then has.
-    """
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with files.locked(path):
-        records = [r for r in read_records(path) if not replaced(r)] + list(records)
-        _write(path, records)
-    return records
-
-
-def _write(path, records):
-    with files.replacing(path) as partial:
-        partial.write_text(json.dumps(records, indent=1) + "\n")
-
-
-def run_missing(path, cells, run):
-    """Runs the cells that a results file does not have, and writes it after each.
-
-    Args:
-        path: The results file.
-        cells: Dicts that say which cell a record is of, such as `{"method": "diwp", "seed": 0}`.
-        run: Function of the entries of a cell; a dict of what came out.
-
-    Yields:
-        The new records: cell, result, seconds of the whole cell, versions and machine.
-    """
-    for cell in cells:
-        records = read_records(path)
-        if any(all(name in r and r[name] == v for name, v in cell.items()) for r in records):
-            continue
-        begin = time.monotonic()
-        record = {**cell, **run(**cell)}
-        record.setdefault("seconds", round(time.monotonic() - begin, 1))
-        record.update(versions=versions(), machine=machine())
-        add_records(path, [record])
-        yield record
-
-
 def score(model, split):
     """Scores of a fitted model on the test rows of a split, in the user's units."""
     distribution = model.predict_distribution(split.x_test)
@@ -244,7 +103,7 @@ def run_uci(methods, names, splits, data_dir, out, seed=0, overrides=None, echo=
     for method_name in methods:
         recipe = registry.method(method_name)
         for name in names:
-            loaded[name] = loaded.get(name) or _load(name, data_dir)
+            loaded[name] = loaded.get(name) or load(name, data_dir)
             for k in parse_splits(splits, loaded[name].num_splits):
                 config = _override(recipe.uci_config(name, seed + k), overrides or {})
                 # As JSON gives it back: a tuple would never equal the list of a record.
@@ -273,13 +132,6 @@ def run_uci(methods, names, splits, data_dir, out, seed=0, overrides=None, echo=
             f"All cells must be fitted; what failed is above. Received: {failed} failed"
         )
     return records
-
-
-def _load(name, data_dir):
-    """A data set from the folder itself or from its `uci` folder."""
-    inside, folder = f"uci/{name}", data_dir or os.environ.get(datasets.DATA_DIR_VARIABLE)
-    nested = bool(folder) and (pathlib.Path(folder) / f"{inside}.npz").exists()
-    return datasets.load(inside if nested else name, data_dir)
 
 
 def _same_place(place, record):

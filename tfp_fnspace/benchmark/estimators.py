@@ -1,0 +1,56 @@
+"""The estimators that `benchmark uci` knows, ours and others', by name: a new one adds one line.
+
+Each has `fit(X, y)` and `predict_distribution(X)`, and is made with nothing but `random_state`.
+"""
+
+import importlib
+
+_RIVALS = "tfp_fnspace.benchmark.rivals"
+_OURS = "tfp_fnspace.sklearn"
+
+#: Name -> `module:class`.
+ESTIMATORS = {
+    "stacked": f"{_OURS}:FunctionSpaceRegressor",
+    "tagi": f"{_OURS}:TAGIRegressor",
+    "stable_process": f"{_OURS}:StableProcessRegressor",
+    "fbnn": f"{_OURS}:FBNNRegressor",
+    "sip": f"{_OURS}:SIPRegressor",
+    "diwp": f"{_OURS}:DIWPRegressor",
+    "exact_gp": f"{_RIVALS}.gaussian_processes:ExactGP",
+    "sparse_gp": f"{_RIVALS}.sparse_gaussian_process:SparseGP",
+    "bayes_by_backprop": f"{_RIVALS}.variational:BayesByBackprop",
+    "mc_dropout": f"{_RIVALS}.networks:MCDropout",
+    "deep_ensemble": f"{_RIVALS}.networks:DeepEnsemble",
+    "ngboost": f"{_RIVALS}.natural_boosting:NGBoost",
+    "quantile_boosting": f"{_RIVALS}.boosting:QuantileBoosting",
+    "conformal_boosting": f"{_RIVALS}.boosting:ConformalBoosting",
+    "linear": f"{_RIVALS}.plain:Linear",
+    "climatology": f"{_RIVALS}.plain:Climatology",
+}
+
+
+def make(name, random_state):
+    """An estimator with its shipped defaults.
+
+    Args:
+        name: One of `ESTIMATORS`.
+        random_state: Its seed.
+
+    Returns:
+        The estimator, not fitted; all that it needs is imported.
+
+    Raises:
+        ValueError: If the name is unknown.
+        ImportError: If a package is missing that `pip install tfp_fnspace[bench]` brings.
+    """
+    if name not in ESTIMATORS:
+        raise ValueError(f"An estimator must be one of {sorted(ESTIMATORS)}. Received: {name!r}")
+    module, _, attribute = ESTIMATORS[name].partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise ImportError(
+            f"The estimator {name!r} needs packages that `pip install tfp_fnspace[bench]` brings. "
+            f"Received: {error}"
+        ) from error
+    return found(random_state=random_state)

@@ -1,0 +1,121 @@
+"""Records of results: what was run where, and files that many processes add to."""
+
+import importlib
+import json
+import os
+import pathlib
+import platform
+import time
+
+from tfp_fnspace import files
+
+_PACKAGES = ("tfp_fnspace", "tensorflow", "keras", "tensorflow-probability", "numpy")
+
+
+def versions():
+    """Versions of Python and of the packages that a number depends on."""
+    # Of the modules themselves: this package need not be installed, and TensorFlow's distribution
+    # goes by several names.
+    modules = {name: importlib.import_module(name.replace("-", "_")) for name in _PACKAGES}
+    found = {name: module.__version__ for name, module in modules.items()}
+    return {"python": platform.python_version(), **found}
+
+
+def machine():
+    """What the numbers were measured on."""
+    return {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()}
+
+
+def _processor():
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def read_records(path, fields=None):
+    """The records of a results file, none if there is no file.
+
+    Args:
+        path: The results file.
+        fields: Dict from the names that each record must have to the types of their values.
+
+    Raises:
+        ValueError: If the file is not a JSON list of such records.
+    """
+    path = pathlib.Path(path)
+    if not path.exists():
+        return []
+    try:
+        records = json.loads(path.read_text())
+    except (ValueError, RecursionError):
+        records = None
+    rule = "A results file must hold a JSON list of records"
+    if not isinstance(records, list):
+        raise ValueError(f"{rule}. Received: path='{path}'")
+    for i, record in enumerate(records):
+        if not isinstance(record, dict):
+            raise ValueError(f"{rule}. Received: path='{path}', {record!r:.80} in place {i}")
+        for name, kind in (fields or {}).items():
+            if name not in record or not isinstance(record[name], kind):
+                raise ValueError(
+                    f"{rule} with {sorted(fields)}. "
+                    f"Received: path='{path}', {name}={record.get(name)!r:.80} in place {i}"
+                )
+    return records
+
+
+def write_records(path, records):
+    """Writes a results file in one step, so that a killed run leaves a whole one."""
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with files.locked(path):
+        _write(path, records)
+
+
+def add_records(path, records, replaced=lambda record: False):
+    """Adds records to a results file, however many processes do so at a time.
+
+    Args:
+        path: The results file.
+        records: The new records.
+        replaced: Function of a record, whether it goes.
+
+    Returns:
+        All records that the file then has.
+    """
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with files.locked(path):
+        records = [r for r in read_records(path) if not replaced(r)] + list(records)
+        _write(path, records)
+    return records
+
+
+def _write(path, records):
+    with files.replacing(path) as partial:
+        partial.write_text(json.dumps(records, indent=1) + "\n")
+
+
+def run_missing(path, cells, run):
+    """Runs the cells that a results file does not have, and writes it after each.
+
+    Args:
+        path: The results file.
+        cells: Dicts that say which cell a record is of, such as `{"method": "diwp", "seed": 0}`.
+        run: Function of the entries of a cell; a dict of what came out.
+
+    Yields:
+        The new records: cell, result, seconds of the whole cell, versions and machine.
+    """
+    for cell in cells:
+        records = read_records(path)
+        if any(all(name in r and r[name] == v for name, v in cell.items()) for r in records):
+            continue
+        begin = time.monotonic()
+        record = {**cell, **run(**cell)}
+        record.setdefault("seconds", round(time.monotonic() - begin, 1))
+        record.update(versions=versions(), machine=machine())
+        add_records(path, [record])
+        yield record

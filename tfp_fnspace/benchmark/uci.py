@@ -1,0 +1,257 @@
+"""Estimators with shipped defaults on data sets with fixed splits: a process and a file a cell.
+
+A run that is killed loses the cells that were being fitted, one for each job. Any number of runs
+may write to one folder: each takes the cells that nobody has done and nobody is at.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from typing import NamedTuple
+
+from tfp_fnspace import datasets
+from tfp_fnspace.arguments import check_count
+from tfp_fnspace.benchmark import cell, estimators
+from tfp_fnspace.benchmark.selection import load, parse_splits
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing is locked, so a folder is for one run at a time
+    fcntl = None
+
+_THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+_THREADS += ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+#: Seconds after which cells that others are at are looked at again.
+_WAIT = 1.0
+
+
+class Cell(NamedTuple):
+    """What one process fits and scores."""
+
+    estimator: str
+    dataset: str
+    split: int
+
+    def path(self, folder):
+        """The file of its record."""
+        return pathlib.Path(folder) / self.estimator / f"{self.dataset}-{self.split}.json"
+
+
+def run(names, dataset_names, splits, data_dir, out, jobs=1, echo=print):
+    """Fits and scores all estimators on all splits of all data sets that the folder does not have.
+
+    Args:
+        names: Names from `estimators.ESTIMATORS`.
+        dataset_names: Names of data sets, or `["all"]` for all of the folder.
+        splits: See `parse_splits`.
+        data_dir: Folder of `<name>.npz`, or the parent of the folder `uci` of these; by default
+            the environment variable `TFP_FNSPACE_DATA`.
+        out: Folder of the results, `<estimator>/<dataset>-<split>.json`, see `cell.run`. What
+            failed stays so until its file is removed.
+        jobs: How many cells at a time; each has its part of the cores.
+        echo: Function that prints a line.
+
+    Raises:
+        ValueError: If a name is unknown, or a data set has several targets.
+        ImportError: If a package is missing.
+    """
+    check_count("jobs", jobs)
+    if dataset_names == ["all"]:
+        dataset_names = datasets.available(data_dir)
+    loaded = {name: _load(name, data_dir) for name in dataset_names}
+    cells = [
+        Cell(name, dataset, split)
+        for dataset, benchmark in loaded.items()
+        for split in parse_splits(splits, benchmark.num_splits)
+        for name in names
+    ]
+    for name in names:  # so that a package that is missing is said once
+        estimators.make(name, random_state=0)
+    sizes = {name: len(benchmark.x) for name, benchmark in loaded.items()}
+    Run(cells, out, jobs, lambda c, path: _command(c, data_dir, path), sizes, echo).all()
+
+
+def _load(name, data_dir):
+    found = load(name, data_dir)
+    if found.y.shape[1] != 1:
+        raise ValueError(
+            f"The benchmark needs data sets of one target. Received: {name!r} with y of shape "
+            f"{found.y.shape}"
+        )
+    return found
+
+
+def _command(c, data_dir, path):
+    words = (c.estimator, c.dataset, c.split, data_dir or "", path)
+    return [sys.executable, "-m", cell.__name__, *map(str, words)]
+
+
+class Run:
+    """A run over cells.
+
+    Args:
+        cells: List of `Cell`.
+        out: Folder of the results.
+        jobs: How many processes at a time.
+        command: Function of a cell and the path of its file, to the words that run it.
+        sizes: Dict from names of data sets to their numbers of rows.
+        echo: Function that prints a line.
+    """
+
+    def __init__(self, cells, out, jobs, command, sizes, echo):
+        self._out, self._jobs, self._command, self._echo = out, jobs, command, echo
+        self._sizes = sizes
+        self._left = [c for c in cells if not c.path(out).exists()]
+        self._num_cells, self._num_done = len(cells), len(cells) - len(self._left)
+        self._lock, self._stopped, self._processes = threading.Lock(), False, set()
+        self._rates = defaultdict(list)  # estimator -> seconds a row of the cells done
+
+    def all(self):
+        """Runs until all cells have files, whoever writes them."""
+        self._echo(f"{self._num_cells} cells, {self._num_done} of them done before")
+        workers = [threading.Thread(target=self._work, daemon=True) for _ in range(self._jobs)]
+        for worker in workers:
+            worker.start()
+        try:
+            for worker in workers:
+                worker.join()
+        except BaseException:
+            with self._lock:
+                self._stopped = True
+                for process in self._processes:
+                    process.kill()
+            raise
+
+    def _work(self):
+        while not self._stopped:
+            with self._lock:
+                todo = list(self._left)
+            if not todo:
+                return
+            if not any(self._try(c) for c in todo):  # others are at all of them
+                time.sleep(_WAIT)
+
+    def _try(self, c):
+        """Runs a cell if nobody has done it nor is at it; whether it is done."""
+        path = c.path(self._out)
+        with claimed(path) as is_mine:
+            if not is_mine or self._stopped:
+                return self._stopped
+            with self._lock:
+                if c not in self._left:
+                    return True
+            if not path.exists():
+                self._fit(c, path)
+            with self._lock:
+                if not self._stopped:
+                    self._left.remove(c)
+                    self._num_done += 1
+                    self._report(c, path)
+        return True
+
+    def _fit(self, c, path):
+        begin = time.monotonic()
+        with self._lock:
+            if self._stopped:
+                return
+            process = subprocess.Popen(
+                self._command(c, path),
+                stdin=subprocess.PIPE,  # its end tells the process that this one has ended
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=_environment(self._jobs),
+                start_new_session=True,  # Ctrl-C is for this process alone
+            )
+            self._processes.add(process)
+        with process:
+            said = process.stderr.read()
+            status = process.wait()
+        with self._lock:
+            self._processes.discard(process)
+        seconds = time.monotonic() - begin
+        self._rates[c.estimator].append(seconds / self._work_of(c))
+        if not path.exists() and not self._stopped:
+            error = (
+                f"The process ended with status {status}. {said.decode(errors='replace')[-2000:]}"
+            )
+            record = {"status": "failed", "error": error, "fit_seconds": round(seconds, 3)}
+            cell.write(path, {**c._asdict(), **record})
+
+    def _work_of(self, c):
+        """What a cell costs, in rows; whatever it is, some of it is importing and tracing."""
+        return 3000 + self._sizes[c.dataset]
+
+    def _report(self, c, path):
+        record = json.loads(path.read_text())
+        if record["status"] == "done":
+            seconds = record["fit_seconds"] + record["predict_seconds"]
+            text = f"crps {record['crps']:.4g}, nll {record['nll']:.4g}, {seconds:.1f} s"
+        else:
+            text = f"{record['status']}: {record['error'].strip().splitlines()[-1]:.100}"
+        self._echo(
+            f"[{self._num_done}/{self._num_cells}] {c.estimator} {c.dataset} split {c.split}: "
+            f"{text}; about {self._minutes_left():.1f} min left"
+        )
+
+    def _minutes_left(self):
+        """By the seconds a row of cells of the same estimator, of all where it has none yet."""
+        means = {name: sum(rates) / len(rates) for name, rates in self._rates.items()}
+        others = sum(means.values()) / max(1, len(means))
+        seconds = sum(means.get(c.estimator, others) * self._work_of(c) for c in self._left)
+        return seconds / self._jobs / 60
+
+
+@contextlib.contextmanager
+def claimed(path):
+    """Whether a file is this block's to write, and nobody else's meanwhile.
+
+    A lock of a file beside it, which ends with its process, however that ends. The file with the
+    lock goes when `path` is there.
+
+    Args:
+        path: Where the result is to be.
+
+    Yields:
+        `True` or `False`.
+    """
+    lock = path.with_suffix(".lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock, "w") as file:
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            if path.exists():  # whoever opened the lock before sees that it is there
+                lock.unlink(missing_ok=True)
+
+
+def _num_cores():
+    """Those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _environment(jobs):
+    """With a part of the cores for each job, and this package where it is."""
+    threads = str(max(1, _num_cores() // jobs))
+    package = str(pathlib.Path(__file__).resolve().parents[2])
+    search = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
+    return {
+        **os.environ,
+        **dict.fromkeys(_THREADS, threads),
+        "PYTHONPATH": search,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }

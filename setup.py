@@ -35,11 +35,11 @@ NOTEBOOKS = [  # colabs/run.py and its test
     *DEMO,
 ]
 SKLEARN = ["scikit-learn>=1.4"]
-BENCH = [  # what `benchmark uci` compares with, and its tables
+BENCH = [  # what `benchmark uci` compares with, its tables and pictures
     "ngboost>=0.5",
     "pandas>=2.1",
     "scipy>=1.12",
-    *SKLEARN,
+    *DEMO,
 ]
 DEV = [
     "pytest>=8",

@@ -24,7 +24,7 @@ def _parser():
     _add_demo(commands)
     kinds = commands.add_parser("benchmark", help="fit and score on data sets with fixed splits")
     kinds = kinds.add_subparsers(required=True, metavar="kind")
-    for add in (_add_uci, _add_summary, _add_compare, _add_paper):
+    for add in (_add_uci, _add_summary, _add_pictures, _add_compare, _add_paper):
         add(kinds)
     return parser
 
@@ -77,6 +77,21 @@ def _run_summary(options):
     from tfp_fnspace.benchmark import tables  # needs pandas, which is optional
 
     print(tables.as_text(tables.summary(tables.read_cells(options.folder))))
+    return 0
+
+
+def _add_pictures(kinds):
+    parser = kinds.add_parser("pictures", help="ranks, calibration and seconds of such a folder")
+    parser.add_argument("folder")
+    parser.add_argument("--out", required=True, help="folder of the pictures")
+    parser.set_defaults(run=_run_pictures)
+
+
+def _run_pictures(options):
+    from tfp_fnspace.benchmark import pictures, tables  # need packages that are optional
+
+    for path in pictures.write(tables.read_cells(options.folder), options.out):
+        print(f"wrote {path}")
     return 0
 
 

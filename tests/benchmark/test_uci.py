@@ -182,6 +182,8 @@ def test_scores_by_brute_force():
         "width_50": 2 * 0.67448975 * np.mean(scale),
         "width_90": 2 * 1.64485363 * np.mean(scale),
     }
+    frequencies = [np.mean(pit <= level) for level in levels]
+    np.testing.assert_allclose(found.pop("frequencies"), frequencies, atol=1e-5)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, rel=1e-6), name

@@ -26,6 +26,9 @@ try:
 except ImportError:  # Windows
     resource = None
 
+#: At which the frequencies of the probability integral transform are kept.
+LEVELS = np.arange(1, 20) / 20
+
 _PACKAGES_OF_RIVALS = ("scikit-learn", "scipy", "ngboost")
 
 
@@ -76,9 +79,9 @@ def scores(y, distribution):
         distribution: Batch `[N]`, event `[1]`.
 
     Returns:
-        Dict of `rmse`, `nll`, `crps`, `coverage_50`, `coverage_90`, `width_50`, `width_90` (means)
-        and `calibration_error`, the mean distance of the frequencies of the PIT from the levels
-        0.05, 0.1, ..., 0.95.
+        Dict of `rmse`, `nll`, `crps`, `coverage_50`, `coverage_90`, `width_50`, `width_90` (means),
+        `calibration_error`, the mean distance of the frequencies of the PIT from the levels
+        0.05, 0.1, ..., 0.95, and `frequencies`, these 19 numbers.
 
     Raises:
         ValueError: If one is not finite.
@@ -92,7 +95,8 @@ def scores(y, distribution):
         found[f"width_{level}"] = float(metrics.interval_width(*options))
     if not all(math.isfinite(value) for value in found.values()):
         raise ValueError(f"All scores must be finite. Received: {found}")
-    return found
+    frequencies = np.mean(np.asarray(metrics.pit(y, distribution)) <= LEVELS, axis=0)
+    return {**found, "frequencies": frequencies.round(5).tolist()}
 
 
 def _peak_memory():

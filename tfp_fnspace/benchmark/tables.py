@@ -113,6 +113,13 @@ def summary(cells):
     return table.sort_values("rank_crps")
 
 
+def of_all_sets(cells):
+    """The cells of the estimators that have one for each data set and split, declined nowhere."""
+    tried = cells[cells["status"] != "declined"].groupby("estimator").size()
+    whole = tried.index[tried == len(cells[_KEYS].drop_duplicates())]
+    return cells[cells["estimator"].isin(whole)]
+
+
 def _against(done, other, score, difference):
     """`difference(ours, theirs)` of mean scores over the splits that both have, by set."""
     theirs = done[done["estimator"] == other][[*_KEYS, score]]

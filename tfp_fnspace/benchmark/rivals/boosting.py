@@ -49,8 +49,8 @@ class QuantileBoosting(Rival):
 
     The quantiles of a row are sorted, so that they do not cross, and kept so far apart that the
     density is at most 100 over the standard deviation of the targets. Between them the
-    distribution function is linear; outside are exponential tails with the scale that the two
-    outermost quantiles have (`quantile_function.PiecewiseLinearCDF`).
+    distribution function is linear; outside are exponential tails through the outermost and
+    the fourth quantile (`quantile_function.PiecewiseLinearCDF`).
     """
 
     def _fit(self, x, y):

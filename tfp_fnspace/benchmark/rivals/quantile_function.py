@@ -18,11 +18,12 @@ class PiecewiseLinearCDF(tfd.Distribution):
         F(y) = p_i + (p_{i+1} - p_i) (y - q_i) / (q_{i+1} - q_i)   for q_i <= y < q_{i+1},
         F(y) = 1 - (1 - p_Q) exp(-(y - q_Q) / t)         for y >= q_Q,
 
-    with the scales that an exponential tail through the two outermost quantiles has,
-    $s = (q_2 - q_1) / \log(p_2 / p_1)$ and $t = (q_Q - q_{Q-1}) / \log((1 - p_{Q-1}) / (1 - p_Q))$.
+    with the scales that an exponential tail through the outermost and the fourth quantile has,
+    $s = (q_4 - q_1) / \log(p_4 / p_1)$ and $t = (q_Q - q_{Q-3}) / \log((1 - p_{Q-3}) / (1 - p_Q))$:
+    the two outermost alone may lie so near to each other that what is outside has no density.
 
     Args:
-        levels: Increasing numbers `[Q]` in (0, 1), at least two.
+        levels: Increasing numbers `[Q]` in (0, 1), at least four.
         quantiles: Increasing quantiles `[..., Q]`, floating.
     """
 
@@ -40,8 +41,9 @@ class PiecewiseLinearCDF(tfd.Distribution):
         p = [float(level) for level in levels]
         self._p = tf.constant(p, self.dtype)
         self._gaps, self._steps = self._q[..., 1:] - self._q[..., :-1], self._p[1:] - self._p[:-1]
-        self._lower = self._gaps[..., 0] / math.log(p[1] / p[0])
-        self._upper = self._gaps[..., -1] / math.log((1.0 - p[-2]) / (1.0 - p[-1]))
+        self._lower = (self._q[..., 3] - self._q[..., 0]) / math.log(p[3] / p[0])
+        last = self._q[..., -1] - self._q[..., -4]
+        self._upper = last / math.log((1.0 - p[-4]) / (1.0 - p[-1]))
 
     @classmethod
     def _parameter_properties(cls, dtype, num_classes=None):

@@ -53,7 +53,7 @@ fi
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast fuzz check format docs colabs kill bench clean FORCE
+.PHONY: help demo test test-fast fuzz check format docs colabs kill estimators bench clean FORCE
 
 help: ## this list (also what `make` alone does)
 	@echo "make <target>; the first one builds the environment $(VENV)"
@@ -116,6 +116,11 @@ colabs: $(STAMP) ## all notebooks with their full budgets; the site then shows t
 	@echo "==> running the notebooks: some minutes each"
 	@"$(VENV_PYTHON)" colabs/run.py
 	@echo "==> done: build/colabs/full; now make docs"
+
+estimators: $(STAMP) ## scikit-learn's checks of every estimator
+	@echo "==> running scikit-learn's checks: minutes for each estimator"
+	@TF_CPP_MIN_LOG_LEVEL=3 "$(VENV_PYTHON)" tests/check_estimators.py
+	@echo "==> all checks passed but those that tests/check_estimators.py lists"
 
 kill: $(STAMP) ## kill -9 of every method at random moments; the resumed weights must be the same
 	@echo "==> killing five methods at ten moments, twice, and copying backups: some minutes"

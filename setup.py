@@ -34,7 +34,7 @@ NOTEBOOKS = [  # colabs/run.py and its test
     "nbformat>=5.10",
     *DEMO,
 ]
-SKLEARN = ["scikit-learn>=1.4"]
+SKLEARN = ["scikit-learn>=1.6"]
 BENCH = [  # what `benchmark uci` compares with, its tables and pictures
     "ngboost>=0.5",
     "pandas>=2.1",
@@ -53,6 +53,8 @@ DEV = [
     "hypothesis>=6.100",  # property tests and the fuzzer
     "pandas>=2.1",  # tests of data frames
     "polars>=1.0",
+    "mapie>=1.0",  # conformal wrappers that must take the estimators as they are
+    "crepes>=0.7",
     *BENCH,
     *NOTEBOOKS,
 ]

@@ -1,0 +1,299 @@
+"""What all estimators share: a table encoder, a recipe and the model that it fits."""
+
+import importlib
+
+import numpy as np
+import tensorflow as tf
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, validate_data
+
+from tfp_fnspace import arguments, recipes
+from tfp_fnspace.distributions import quantile
+from tfp_fnspace.sklearn import pickles
+from tfp_fnspace.sklearn.tables import TableEncoder, is_frame, table_values
+
+#: Seeds are smaller.
+_MOST_SEEDS = 2**31 - 1
+
+#: Characters of a progress bar.
+_BAR = 30
+
+
+class TableEstimator(BaseEstimator):
+    """Base of all estimators, see `TableRegressor` and `TableClassifier`.
+
+    A subclass has `_method`, the name of a folder of `tfp_fnspace.methods` with a recipe, or
+    overrides `_fit_model`.
+    """
+
+    _method = None
+
+    #: Whether the model takes variances of its inputs, see `TableEncoder`.
+    _takes_variances = False
+
+    def __init__(self, *, time_limit=60.0, random_state=None, verbose=0):
+        self.time_limit = time_limit
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        return tags
+
+    def _fit_model(self, x, y, **options):
+        """The result of a recipe: an object with `model` and `settings`.
+
+        Args:
+            x: float64 array `[N, X]`, or a list of means and variances.
+            y: float64 array `[N, D]`, or integer labels `[N]`.
+            **options: As for `recipes.fit_table`.
+        """
+        recipe = importlib.import_module(f"tfp_fnspace.methods.{self._method}.recipe")
+        return recipes.fit_table(recipe, x, y, **options)
+
+    def _fit(self, X, y, sample_weight, **options):
+        """Encodes the table and runs the recipe; y is checked already."""
+        time_limit = arguments.checked_positive("time_limit", self.time_limit)
+        values, is_category = self._values(X, reset=True)
+        check_consistent_length(values, y)
+        if sample_weight is not None:
+            sample_weight = _checked_weights(sample_weight, values)
+        self.encoder_ = TableEncoder(uncertain=self._takes_variances).fit(values, is_category)
+        found = self._fit_model(
+            self.encoder_.transform(values),
+            y,
+            time_limit=time_limit,
+            seed=_seed(self.random_state),
+            sample_weight=sample_weight,
+            report=_report if self.verbose else None,
+            **options,
+        )
+        self.model_, self.settings_ = found.model, found.settings
+        return self
+
+    def _checked_y(self, y, **options):
+        if y is None:
+            raise ValueError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
+                "is None."
+            )
+        return _check_y(y, estimator=self, **options)
+
+    def _values(self, X, reset=False):
+        """An array of the columns, and which are categories, see `table_values`."""
+        known = None if reset else self.encoder_.is_category_
+        options = {"ensure_all_finite": "allow-nan", "ensure_min_samples": 2 if reset else 1}
+        has_words = known is not None and any(known)
+        if is_frame(X):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        else:
+            dtype = object if has_words else np.float64
+            X = validate_data(self, X, reset=reset, dtype=dtype, **options)
+        if not is_frame(X) and not has_words:
+            return X, [False] * X.shape[1]
+        values, is_category = table_values(X, known)
+        check_array(values, dtype=None, input_name="X", estimator=self, **options)
+        return values, is_category
+
+    def _inputs(self, X):
+        """What the model is given."""
+        check_is_fitted(self)
+        values, _ = self._values(X)
+        return self.encoder_.transform(values)
+
+    def _predict(self, X):
+        """What `model_.predict` returns."""
+        inputs = self._inputs(X)
+        return self.model_.predict(inputs)
+
+    def predict_distribution(self, X):
+        """Predicts the distribution of the target.
+
+        Args:
+            X: Array or data frame `[N, P]`.
+
+        Returns:
+            A distribution of TensorFlow Probability with batch `[N]`, of the target in its units,
+            event `[D]`; of a classifier, of the position of the class in `classes_`.
+        """
+        inputs = self._inputs(X)
+        return self.model_.predict_distribution(inputs)
+
+    def __getstate__(self):
+        state = dict(super().__getstate__())
+        if "model_" in state:
+            state["model_"] = pickles.as_bytes(state["model_"])
+        return state
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        if "model_" in state:
+            self.model_ = pickles.from_bytes(state["model_"])
+
+
+class TableRegressor(RegressorMixin, TableEstimator):
+    """What all regressors have; see [the guide](../howto/sklearn.md) for columns and units."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X, y, sample_weight=None):
+        """Fits the method to a table, with its recipe.
+
+        Args:
+            X: Array or data frame `[N, P]`: numbers, true and false, and categories; NaN is
+                missing.
+            y: Targets `[N]` or `[N, D]`, finite.
+            sample_weight: Weights `[N]`, not negative. A method to which they mean nothing refuses
+                them.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            TypeError: If a column has text or dates.
+            ValueError: If the data are bad, or weights are refused.
+        """
+        y = self._targets(y)
+        self._has_columns = y.ndim == 2
+        return self._fit(X, y.reshape(len(y), -1), sample_weight)
+
+    def _targets(self, y):
+        """Targets `[N]` or `[N, D]`, float64."""
+        return self._checked_y(y, multi_output=True, y_numeric=True).astype(np.float64)
+
+    def predict(self, X, return_std=False):
+        """Predicts the mean of the target.
+
+        Args:
+            X: As for `fit`.
+            return_std: Whether to return the standard deviation of an observation too, that of the
+                noise included.
+
+        Returns:
+            Array `[N]`, or `[N, D]` if y had columns; or a tuple of two of them.
+        """
+        found = self._predict(X)
+        mean = self._like_y(found["mean"])
+        return (mean, self._like_y(found["stddev"])) if return_std else mean
+
+    def predict_quantiles(self, X, quantiles):
+        """Predicts quantiles of the target.
+
+        Args:
+            X: As for `fit`.
+            quantiles: Number in (0, 1), or a list of Q of them.
+
+        Returns:
+            Array `[N]` or `[N, Q]`; `[N, D]` or `[N, D, Q]` if y had columns.
+        """
+        return self._like_y(quantile(self.predict_distribution(X), quantiles).numpy())
+
+    def sample_y(self, X, n_samples=1, random_state=0):
+        """Draws targets from their predictive distributions, each row by itself.
+
+        Functions, whose values at all rows go together, are drawn by `model_.sample_functions`.
+
+        Args:
+            X: As for `fit`.
+            n_samples: S, the number of draws at each row.
+            random_state: As in scikit-learn.
+
+        Returns:
+            Array `[N, S]`, or `[N, D, S]` if y had columns.
+        """
+        arguments.check_count("n_samples", n_samples)
+        seed = tf.constant([_seed(random_state), 0], tf.int32)
+        draws = self.predict_distribution(X).sample(n_samples, seed=seed).numpy()  # [S, N, D]
+        return self._like_y(np.moveaxis(draws, 0, -1))
+
+    def _like_y(self, values):
+        """Values `[N, D, ...]` without the axis that y did not have."""
+        return values if self._has_columns else values[:, 0]
+
+
+class TableClassifier(ClassifierMixin, TableEstimator):
+    """What all classifiers have; see [the guide](../howto/sklearn.md) for columns."""
+
+    def fit(self, X, y, sample_weight=None):
+        """Fits the method to a table, with its recipe.
+
+        Args:
+            X: As for a regressor.
+            y: Labels `[N]`, numbers or words, of two classes at least.
+            sample_weight: As for a regressor.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            TypeError: If a column has text or dates.
+            ValueError: If the data are bad, or weights are refused.
+        """
+        y = self._labels(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        return self._fit_labels(X, labels, sample_weight)
+
+    def _labels(self, y):
+        y = self._checked_y(y)
+        check_classification_targets(y)
+        return y
+
+    def _fit_labels(self, X, labels, sample_weight=None):
+        if len(self.classes_) < 2:
+            raise ValueError(
+                "`y` must have at least two classes. "
+                f"Received: y with {len(self.classes_)} classes, {self.classes_.tolist()}"
+            )
+        return self._fit(X, labels, sample_weight, num_classes=len(self.classes_))
+
+    def predict_proba(self, X):
+        """Predicts the probability of each class, in the order of `classes_`.
+
+        Args:
+            X: As for `fit`.
+
+        Returns:
+            Array `[N, K]`.
+        """
+        found = self._predict(X)["probabilities"].astype(np.float64)
+        return found / np.sum(found, axis=1, keepdims=True)
+
+    def predict(self, X):
+        """Predicts the most probable class.
+
+        Args:
+            X: As for `fit`.
+
+        Returns:
+            Array `[N]` of labels.
+        """
+        probabilities = self.predict_proba(X)
+        return self.classes_[np.argmax(probabilities, axis=1)]
+
+
+def _checked_weights(sample_weight, values):
+    weights = _check_sample_weight(
+        sample_weight, values, dtype=np.float64, ensure_non_negative=True
+    )
+    if not np.any(weights):
+        raise ValueError("`sample_weight` must not be zero throughout. Received: zeros")
+    return weights
+
+
+def _seed(random_state):
+    return int(check_random_state(random_state).randint(_MOST_SEEDS))
+
+
+def _report(fraction, text):
+    """Draws a progress bar."""
+    bar = "=" * round(_BAR * fraction)
+    print(f"\r[{bar:<{_BAR}}] {fraction:4.0%} {text:<40}", end="", flush=True)
+    if fraction >= 1.0:
+        print(flush=True)

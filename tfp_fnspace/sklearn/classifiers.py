@@ -1,0 +1,81 @@
+"""A classifier for each method that learns classes."""
+
+import numpy as np
+
+from tfp_fnspace.sklearn.base import TableClassifier
+from tfp_fnspace.sklearn.online import OnlineUpdates
+
+
+class TAGIClassifier(OnlineUpdates, TableClassifier):
+    """Classification by TAGI: a network whose weights are learnt in closed form, and online.
+
+    A missing number is a Gaussian with the moments of its column.
+
+    Args:
+        time_limit: Seconds that `fit` may take; what has begun is finished.
+        random_state: As in scikit-learn: an integer makes `fit` repeatable.
+        verbose: 1 for a progress bar.
+
+    Attributes:
+        model_: The fitted Keras model, `TAGIModel`.
+        settings_: What the recipe has chosen, a dict.
+        classes_: The labels `[K]`.
+        encoder_: What makes numbers of the table; `get_feature_names_out` names them.
+        n_features_in_: Number of columns of the table.
+        feature_names_in_: Their names, if they are words.
+    """
+
+    _method = "tagi"
+    _takes_variances = True
+
+    def partial_fit(self, X, y, classes=None):
+        """Learns from further rows, each once; the posterior so far is their prior.
+
+        Args:
+            X: As for `fit`.
+            y: As for `fit`.
+            classes: All labels, if the first rows do not have them all; the first call is `fit`.
+
+        Returns:
+            The classifier.
+
+        Raises:
+            ValueError: If y has a label that is none of the classes.
+        """
+        y, is_first = self._labels(y), not hasattr(self, "model_")
+        if is_first:
+            self.classes_ = np.unique(y if classes is None else classes)
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise ValueError(
+                "`y` must have labels of `classes`, all that there will be. "
+                f"Received: y with {unknown.tolist()}, classes={self.classes_.tolist()}"
+            )
+        labels = np.searchsorted(self.classes_, y)
+        if is_first:
+            return self._fit_labels(X, labels)
+        return self._learn(X, labels)
+
+
+class FBNNClassifier(TableClassifier):
+    """Classification by a functional variational network, whose prior is a Gaussian process.
+
+    Args:
+        time_limit: As for `TAGIClassifier`.
+        random_state: As for `TAGIClassifier`.
+        verbose: As for `TAGIClassifier`.
+    """
+
+    _method = "fbnn"
+
+
+class DIWPClassifier(TableClassifier):
+    """Classification by a deep inverse Wishart process, a deep model of the kernel.
+
+    Args:
+        time_limit: As for `TAGIClassifier`.
+        random_state: As for `TAGIClassifier`.
+        verbose: As for `TAGIClassifier`.
+    """
+
+    _method = "diwp"

@@ -1,0 +1,100 @@
+"""A regressor for each method."""
+
+from tfp_fnspace.sklearn.base import TableRegressor
+from tfp_fnspace.sklearn.online import OnlineUpdates
+
+
+class TAGIRegressor(OnlineUpdates, TableRegressor):
+    """Regression by TAGI: a network whose weights are learnt in closed form, and online.
+
+    A missing number is a Gaussian with the moments of its column.
+
+    Args:
+        time_limit: Seconds that `fit` may take; what has begun is finished.
+        random_state: As in scikit-learn: an integer makes `fit` repeatable.
+        verbose: 1 for a progress bar.
+
+    Attributes:
+        model_: The fitted Keras model, `TAGIModel`.
+        settings_: What the recipe has chosen, a dict.
+        encoder_: What makes numbers of the table; `get_feature_names_out` names them.
+        n_features_in_: Number of columns of the table.
+        feature_names_in_: Their names, if they are words.
+
+    Example:
+        >>> from tfp_fnspace.sklearn import TAGIRegressor
+        >>> x = np.linspace(-1.0, 1.0, 40)[:, np.newaxis]
+        >>> regressor = TAGIRegressor(time_limit=1.0, random_state=0).fit(x, np.sin(3.0 * x[:, 0]))
+        >>> mean, stddev = regressor.predict(x, return_std=True)
+        >>> quantiles = regressor.predict_quantiles(x, [0.05, 0.5, 0.95])  # [40, 3]
+    """
+
+    _method = "tagi"
+    _takes_variances = True
+
+    def partial_fit(self, X, y):
+        """Learns from further rows, each once; the posterior so far is their prior.
+
+        Without a `fit` before it is `fit`. Words and columns are those of the first rows.
+
+        Args:
+            X: As for `fit`.
+            y: As for `fit`.
+
+        Returns:
+            The regressor.
+        """
+        if not hasattr(self, "model_"):
+            return self.fit(X, y)
+        y = self._targets(y)
+        return self._learn(X, y.reshape(len(y), -1))
+
+
+class StableProcessRegressor(TableRegressor):
+    """Regression by the posterior of a wide network with stable weights, drawn by MCMC.
+
+    Its functions may jump, and so suit rough targets with few inputs.
+
+    Args:
+        time_limit: As for `TAGIRegressor`.
+        random_state: As for `TAGIRegressor`.
+        verbose: As for `TAGIRegressor`.
+    """
+
+    _method = "stable_process"
+
+
+class FBNNRegressor(TableRegressor):
+    """Regression by a functional variational network, whose prior is a Gaussian process.
+
+    Args:
+        time_limit: As for `TAGIRegressor`.
+        random_state: As for `TAGIRegressor`.
+        verbose: As for `TAGIRegressor`.
+    """
+
+    _method = "fbnn"
+
+
+class SIPRegressor(TableRegressor):
+    """Regression by a sparse implicit process: a prior of random networks, learnt with the data.
+
+    Args:
+        time_limit: As for `TAGIRegressor`.
+        random_state: As for `TAGIRegressor`.
+        verbose: As for `TAGIRegressor`.
+    """
+
+    _method = "sip"
+
+
+class DIWPRegressor(TableRegressor):
+    """Regression by a deep inverse Wishart process, a deep model of the kernel.
+
+    Args:
+        time_limit: As for `TAGIRegressor`.
+        random_state: As for `TAGIRegressor`.
+        verbose: As for `TAGIRegressor`.
+    """
+
+    _method = "diwp"

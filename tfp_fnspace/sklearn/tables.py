@@ -1,0 +1,150 @@
+"""From a table with categories and missing values to the numbers that models take."""
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import OneHotEncoder
+
+from tfp_fnspace.columns import column_names
+from tfp_fnspace.data import as_array
+
+#: How the names of the dtypes of categories begin, of pandas, polars and PyArrow.
+_CATEGORIES = ("category", "categorical", "enum", "dictionary")
+
+
+def is_frame(table):
+    """Whether this is a data frame of pandas or polars, whose columns have their own dtypes."""
+    is_pandas = hasattr(table, "iloc") and getattr(table, "ndim", None) == 2
+    return is_pandas or hasattr(table, "get_columns")
+
+
+def table_values(table, is_category=None):
+    """The columns of a table as one array.
+
+    Args:
+        table: Data frame of pandas or polars, or an array of objects, `[N, P]`.
+        is_category: For each column whether it is one of categories; by default as its dtype says.
+
+    Returns:
+        Array `[N, P]`, and `is_category`. The array is float64 with NaN for what is missing, or,
+        where there are categories, of objects, with `None` for a missing category.
+
+    Raises:
+        TypeError: If another column than those of categories has no numbers.
+    """
+    names, columns = _columns(table)
+    if is_category is None:
+        is_category = [str(column.dtype).lower().startswith(_CATEGORIES) for column in columns]
+    columns = list(zip(names, columns, is_category, strict=True))
+    _refuse_text(columns, table)
+    values = np.empty(table.shape, object if any(is_category) else np.float64)
+    for i, (name, column, of_words) in enumerate(columns):
+        values[:, i] = _with_none(column) if of_words else as_array(column, f"X[{name!r}]")
+    return values, is_category
+
+
+def _columns(table):
+    """Names and columns, two lists."""
+    if hasattr(table, "iloc"):
+        return column_names(table), [table.iloc[:, i] for i in range(table.shape[1])]
+    if is_frame(table):
+        return column_names(table), table.get_columns()
+    return range(table.shape[1]), list(table.T)
+
+
+def _refuse_text(columns, table):
+    """Refuses words that nobody has declared to be categories: they may be names, or prose."""
+    text = [name for name, column, of_words in columns if not of_words and _has_text(column)]
+    if text:
+        names = f"dict.fromkeys({text}, "
+        how = f'X.astype({names}"category"))'
+        if hasattr(table, "get_columns"):
+            how = f"X.cast({names}pl.Categorical))"
+        raise TypeError(
+            "`X` must have columns of numbers, of true and false, or of categories. Received: X "
+            f"with text in the columns {text}: `{how}` makes categories of them in a data frame"
+        )
+
+
+def _has_text(column):
+    array = np.asarray(column)
+    is_object = array.dtype == object
+    return array.dtype.kind in "SUT" or (
+        is_object and any(isinstance(value, str | bytes) for value in array)
+    )
+
+
+def _with_none(values):
+    """An array of objects, with `None` for what is missing."""
+    array = np.asarray(values, dtype=object)
+    return np.array([None if _is_missing(value) else value for value in array], dtype=object)
+
+
+def _is_missing(value):
+    return value is None or type(value).__name__ == "NAType" or value != value
+
+
+class TableEncoder(BaseEstimator):
+    """Makes numbers of the columns of a table, by scikit-learn's own transformers.
+
+    Columns of categories are one-hot; words that were not seen in training, and missing ones, are
+    zeros throughout. A missing number is the column's mean. A column with missing numbers in
+    training gets another, 0 or 1, that says where; or, where the model takes uncertain inputs and
+    any number was missing in training, a missing number is uncertain, with the variance of its
+    column.
+
+    Args:
+        uncertain: Whether the model takes variances of its inputs.
+    """
+
+    def __init__(self, uncertain=False):
+        self.uncertain = uncertain
+
+    def fit(self, values, is_category):
+        """Learns means, variances and words.
+
+        Args:
+            values: Array `[N, P]` as of `table_values`.
+            is_category: For each column whether it is one of categories.
+
+        Returns:
+            The encoder.
+        """
+        self.is_category_ = list(is_category)
+        numbers, words = self._positions(False), self._positions(True)
+        known = [np.array(sorted(set(values[:, i]) - {None}, key=str), dtype=object) for i in words]
+        imputer = SimpleImputer(add_indicator=not self.uncertain, keep_empty_features=True)
+        encoder = OneHotEncoder(categories=known, handle_unknown="ignore", sparse_output=False)
+        parts = [("numbers", imputer, numbers), ("words", encoder, words)]
+        self.transformer_ = ColumnTransformer(parts, verbose_feature_names_out=False)
+        self.transformer_.set_output(transform="default").fit(values)  # whatever is set globally
+        numbers = values[:, numbers].astype(np.float64)
+        missing = np.isnan(numbers)
+        self.has_variances_ = bool(self.uncertain and np.any(missing))
+        self.variances_ = np.var(numbers, axis=0, where=~missing) if self.has_variances_ else None
+        return self
+
+    def _positions(self, of_words):
+        return [i for i, other in enumerate(self.is_category_) if other == of_words]
+
+    def transform(self, values):
+        """The inputs of the model.
+
+        Args:
+            values: Array `[N, P]` as of `table_values`.
+
+        Returns:
+            Array `[N, X]`, or, if they are uncertain, a list of two, means and variances.
+        """
+        means = self.transformer_.transform(values).astype(np.float64)
+        if not self.has_variances_:
+            return means
+        variances = np.zeros_like(means)
+        missing = np.isnan(values[:, self._positions(False)].astype(np.float64))
+        variances[:, : missing.shape[1]] = np.where(missing, self.variances_, 0.0)
+        return [means, variances]
+
+    def get_feature_names_out(self, input_features=None):
+        """The names of the X columns that the model sees."""
+        return self.transformer_.get_feature_names_out(input_features)

@@ -88,12 +88,16 @@ def test_missing_numbers_of_tagi_are_gaussian():
     np.testing.assert_allclose(variance, expected)
 
 
-def test_missing_at_predict_only_is_the_mean():
+def test_missing_at_predict_only():
     x = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 9.0]])
-    for encoder in (TableEncoder(), TableEncoder(uncertain=True)):
-        encoder.fit(x, [False, False])
-        found = encoder.transform(np.array([[NAN, 1.0], [1.0, NAN]]))
-        np.testing.assert_array_equal(found, [[3.0, 1.0], [1.0, 5.0]])
+    missing, means = np.array([[NAN, 1.0], [1.0, NAN]]), [[3.0, 1.0], [1.0, 5.0]]
+    found = TableEncoder().fit(x, [False, False]).transform(missing)
+    np.testing.assert_array_equal(found, means)
+    encoder = TableEncoder(uncertain=True).fit(x, [False, False])
+    np.testing.assert_array_equal(encoder.transform(x), x)
+    mean, variance = encoder.transform(missing)
+    np.testing.assert_array_equal(mean, means)
+    np.testing.assert_allclose(variance, [[8.0 / 3.0, 0.0], [0.0, 26.0 / 3.0]])
 
 
 def test_words_not_seen_and_missing_are_zeros():
@@ -180,15 +184,18 @@ def test_other_columns_than_in_training_are_refused():
             fitted.predict(other)
 
 
-def test_tagi_is_less_sure_where_a_number_is_missing():
-    table, y = long_table(200)
-    fitted = TAGIRegressor(time_limit=0.01, random_state=0).fit(table, y)
+@pytest.mark.parametrize("in_training", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_tagi_is_less_sure_where_a_number_is_missing(in_training):
+    table, y = long_table()
     known = table.assign(size=table["size"].mean())
+    train = table if in_training else table.fillna({"size": 0.0})
+    fitted = TAGIRegressor(time_limit=0.01, random_state=0).fit(train, y)
     (mean, unsure), (same, sure) = (
         fitted.predict(rows, return_std=True) for rows in (table.assign(size=NAN), known)
     )
     assert np.all(unsure > sure) and np.max(np.abs(mean - same)) < np.max(unsure)
-    np.testing.assert_array_equal(fitted.encoder_.transform(table_values(known)[0])[1], 0.0)
+    assert fitted.predict_quantiles(table.assign(size=NAN), [0.1, 0.9]).shape == (60, 2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fitted.partial_fit(table.iloc[:1], y[:1])
+    assert not np.allclose(fitted.predict(known), same)

@@ -113,3 +113,27 @@ def test_function_samples_with_uncertain_inputs_are_functions_of_x(assert_varian
     np.testing.assert_allclose(whole[:, 2:5], model.sample_functions(x[2:5], 2000, seed=3), 1e-4)
     # One dense layer: the variance of the moments is exact.
     assert_variance_close(whole, model.predict(x)["epistemic_stddev"] ** 2, false_fail=1e-6)
+
+
+def test_a_fitted_model_takes_variances_by_its_twin():
+    rng = np.random.default_rng(0)
+    x = rng.normal(1.0, 3.0, size=(40, 2))
+    y = 2.0 * x[:, :1] + rng.normal(size=(40, 1))
+    inputs, layer = keras.Input((2,)), fns.tagi.Dense(1)
+    noise = fns.likelihoods.Gaussian([0.3], trainable=True)
+    model = fns.tagi.TAGIModel(inputs, layer(inputs), likelihood=noise, seed=0)
+    model.fit(x, y, epochs=2, batch_size=10, verbose=0)
+    twin, before = model.with_variances(), model.predict(x)
+    for name, values in twin.predict([x, np.zeros_like(x)]).items():
+        np.testing.assert_allclose(values, before[name], rtol=1e-6)
+    # One dense layer: E[f] is that of the mean, Var[f] has v (E[w]^2 + Var[w]) more for each input.
+    variance = np.array([4.0, 0.0]) * np.ones_like(x)
+    found = twin.predict([x, variance])
+    np.testing.assert_allclose(found["mean"], before["mean"], rtol=1e-6)
+    squares = layer.kernel_mean.numpy() ** 2 + layer.kernel_variance.numpy()
+    more = variance / np.var(x, axis=0) @ squares * np.var(y)
+    expected = before["epistemic_stddev"] ** 2 + more
+    np.testing.assert_allclose(found["epistemic_stddev"] ** 2, expected, rtol=1e-5)
+    twin.fit([x, variance], y, epochs=1, batch_size=10, verbose=0)
+    np.testing.assert_array_equal(model.predict(x)["mean"], twin.predict([x, 0.0 * x])["mean"])
+    assert not np.allclose(model.predict(x)["mean"], before["mean"])

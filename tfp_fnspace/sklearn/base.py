@@ -105,10 +105,14 @@ class TableEstimator(BaseEstimator):
         values, _ = self._values(X)
         return self.encoder_.transform(values)
 
+    def _model_of(self, inputs):
+        """The model that takes these inputs."""
+        return self.model_
+
     def _predict(self, X):
         """What `model_.predict` returns."""
         inputs = self._inputs(X)
-        return self.model_.predict(inputs)
+        return self._model_of(inputs).predict(inputs)
 
     def predict_distribution(self, X):
         """Predicts the distribution of the target.
@@ -121,7 +125,7 @@ class TableEstimator(BaseEstimator):
             event `[D]`; of a classifier, of the position of the class in `classes_`.
         """
         inputs = self._inputs(X)
-        return self.model_.predict_distribution(inputs)
+        return self._model_of(inputs).predict_distribution(inputs)
 
     def __getstate__(self):
         state = dict(super().__getstate__())

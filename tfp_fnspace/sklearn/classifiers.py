@@ -3,10 +3,10 @@
 import numpy as np
 
 from tfp_fnspace.sklearn.base import TableClassifier
-from tfp_fnspace.sklearn.online import OnlineUpdates
+from tfp_fnspace.sklearn.tagi import WithTAGI
 
 
-class TAGIClassifier(OnlineUpdates, TableClassifier):
+class TAGIClassifier(WithTAGI, TableClassifier):
     """Classification by TAGI: a network whose weights are learnt in closed form, and online.
 
     A missing number is a Gaussian with the moments of its column.
@@ -26,7 +26,6 @@ class TAGIClassifier(OnlineUpdates, TableClassifier):
     """
 
     _method = "tagi"
-    _takes_variances = True
 
     def partial_fit(self, X, y, classes=None):
         """Learns from further rows, each once; the posterior so far is their prior.

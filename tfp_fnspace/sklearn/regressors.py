@@ -1,10 +1,10 @@
 """A regressor for each method."""
 
 from tfp_fnspace.sklearn.base import TableRegressor
-from tfp_fnspace.sklearn.online import OnlineUpdates
+from tfp_fnspace.sklearn.tagi import WithTAGI
 
 
-class TAGIRegressor(OnlineUpdates, TableRegressor):
+class TAGIRegressor(WithTAGI, TableRegressor):
     """Regression by TAGI: a network whose weights are learnt in closed form, and online.
 
     A missing number is a Gaussian with the moments of its column.
@@ -30,7 +30,6 @@ class TAGIRegressor(OnlineUpdates, TableRegressor):
     """
 
     _method = "tagi"
-    _takes_variances = True
 
     def partial_fit(self, X, y):
         """Learns from further rows, each once; the posterior so far is their prior.

@@ -89,10 +89,9 @@ class TableEncoder(BaseEstimator):
     """Makes numbers of the columns of a table, by scikit-learn's own transformers.
 
     Columns of categories are one-hot; words that were not seen in training, and missing ones, are
-    zeros throughout. A missing number is the column's mean. A column with missing numbers in
-    training gets another, 0 or 1, that says where; or, where the model takes uncertain inputs and
-    any number was missing in training, a missing number is uncertain, with the variance of its
-    column.
+    zeros throughout. A missing number is the column's mean, and a column with missing numbers in
+    training gets another, 0 or 1, that says where; or, for a model that takes uncertain inputs, it
+    has the mean and the variance of its column.
 
     Args:
         uncertain: Whether the model takes variances of its inputs.
@@ -122,7 +121,9 @@ class TableEncoder(BaseEstimator):
         numbers = values[:, numbers].astype(np.float64)
         missing = np.isnan(numbers)
         self.has_variances_ = bool(self.uncertain and np.any(missing))
-        self.variances_ = np.var(numbers, axis=0, where=~missing) if self.has_variances_ else None
+        known = ~np.all(missing, axis=0)
+        self.variances_ = np.zeros(numbers.shape[1])
+        self.variances_[known] = np.nanvar(numbers[:, known], axis=0)
         return self
 
     def _positions(self, of_words):
@@ -135,13 +136,14 @@ class TableEncoder(BaseEstimator):
             values: Array `[N, P]` as of `table_values`.
 
         Returns:
-            Array `[N, X]`, or, if they are uncertain, a list of two, means and variances.
+            Array `[N, X]`; for a model that takes uncertain inputs, if a number is missing here or
+            was in training, a list of two, means and variances.
         """
         means = self.transformer_.transform(values).astype(np.float64)
-        if not self.has_variances_:
+        missing = np.isnan(values[:, self._positions(False)].astype(np.float64))
+        if not self.has_variances_ and not (self.uncertain and np.any(missing)):
             return means
         variances = np.zeros_like(means)
-        missing = np.isnan(values[:, self._positions(False)].astype(np.float64))
         variances[:, : missing.shape[1]] = np.where(missing, self.variances_, 0.0)
         return [means, variances]
 

@@ -3,6 +3,8 @@
 import numpy as np
 
 from tfp_fnspace import data
+from tfp_fnspace.methods.tagi import graph
+from tfp_fnspace.typing import GaussianMoments
 
 
 class TAGIInputs:
@@ -42,3 +44,40 @@ class TAGIInputs:
     def _feed(self, inputs, targets, batch_size):
         self._check_batch_size(batch_size)
         return super()._feed(inputs, targets, batch_size)
+
+    def with_variances(self):
+        """The same posterior as a model that takes the variance of each input too.
+
+        Layers, noise and standardisation are those of this model, and what one learns the other
+        knows.
+
+        Returns:
+            `TAGIModel` whose inputs are a mean and a variance (in the user's units squared) for
+            each input of this one.
+
+        Raises:
+            ValueError: If an input meets anything but TAGI layers.
+
+        Example:
+            >>> inputs = keras.Input((1,))
+            >>> outputs = tfp_fnspace.tagi.Dense(1)(inputs)
+            >>> model = tfp_fnspace.tagi.TAGIModel(
+            ...     inputs, outputs, likelihood=tfp_fnspace.likelihoods.Gaussian(0.3)
+            ... )
+            >>> history = model.fit(x, y, epochs=2, batch_size=4, verbose=0)
+            >>> mean = model.with_variances().predict([x, 0.1 * np.ones_like(x)])["mean"]  # [12, 1]
+        """
+        self._check_ready()
+        network = graph.with_uncertain_inputs(self.network)
+        twin = type(self)(
+            network.inputs,
+            GaussianMoments(*network.outputs),
+            likelihood=self.likelihood,
+            update=self.update,
+            standardize=self.standardize,
+        )
+        twin.learned_noise = self.learned_noise
+        scalers = zip(twin.input_scalers[::2], self.input_scalers, strict=True)
+        for new, own in [*scalers, (twin.target_scaler, self.target_scaler)]:
+            new.set_weights(own.get_weights())
+        return twin

@@ -51,11 +51,6 @@ LABELS = np.where(X[:, 0] + 0.3 * X[:, 1] > 0, "yes", "no")
 
 
 @pytest.fixture(scope="module")
-def regressor():
-    return LinearRegressor().fit(X, Y)
-
-
-@pytest.fixture(scope="module")
 def tagi():
     """A real one, quickly fitted."""
     return estimators.TAGIRegressor(time_limit=0.01, random_state=0).fit(X, Y)
@@ -217,7 +212,7 @@ def test_two_processes(tagi):
 # scikit-learn's tools ---------------------------------------------------------------------------
 
 
-def test_tools_of_scikit_learn(regressor):
+def test_tools_of_scikit_learn():
     plain = linear_model.LinearRegression()
     np.testing.assert_allclose(
         cross_val_score(LinearRegressor(), X, Y), cross_val_score(plain, X, Y), rtol=1e-5

@@ -9,7 +9,7 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, validate_data
 
-from tfp_fnspace import arguments, recipes
+from tfp_fnspace import arguments
 from tfp_fnspace.distributions import quantile
 from tfp_fnspace.sklearn import pickles
 from tfp_fnspace.sklearn.tables import TableEncoder, is_frame, table_values
@@ -52,7 +52,9 @@ class TableEstimator(BaseEstimator):
             y: float64 array `[N, D]`, or integer labels `[N]`.
             **options: As for `recipes.fit_table`.
         """
-        recipe = importlib.import_module(f"tfp_fnspace.methods.{self._method}.recipe")
+        package = __package__.rpartition(".")[0]
+        recipes = importlib.import_module(f"{package}.recipes")
+        recipe = importlib.import_module(f"{package}.methods.{self._method}.recipe")
         return recipes.fit_table(recipe, x, y, **options)
 
     def _fit(self, X, y, sample_weight, **options):
@@ -61,14 +63,13 @@ class TableEstimator(BaseEstimator):
         values, is_category = self._values(X, reset=True)
         check_consistent_length(values, y)
         if sample_weight is not None:
-            sample_weight = _checked_weights(sample_weight, values)
+            options["sample_weight"] = _checked_weights(sample_weight, values)
         self.encoder_ = TableEncoder(uncertain=self._takes_variances).fit(values, is_category)
         found = self._fit_model(
             self.encoder_.transform(values),
             y,
             time_limit=time_limit,
             seed=_seed(self.random_state),
-            sample_weight=sample_weight,
             report=_report if self.verbose else None,
             **options,
         )

@@ -28,8 +28,10 @@ WITHOUT_WEIGHTS = {
     "check_sample_weights_pandas_series": _NO_WEIGHTS,
     "check_sample_weights_not_an_array": _NO_WEIGHTS,
     "check_sample_weights_list": _NO_WEIGHTS,
+    "check_sample_weights_shape": _NO_WEIGHTS,
     "check_sample_weights_not_overwritten": _NO_WEIGHTS,
     "check_sample_weight_equivalence_on_dense_data": _NO_WEIGHTS,
+    "check_classifiers_one_label_sample_weights": _NO_WEIGHTS,
 }
 
 #: Name of an estimator -> check -> why it does not pass.

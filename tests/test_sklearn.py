@@ -162,6 +162,13 @@ def test_weights_reach_the_recipe():
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+@pytest.mark.parametrize("name", estimators.__all__)
+def test_weights_without_a_meaning_are_refused(name):
+    estimator = getattr(estimators, name)()
+    with pytest.raises(ValueError, match=rf"None for {name}.*Received: sample_weight of shape"):
+        estimator.fit(X, LABELS if name.endswith("Classifier") else Y, np.ones(len(X)))
+
+
 # TAGI goes on -----------------------------------------------------------------------------------
 
 

@@ -33,6 +33,9 @@ class TableEstimator(BaseEstimator):
     #: Whether the model takes variances of its inputs, see `TableEncoder`.
     _takes_variances = False
 
+    #: Whether the recipe has a meaning for weights of the rows.
+    _takes_weights = False
+
     def __init__(self, *, time_limit=60.0, random_state=None, verbose=0):
         self.time_limit = time_limit
         self.random_state = random_state
@@ -63,7 +66,7 @@ class TableEstimator(BaseEstimator):
         values, is_category = self._values(X, reset=True)
         check_consistent_length(values, y)
         if sample_weight is not None:
-            options["sample_weight"] = _checked_weights(sample_weight, values)
+            options["sample_weight"] = self._checked_weights(sample_weight, values)
         self.encoder_ = TableEncoder(uncertain=self._takes_variances).fit(values, is_category)
         found = self._fit_model(
             self.encoder_.transform(values),
@@ -75,6 +78,19 @@ class TableEstimator(BaseEstimator):
         )
         self.model_, self.settings_ = found.model, found.settings
         return self
+
+    def _checked_weights(self, sample_weight, values):
+        weights = _check_sample_weight(
+            sample_weight, values, dtype=np.float64, ensure_non_negative=True
+        )
+        if not np.any(weights):
+            raise ValueError("`sample_weight` must not be zero throughout. Received: zeros")
+        if not self._takes_weights:
+            raise ValueError(
+                f"`sample_weight` must be None for {type(self).__name__}, which counts each row "
+                f"once. Received: sample_weight of shape {weights.shape}"
+            )
+        return weights
 
     def _checked_y(self, y, **options):
         if y is None:
@@ -281,15 +297,6 @@ class TableClassifier(ClassifierMixin, TableEstimator):
         """
         probabilities = self.predict_proba(X)
         return self.classes_[np.argmax(probabilities, axis=1)]
-
-
-def _checked_weights(sample_weight, values):
-    weights = _check_sample_weight(
-        sample_weight, values, dtype=np.float64, ensure_non_negative=True
-    )
-    if not np.any(weights):
-        raise ValueError("`sample_weight` must not be zero throughout. Received: zeros")
-    return weights
 
 
 def _seed(random_state):

@@ -21,8 +21,8 @@ FUZZ_CASES ?= 2000
 TF_CPP_MIN_LOG_LEVEL ?= 3
 export TF_CPP_MIN_LOG_LEVEL
 # Each worker of the tests has a core, and one thread each for what TensorFlow runs side by side.
-test test-fast fuzz: export TF_NUM_INTRAOP_THREADS ?= 1
-test test-fast fuzz: export TF_NUM_INTEROP_THREADS ?= 1
+test test-fast exhaustive fuzz: export TF_NUM_INTRAOP_THREADS ?= 1
+test test-fast exhaustive fuzz: export TF_NUM_INTEROP_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 VENV_PYTHON := $(VENV)/bin/python
@@ -53,7 +53,7 @@ fi
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast fuzz check format docs colabs kill estimators bench clean FORCE
+.PHONY: help demo test test-fast exhaustive fuzz check format docs colabs kill estimators bench clean FORCE
 
 help: ## this list (also what `make` alone does)
 	@echo "make <target>; the first one builds the environment $(VENV)"
@@ -66,15 +66,15 @@ demo: $(STAMP) ## TAGI on real data: fit, scores, a figure, export and serving, 
 	@"$(VENV_PYTHON)" -m tfp_fnspace demo --output-dir build/demo
 	@echo "==> demo finished: see build/demo"
 
-test: $(STAMP) ## all tests, the slow ones too
-	@echo "==> running all tests with $(WORKERS) workers (make test-fast leaves out the slow ones)"
+test: $(STAMP) ## all tests but the exhaustive ones, the slow ones too
+	@echo "==> running the tests with $(WORKERS) workers (make test-fast leaves out the slow ones)"
 	@status=0; \
 	export PYTEST_ADDOPTS="$$PYTEST_ADDOPTS $$PYTEST_ARGS"; \
-	for marked in "not slow" slow; do \
-	  if [ "$$marked" = slow ]; then word=slow; else word=test; fi; \
+	for word in test slow; do \
+	  if [ $$word = slow ]; then marked=slow; else marked="not slow"; fi; \
 	  grep -rl --include='test_*.py' $$word tests | LC_ALL=C sort -r \
 	    | xargs -P $(WORKERS) -n $(FILES_PER_RUN) sh -c '\
-	      printed=$$("$(VENV_PYTHON)" -m pytest -m "$$0" "$$@" </dev/null 2>&1) && code=0 || code=$$?; \
+	      printed=$$("$(VENV_PYTHON)" -m pytest -m "$$0 and not exhaustive" "$$@" </dev/null 2>&1) && code=0 || code=$$?; \
 	      printf "==> pytest -m \"%s\" %s\n%s\n" "$$0" "$$*" "$$printed"; \
 	      [ $$code -eq 5 ] || exit $$code' "$$marked" || status=1; \
 	done; \
@@ -83,12 +83,17 @@ test: $(STAMP) ## all tests, the slow ones too
 
 test-fast: $(STAMP) ## the tests not marked slow
 	@echo "==> running the tests not marked slow with $(WORKERS) workers"
-	@"$(VENV_PYTHON)" -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(PYTEST_ARGS)
+	@"$(VENV_PYTHON)" -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not exhaustive" $(PYTEST_ARGS)
 	@echo "==> the fast tests passed; the slow ones did not run"
+
+exhaustive: $(STAMP) ## before a release: the cases that make test has a sample of
+	@echo "==> running the tests marked exhaustive with $(WORKERS) workers"
+	@"$(VENV_PYTHON)" -m pytest -n $(WORKERS) --dist worksteal -m exhaustive $(PYTEST_ARGS)
+	@echo "==> all cases passed; make test has the others"
 
 fuzz: $(STAMP) ## 2,000 fuzzed calls of each model (FUZZ_CASES), others each time
 	@echo "==> fuzzing the boundary with $(FUZZ_CASES) cases a model and $(WORKERS) workers"
-	@TFP_FNSPACE_FUZZ_CASES=$(FUZZ_CASES) "$(VENV_PYTHON)" -m pytest -n $(WORKERS) tests/test_fuzz.py $(PYTEST_ARGS)
+	@TFP_FNSPACE_FUZZ_CASES=$(FUZZ_CASES) "$(VENV_PYTHON)" -m pytest -n $(WORKERS) -m "" tests/test_fuzz.py $(PYTEST_ARGS)
 	@echo "==> no violation"
 
 check: $(STAMP) ## ruff: lint and format, changes nothing

@@ -19,6 +19,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from exhaustive import sample_of
 
 import tfp_fnspace as fns
 from tfp_fnspace import benchmark, files
@@ -584,13 +585,16 @@ def test_a_stopped_fit_goes_on_as_if_it_had_not_been(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["raised", "batch", "pressed twice"])
+@pytest.mark.parametrize("kind", sample_of(["raised", "batch", "pressed twice"], ["pressed twice"]))
 def test_a_fit_stopped_elsewhere_goes_on(kind):
     assert_goes_on(batteries.tagi_model, *INTERRUPTED[kind])
 
 
+OTHER_METHODS = ["DIWP", "SIP", "fBNN", "stable_process"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["DIWP", "SIP", "fBNN", "stable_process"])
+@pytest.mark.parametrize("name", sample_of(OTHER_METHODS, ["SIP", "stable_process"]))
 def test_a_stopped_fit_of_other_methods_goes_on(name):
     kinds = ["epoch", "raised"] if name == "stable_process" else ["epoch", "raised at a batch"]
     for kind in kinds:
@@ -705,7 +709,7 @@ def test_our_backup_serves_other_models_of_keras(tmp_path):
     np.testing.assert_array_equal(model.get_weights()[0], undisturbed.get_weights()[0])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_killed_processes_resume_to_the_same_weights():
     script = pathlib.Path(__file__).parent / "kill_and_resume.py"
     command = [sys.executable, str(script), "--models", "TAGI"]

@@ -4,6 +4,7 @@ import batteries
 import keras
 import numpy as np
 import pytest
+from exhaustive import sample_of
 from test_gradient_models import MODELS as BY_GRADIENTS
 
 MODELS = {**batteries.ALL_MODELS, **BY_GRADIENTS}
@@ -26,10 +27,7 @@ def history_of(make, unit):
 FAST = ("TAGI", "variational", "SIP")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in MODELS],
-)
+@pytest.mark.parametrize("name", sample_of(MODELS, FAST))
 def test_a_log_density_loses_the_logarithm_of_the_units_and_nothing_else_changes(name):
     ours, theirs = (history_of(MODELS[name], unit) for unit in (1.0, UNITS))
     shift = np.log(UNITS).sum()  # -1

@@ -139,15 +139,19 @@ TAGI_MERGING_LAYERS = {
 }
 
 
-def tagi_model(make_layer=None, *, merging=False, num_inputs=4, num_outputs=2, **options):
-    """A small TAGI model around one layer of the tables above."""
+def tagi_model(
+    make_layer=None, *, merging=False, num_inputs=4, num_outputs=2, jit_compile=False, **options
+):
+    """A small TAGI model around one layer of the tables above; XLA would take most of its time."""
     inputs = keras.Input((num_inputs,))
     hidden = fns.tagi.Dense(6, activation="relu")(inputs)
     if make_layer is not None:
         hidden = make_layer()([hidden, fns.tagi.Dense(6)(hidden)] if merging else hidden)
     outputs = fns.tagi.Dense(num_outputs)(hidden)
     options = {"likelihood": fns.likelihoods.Gaussian(scale=0.3), "seed": 0, **options}
-    return fns.tagi.TAGIModel(inputs, outputs, **options)
+    model = fns.tagi.TAGIModel(inputs, outputs, **options)
+    model.compile(jit_compile=jit_compile)
+    return model
 
 
 def stable_model(**options):
@@ -224,7 +228,7 @@ def sip_model(**options):
 #: Name -> constructor of a small, unfitted model with 4 inputs and 2 outputs that learns from
 #: batches.
 MODELS = {
-    "TAGI": tagi_model,
+    "TAGI": lambda **options: tagi_model(jit_compile="auto", **options),  # as it is made
     "TAGI_exact": lambda **options: tagi_model(update="exact", **options),
 }
 

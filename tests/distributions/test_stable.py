@@ -163,7 +163,8 @@ def test_single_precision_is_as_good_as_the_result():
 
 
 @pytest.mark.parametrize(
-    "make", [PositiveStable, pytest.param(lambda a: Stable(2.0 * a, 0.5), marks=pytest.mark.slow)]
+    "make",
+    [PositiveStable, pytest.param(lambda a: Stable(2.0 * a, 0.5), marks=pytest.mark.exhaustive)],
 )
 def test_compiled(make):
     def everything(x, index):

@@ -14,7 +14,11 @@ FEW = {"inducing_points": 8, "steps": 4, "num_samples": 2, "num_eval_samples": 3
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "cls", "num_deltas"),
-    [("diwp", diwp.DIWPModel, 2), ("nngp", diwp.NNGPModel, 0), ("deep_gp", diwp.DeepGPModel, 0)],
+    [
+        ("diwp", diwp.DIWPModel, 2),
+        pytest.param("nngp", diwp.NNGPModel, 0, marks=pytest.mark.exhaustive),
+        ("deep_gp", diwp.DeepGPModel, 0),
+    ],
 )
 def test_recipe(name, cls, num_deltas):
     recipe = registry.method(name)

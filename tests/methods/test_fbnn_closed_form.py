@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
+from exhaustive import sample_of
 from numpy.testing import assert_allclose
 
 from tfp_fnspace import fbnn, layers, likelihoods, processes
@@ -304,7 +305,7 @@ def test_last_layer_that_other_networks_have_too(assert_mean_close):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kl", ["closed_form", "regularized"])
+@pytest.mark.parametrize("kl", sample_of(["closed_form", "regularized"], ["closed_form"]))
 def test_compiles_by_xla(kl):
     model = make(network(dtype="float32"), kl=kl, injected_noise=0.1, dtype="float32")
     model.compile(optimizer=keras.optimizers.Adam(1e-3), jit_compile=True)

@@ -209,7 +209,11 @@ def test_model_is_saved_and_goes_on(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "dtype"),
-    [({}, "float32"), ({"run_eagerly": True}, "float32"), ({"jit_compile": True}, "float64")],
+    [
+        ({}, "float32"),
+        ({"run_eagerly": True}, "float32"),
+        pytest.param({"jit_compile": True}, "float64", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_as_many_draws_are_taken_as_the_covariances_need(options, dtype):
     model = SIPModel("bnn", 8, adaptive_contrast="full", num_samples=5, dtype=dtype, seed=0)

@@ -169,7 +169,7 @@ WALKS = {"alpha": walk_alpha, "spectrum": walk_on_spectrum, "factors": walk_on_f
         ("grouped", "plane", "scale", 3.0),
         ("metropolis", "three_points", "variance", None),
         ("metropolis", "three_points", "scale", 3.0),
-        ("hmc", "three_points", "scale", 3.0),
+        pytest.param("hmc", "three_points", "scale", 3.0, marks=pytest.mark.exhaustive),
     ],
 )
 def test_iterations_leave_the_joint_law(sampler, name, prior, noise_df):

@@ -294,6 +294,7 @@ def test_of_rare_classes_the_tree_learns_in_few_epochs():
             hidden = tagi.Dense(30, activation="relu")(inputs)
             logits = tagi.Dense(outputs)(hidden)
             model = tagi.TAGIModel(inputs, logits, likelihood=likelihood, seed=seed)
+            model.compile(jit_compile=False)
             model.fit(x, y, epochs=3, batch_size=10, verbose=0)
             found = model.predict(x_new)["probabilities"][:, 1]
             names[name].append((found.mean(), roc_auc_score(y_new, found)))

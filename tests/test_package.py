@@ -7,16 +7,6 @@ import pytest
 
 import tfp_fnspace as fns
 
-IMPORTS = """
-import time
-import tensorflow, tensorflow_probability
-tensorflow_probability.distributions.Normal, tensorflow.keras.Model
-begin = time.perf_counter()
-import tfp_fnspace
-print(time.perf_counter() - begin)
-"""
-
-
 def run(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -24,8 +14,8 @@ def run(code):
 
 
 @pytest.mark.slow
-def test_import_is_light():
-    loaded = run(
+def test_import_is_light_and_methods_are_modules_under_short_names():
+    found = run(
         "import sys, tensorflow, tensorflow_probability; before = set(sys.modules)\n"
         "import tfp_fnspace\n"
         "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
@@ -33,18 +23,12 @@ def test_import_is_light():
         "tensorflow.config.set_logical_device_configuration(\n"
         "    tensorflow.config.list_physical_devices('CPU')[0],\n"
         "    [tensorflow.config.LogicalDeviceConfiguration()] * 2)\n"
-        "print(sorted(new & {'matplotlib', 'sklearn', 'pandas', 'scipy'}))"
+        "from tfp_fnspace.tagi import Dense\n"
+        "import tfp_fnspace.tagi as short, tfp_fnspace.methods.tagi as full\n"
+        "print(sorted(new & {'matplotlib', 'sklearn', 'pandas', 'scipy'}),\n"
+        "      short is full and Dense is full.Dense)"
     )
-    assert loaded == "[]"
-
-
-@pytest.mark.slow
-def test_methods_are_modules_under_short_names():
-    code = (
-        "from tfp_fnspace.tagi import Dense; import tfp_fnspace.tagi as short\n"
-        "import tfp_fnspace.methods.tagi as full; print(short is full and Dense is full.Dense)"
-    )
-    assert run(code) == "True"
+    assert found == "[] True"
 
 
 def test_public_names_have_docstrings():

@@ -7,6 +7,7 @@ import pytest
 
 import tfp_fnspace as fns
 
+
 def run(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

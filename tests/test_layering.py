@@ -36,6 +36,7 @@ LEVELS = {
     "data": 3,
     "streams": 3,
     "callbacks": 3,
+    "recipes": 3,
     "methods": 4,
     "plotting": 5,
     "export": 3,  # `model.export` needs it; it knows models by their methods only

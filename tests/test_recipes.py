@@ -1,0 +1,134 @@
+"""Recipes: what they choose, from which rows, and what comes of it."""
+
+import types
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from tfp_fnspace import recipes
+from tfp_fnspace.methods.diwp import recipe as diwp
+from tfp_fnspace.methods.fbnn import recipe as fbnn
+from tfp_fnspace.methods.sip import recipe as sip
+from tfp_fnspace.methods.stable_process import recipe as stable_process
+from tfp_fnspace.methods.tagi import recipe as tagi
+
+RECIPES = {
+    "tagi": tagi,
+    "diwp": diwp,
+    "fbnn": fbnn,
+    "sip": sip,
+    "stable_process": stable_process,
+}
+
+
+def rows(count, seed=0):
+    """Rows of a smooth function with noise of standard deviation 0.1, and the function there."""
+    generator = np.random.default_rng(seed)
+    x = generator.uniform(-2.0, 2.0, size=(count, 2))
+    f = np.sin(2.0 * x[:, :1]) + 0.5 * x[:, 1:]
+    return x, f + 0.1 * generator.normal(size=f.shape), f
+
+
+def test_parts_are_a_fifth_or_five_folds_of_one_size_without_overlap():
+    (part,) = recipes.held_out_parts(1000, seed=3)
+    assert len(part) == len(set(part)) == 200
+    (part,) = recipes.held_out_parts(50_000, seed=3)
+    assert len(part) == 2000
+    folds = recipes.held_out_parts(63, seed=3)
+    assert [len(fold) for fold in folds] == [12] * 5
+    assert len(set(np.concatenate(folds))) == 60
+    assert [len(fold) for fold in recipes.held_out_parts(3, seed=3)] == [1, 1, 1]
+
+
+def shortened(recipe, epochs):
+    """The first candidate of a recipe with few epochs."""
+    few = {"epochs": epochs, "epochs_between_looks": epochs}
+    return types.SimpleNamespace(
+        **{**vars(recipe), "candidates": lambda table: [{**recipe.candidates(table)[0], **few}]}
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_better_than_the_spread_of_the_targets(name):
+    x, y, _ = rows(120)
+    x_new, y_new, _ = rows(200, seed=1)
+    fitted = recipes.fit_table(RECIPES[name], x, y, time_limit=15.0)
+    found = fitted.model.predict_distribution(x_new).log_prob(y_new).numpy().mean()
+    assert found > scipy.stats.norm(y.mean(), y.std()).logpdf(y_new).mean() + 0.5
+    assert fitted.settings in [trial.settings for trial in fitted.trials]
+
+
+def test_the_factor_of_the_noise_multiplies_the_noise():
+    x, y, _ = rows(40)
+    for recipe in (tagi, diwp):
+        table = recipes.Table(x, y)
+        for settings in recipe.candidates(table)[:2]:
+            model = recipe.build(settings, table, seed=0)
+            model.fit(x, y, epochs=2, verbose=0)
+            before = model.predict(x)["aleatoric_stddev"]
+            recipe.scale_noise(model, 2.0)
+            after = model.predict(x)["aleatoric_stddev"]
+            np.testing.assert_allclose(after, 2.0 * before, rtol=0.01)
+
+
+class _Constant:
+    """A stand-in for a model: normal about 0, with a scale that each epoch halves."""
+
+    def __init__(self, log):
+        self.log, self.scale, self.stop_training = log, 4.0, False
+
+    def adapt(self, x, y):
+        pass
+
+    def get_weights(self):
+        return [np.array(self.scale)]
+
+    def set_weights(self, weights):
+        self.scale = float(weights[0])
+
+    def fit(self, x, y, batch_size, epochs, callbacks, verbose):
+        self.log.append(len(x))
+        self.stop_training = False
+        for epoch in range(epochs):
+            self.scale /= 2.0
+            for callback in callbacks:
+                callback.set_model(self)
+                callback.on_epoch_end(epoch)
+            if self.stop_training:
+                return
+
+    def predict_distribution(self, x):
+        frozen = scipy.stats.norm(0.0, self.scale)
+        return types.SimpleNamespace(
+            log_prob=lambda y: types.SimpleNamespace(numpy=lambda: frozen.logpdf(y)[:, 0])
+        )
+
+
+def stand_in(log):
+    settings = {"batch_size": 8, "epochs": 20, "epochs_between_looks": 1}
+
+    def scale_noise(model, factor):
+        model.scale *= factor
+
+    return types.SimpleNamespace(
+        candidates=lambda table: [settings],
+        build=lambda settings, table, seed: _Constant(log),
+        scale_noise=scale_noise,
+        BUILDS_FROM_ROWS=False,
+    )
+
+
+def test_epochs_and_factor_are_those_of_the_largest_held_out_density():
+    y = 1.05 * scipy.stats.norm.ppf((np.arange(200) + 0.5) / 200)[:, np.newaxis]
+    log = []
+    fitted = recipes.fit_table(stand_in(log), np.zeros((200, 1)), y)
+    # After two epochs the scale is 1, after one 2; 1.15 is the factor next to 1.05 but for 1.
+    scores = {s: scipy.stats.norm(0.0, s).logpdf(y).mean() for s in (0.5, 1.0, 2.0)}
+    assert max(scores, key=scores.get) == 1.0
+    assert fitted.settings["epochs"] == 2
+    assert fitted.settings["noise_factor"] == 1.0
+    assert fitted.score == pytest.approx(scores[1.0], abs=1e-9)
+    assert log == [160] * 5 + [200]
+    assert fitted.model.scale == 1.0

@@ -1,0 +1,58 @@
+"""From the rows of a table to a deep kernel process: which kernel, how many steps."""
+
+import keras
+
+from tfp_fnspace.methods.diwp.model import DIWPModel
+
+#: Rows in a step: all of a small table, whose bound has no noise then.
+_BATCH_SIZE = 1000
+
+#: Steps of Adam at a rate at which a few hundred fit scales and noise; held-out rows stop it.
+_STEPS, _LEARNING_RATE, _STEPS_BETWEEN_LOOKS = 1000, 0.02, 10
+
+#: Inducing points: twice as many told no more on tables of hundreds of rows, at twice the time.
+_INDUCING_POINTS = 100
+
+#: Only the number of rows counts, and how many columns they have.
+BUILDS_FROM_ROWS = False
+
+
+def candidates(table):
+    """Settings to try, the most likely first."""
+    batch_size = min(_BATCH_SIZE, table.num_rows)
+    steps = -(-table.num_rows // batch_size)  # of an epoch
+    common = {
+        "inducing_points": min(_INDUCING_POINTS, table.num_rows // 2 + 1),
+        "batch_size": batch_size,
+        "epochs": -(-_STEPS // steps),
+        "epochs_between_looks": -(-_STEPS_BETWEEN_LOOKS // steps),
+    }
+    # The kernels of wide networks; random matrices between them cost five times as much and told
+    # no more on small tables, so that they come last.
+    return [
+        {"kernel": "relu", "depth": 2, "hidden": "none", **common},
+        {"kernel": "squared_exponential", "depth": 0, "hidden": "none", **common},
+        {"kernel": "relu", "depth": 2, "hidden": "inverse_wishart", **common},
+    ]
+
+
+def build(settings, table, seed):
+    """A process with these settings, compiled and not fitted."""
+    is_random = settings["hidden"] != "none"
+    model = DIWPModel(
+        inducing_points=settings["inducing_points"],
+        kernel=settings["kernel"],
+        depth=settings["depth"],
+        hidden=settings["hidden"],
+        inducing_init="greedy",
+        num_samples=5 if is_random else 1,
+        num_eval_samples=50 if is_random else 1,
+        seed=seed,
+    )
+    model.compile(keras.optimizers.Adam(_LEARNING_RATE))
+    return model
+
+
+def scale_noise(model, factor):
+    """Multiplies the standard deviation of the noise."""
+    model.likelihood.set_scale(factor * keras.ops.convert_to_numpy(model.likelihood.scale))

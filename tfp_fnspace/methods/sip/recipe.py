@@ -1,0 +1,40 @@
+"""From the rows of a table to a sparse implicit process: steps, and how much noise there is."""
+
+import keras
+
+from tfp_fnspace.methods.sip.model import SIPModel
+
+_STEPS, _STEPS_BETWEEN_LOOKS = 2000, 100
+
+#: Only the number of rows counts, and how many columns they have.
+BUILDS_FROM_ROWS = False
+
+
+def candidates(table):
+    """Settings to try, the most likely first."""
+    batch_size = min(100, table.num_rows)
+    steps = -(-table.num_rows // batch_size)  # of an epoch
+    common = {
+        "batch_size": batch_size,
+        "epochs": -(-_STEPS // steps),
+        "epochs_between_looks": -(-_STEPS_BETWEEN_LOOKS // steps),
+    }
+    return [{"inducing_points": 20, "num_samples": 50, **common}]
+
+
+def build(settings, table, seed):
+    """A process with a Bayesian network as its prior, compiled and not fitted."""
+    model = SIPModel(
+        "bnn",
+        inducing_points=min(settings["inducing_points"], table.num_rows // 2 + 1),
+        num_samples=settings["num_samples"],
+        num_eval_samples=100,
+        seed=seed,
+    )
+    model.compile(keras.optimizers.Adam(3e-3))
+    return model
+
+
+def scale_noise(model, factor):
+    """Multiplies the standard deviation of the noise."""
+    model.likelihood.set_scale(factor * keras.ops.convert_to_numpy(model.likelihood.scale))

@@ -1,0 +1,32 @@
+"""From the rows of a table to a stable process: chains as long as the time allows."""
+
+from tfp_fnspace.methods.stable_process.model import StableProcessModel
+
+#: The chains' state has the size of the rows.
+BUILDS_FROM_ROWS = True
+
+
+def candidates(table):
+    """Settings to try: the index and the scale are sampled, so that there is one set."""
+    common = {"batch_size": None, "epochs": 15, "epochs_between_looks": 15}
+    return [{"num_atoms": 1000, "num_chains": 2, "burn_in": 5, **common}]
+
+
+def build(settings, table, seed):
+    """A process of sampled hyperplanes, not fitted."""
+    return StableProcessModel(
+        alpha="infer",
+        nu="infer",
+        partition="sampled",
+        num_atoms=settings["num_atoms"],
+        num_chains=settings["num_chains"],
+        burn_in=settings["burn_in"],
+        max_draws=400,
+        seed=seed,
+    )
+
+
+def scale_noise(model, factor):
+    """Multiplies the standard deviation of the noise of all stored draws."""
+    scales = model.store.noise_scale_drawn
+    scales.assign(factor * scales.value)

@@ -1,0 +1,70 @@
+"""From the rows of a table to a TAGI model: which network, which noise, how many epochs."""
+
+import math
+
+import keras
+
+from tfp_fnspace import likelihoods
+from tfp_fnspace.methods.tagi.layers import Dense
+from tfp_fnspace.methods.tagi.model import TAGIModel
+
+#: Fewer rows say too little of a noise that varies, or of a second layer.
+_ROWS_FOR_MORE = 100
+
+#: An update is exact for one row; batches save passes where there are rows enough.
+_ROWS_AND_BATCHES = ((1000, 8), (5000, 16), (50000, 64))
+_LARGEST_BATCH = 256
+
+#: Only the number of rows counts, and how many columns they have.
+BUILDS_FROM_ROWS = False
+
+
+def candidates(table):
+    """Settings to try, the most likely first."""
+    batch_size = next((b for n, b in _ROWS_AND_BATCHES if table.num_rows < n), _LARGEST_BATCH)
+    # An epoch more counts the rows once more: the best number is small, held-out rows tell it.
+    common = {"units": 50, "batch_size": batch_size, "epochs": 100, "epochs_between_looks": 1}
+    one_layer = {"num_layers": 1, "noise": "constant", **common}
+    if table.num_rows < _ROWS_FOR_MORE:
+        return [one_layer]
+    # One layer underfits many rows, whose noise then stands for the misfit; noise that varies
+    # costs as much again and is worth it where spread or scale of the targets change. No layer at
+    # all is a linear model, which a network of few rows must first equal.
+    return [
+        {**one_layer, "num_layers": 2, "noise": "varying"},
+        {**one_layer, "num_layers": 2},
+        {**one_layer, "noise": "varying"},
+        {**one_layer, "num_layers": 0, "noise": "varying"},
+        one_layer,
+    ]
+
+
+def build(settings, table, seed):
+    """A network of ReLU layers with these settings, not fitted."""
+    inputs = [keras.Input((table.num_inputs,)) for _ in table.inputs]
+    hidden = inputs if table.has_variances else inputs[0]
+    for _ in range(settings["num_layers"]):
+        hidden = Dense(settings["units"], activation="relu")(hidden)
+    varies = settings["noise"] == "varying"
+    outputs = Dense(2 * table.num_outputs if varies else table.num_outputs)(hidden)
+    if varies:
+        likelihood = likelihoods.HeteroscedasticGaussian(0.01)
+    else:
+        likelihood = likelihoods.Gaussian([0.3] * table.num_outputs, trainable=True)
+    return TAGIModel(
+        inputs if table.has_variances else inputs[0], outputs, likelihood=likelihood, seed=seed
+    )
+
+
+def scale_noise(model, factor):
+    """Multiplies the standard deviation of the noise, its least one left aside."""
+    shift = 2.0 * math.log(factor)
+    if model.likelihood.has_noise_outputs:
+        bias = model.tagi_layers[-1].bias_mean
+        values = bias.numpy()
+        values[len(values) // 2 :] += shift
+        bias.assign(values)
+        return
+    mean, _ = model.learned_noise.log_variance
+    mean.assign_add(mean * 0.0 + shift)
+    model.likelihood.assign_scale(model.learned_noise.scale())

@@ -9,7 +9,7 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, validate_data
 
-from tfp_fnspace import arguments
+from tfp_fnspace import arguments, recipes
 from tfp_fnspace.distributions import quantile
 from tfp_fnspace.sklearn import pickles
 from tfp_fnspace.sklearn.tables import TableEncoder, is_frame, table_values
@@ -55,9 +55,7 @@ class TableEstimator(BaseEstimator):
             y: float64 array `[N, D]`, or integer labels `[N]`.
             **options: As for `recipes.fit_table`.
         """
-        package = __package__.rpartition(".")[0]
-        recipes = importlib.import_module(f"{package}.recipes")
-        recipe = importlib.import_module(f"{package}.methods.{self._method}.recipe")
+        recipe = importlib.import_module(f"tfp_fnspace.methods.{self._method}.recipe")
         return recipes.fit_table(recipe, x, y, **options)
 
     def _fit(self, X, y, sample_weight, **options):

@@ -132,3 +132,16 @@ def test_epochs_and_factor_are_those_of_the_largest_held_out_density():
     assert fitted.score == pytest.approx(scores[1.0], abs=1e-9)
     assert log == [160] * 5 + [200]
     assert fitted.model.scale == 1.0
+
+
+def test_labels_have_log_densities_of_their_own_and_no_factor():
+    x, y, _ = rows(60)
+    table = recipes.Table(x, (y[:, 0] > 0.0).astype(int), 2)
+    settings = {**tagi.candidates(table)[-1], "epochs": 2}
+    model = tagi.build(settings, table, seed=0)
+    model.fit(table.x, table.y, epochs=2, verbose=0)
+    expected = np.log(model.predict(x)["probabilities"][np.arange(60), table.y])
+    found = recipes.log_density(model, table)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    fitted = recipes.fit_table(shortened(tagi, 2), table.x, table.y, num_classes=2)
+    assert fitted.settings["noise_factor"] == 1.0

@@ -191,7 +191,8 @@ def _try(recipe, table, settings, seconds, seed):
         paths.append(_path(tried[-1], settings, train, table.rows(part), ends))
     # One number of epochs for all parts: the best of each would promise too much.
     sums = [sum(sum(path.log_densities[i]) for path in paths) for i in range(min(map(len, paths)))]
-    best = int(np.argmax(sums))
+    best, epochs = int(np.argmax(sums)), min(paths, key=len).epochs
+    is_cut = any(path.is_late for path in paths)
     densities = []
     for part, path, model in zip(parts, paths, tried, strict=True):
         model.set_weights(path.weights[best])
@@ -200,7 +201,8 @@ def _try(recipe, table, settings, seconds, seed):
     factor = int(np.argmax(densities.mean(axis=1)))
     chosen = {
         **settings,
-        "epochs": paths[0].epochs[best],
+        # Where time ended a fit that was getting better, it ends the last fit too.
+        "epochs": settings["epochs"] if is_cut and best + 1 == len(sums) else epochs[best],
         "noise_factor": _NOISE_FACTORS[factor],
     }
     return Trial(chosen, np.concatenate(parts), densities[factor], time.monotonic() - begin)
@@ -228,11 +230,17 @@ def _model_for(recipe, table, settings, seed):
 def _densities_by_factor(recipe, model, held_out):
     """Held-out log densities for each factor of the noise, `[factors, H]`."""
     fitted, found = model.get_weights(), []
-    for factor in _NOISE_FACTORS:
+    for factor in _factors(held_out):
         model.set_weights(fitted)
-        recipe.scale_noise(model, factor)
+        if factor != 1.0:
+            recipe.scale_noise(model, factor)
         found.append(log_density(model, held_out))
     return np.stack(found)
+
+
+def _factors(table):
+    """Labels have no noise that could be too small."""
+    return _NOISE_FACTORS if table.num_classes is None else _NOISE_FACTORS[:1]
 
 
 def _path(model, settings, train, held_out, ends):
@@ -256,26 +264,27 @@ class _Path(keras.callbacks.Callback):
         epochs: Numbers of epochs after which rows were looked at, a list.
         log_densities: Arrays `[H]`, one for each.
         weights: Lists of arrays, one for each.
+        is_late: Whether time ended the fit.
     """
 
     def __init__(self, held_out, settings, ends):
         super().__init__()
         self.held_out, self.settings, self.ends = held_out, settings, ends
-        self.epochs, self.log_densities, self.weights = [], [], []
+        self.epochs, self.log_densities, self.weights, self.is_late = [], [], [], False
 
     def __len__(self):
         return len(self.epochs)
 
     def on_epoch_end(self, epoch, logs=None):
-        is_late = time.monotonic() > self.ends
-        is_last = is_late or epoch + 1 == self.settings["epochs"]
+        self.is_late = time.monotonic() > self.ends
+        is_last = self.is_late or epoch + 1 == self.settings["epochs"]
         if not is_last and (epoch + 1) % self.settings["epochs_between_looks"]:
             return
         self.epochs.append(epoch + 1)
         self.log_densities.append(log_density(self.model, self.held_out))
         self.weights.append(self.model.get_weights())
         since_best = len(self) - 1 - int(np.argmax([d.mean() for d in self.log_densities]))
-        self.model.stop_training = is_late or since_best >= _PATIENCE
+        self.model.stop_training = self.is_late or since_best >= _PATIENCE
 
 
 def fit_as_tried(recipe, table, trial, seconds, seed):
@@ -300,14 +309,15 @@ def fit_as_tried(recipe, table, trial, seconds, seed):
         callbacks=[_StopAt(time.monotonic() + seconds)],
         verbose=0,
     )
-    recipe.scale_noise(model, trial.settings["noise_factor"])
+    if trial.settings["noise_factor"] != 1.0:
+        recipe.scale_noise(model, trial.settings["noise_factor"])
     return model
 
 
 def log_density(model, table):
     """Log density of the targets of a table under a fitted model, `[N]`, float64."""
-    y = table.y if table.num_classes is None else table.y[:, np.newaxis]
-    values = model.predict_distribution(table.x).log_prob(y).numpy().astype(np.float64)
+    distribution = model.predict_distribution(table.x)
+    values = distribution.log_prob(table.y).numpy().astype(np.float64)
     # A density of 0 or NaN at one row must lose to any number, and stay comparable.
     return np.maximum(np.nan_to_num(values, nan=-np.inf), -1e6)
 

@@ -2,6 +2,7 @@
 
 import keras
 
+from tfp_fnspace import likelihoods
 from tfp_fnspace.methods.diwp.model import DIWPModel
 
 #: Rows in a step: all of a small table, whose bound has no noise then.
@@ -47,6 +48,8 @@ def build(settings, table, seed):
         inducing_init="greedy",
         num_samples=5 if is_random else 1,
         num_eval_samples=50 if is_random else 1,
+        likelihood=None if table.num_classes is None else likelihoods.Categorical(),
+        num_outputs=table.num_outputs,
         seed=seed,
     )
     model.compile(keras.optimizers.Adam(_LEARNING_RATE))

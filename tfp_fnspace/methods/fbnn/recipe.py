@@ -1,12 +1,18 @@
-"""From the rows of a table to a functional BNN: a fitted prior, and random cosines of it."""
+"""From the rows of a table to a functional BNN.
+
+A regression has a fitted Gaussian process as its prior, and random cosines of it as its network:
+the divergence is in closed form. Classes have a smooth process and a network of two layers.
+"""
 
 import keras
 import numpy as np
+import tensorflow_probability as tfp
 
 from tfp_fnspace import layers, likelihoods
 from tfp_fnspace.methods.fbnn.measurement import Box
 from tfp_fnspace.methods.fbnn.model import FBNNModel
 from tfp_fnspace.processes.fitted import fitted_prior
+from tfp_fnspace.processes.gaussian import GaussianProcess
 
 #: An exact process is fitted to at most so many rows: its time is cubic in them.
 _PRIOR_ROWS = 500
@@ -22,13 +28,20 @@ def candidates(table):
     """Settings to try, the most likely first."""
     batch_size = min(1000, table.num_rows)
     steps = -(-table.num_rows // batch_size)  # of an epoch
+    if table.num_classes is not None:
+        batch_size = min(100, table.num_rows)
+        steps = -(-table.num_rows // batch_size)
+        common = {"batch_size": batch_size, "epochs": -(-2000 // steps)}
+        return [{"units": 50, **common, "epochs_between_looks": -(-100 // steps)}]
     # The last layer starts at its regression: few steps follow, of rows and points of the box.
     common = {"batch_size": batch_size, "epochs": -(-60 // steps)}
     return [{"units": 1000, **common, "epochs_between_looks": -(-10 // steps)}]
 
 
 def build(settings, table, seed):
-    """A network of random cosines with these settings, compiled and not fitted."""
+    """A network with these settings, compiled and not fitted."""
+    if table.num_classes is not None:
+        return _classifier(settings, table, seed)
     prior = fitted_prior(table.x, table.y, _PRIOR_ROWS, seed, "float64")
     noise = max(2.0 * _LEAST_NOISE, float(prior.noise_scale))
     inputs = keras.Input((table.num_inputs,))
@@ -49,6 +62,27 @@ def build(settings, table, seed):
         5e-3, settings["epochs"] * -(-table.num_rows // settings["batch_size"]), alpha=0.01
     )
     model.compile(keras.optimizers.Adam(rate))
+    return model
+
+
+def _classifier(settings, table, seed):
+    """A network of tanh units whose logits a smooth process is the prior of."""
+    # Inputs have variance 1: points are about the square root of twice their number apart.
+    kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(
+        np.float64(2.0), np.sqrt(np.float64(table.num_inputs))
+    )
+    keras.utils.set_random_seed(seed)
+    inputs = keras.Input((table.num_inputs,))
+    hidden = layers.VariationalDense(settings["units"], activation="tanh")(inputs)
+    model = FBNNModel(
+        (inputs, layers.VariationalDense(table.num_classes)(hidden)),
+        GaussianProcess(kernel, num_outputs=table.num_classes),
+        likelihoods.Categorical(),
+        Box(20),
+        num_samples=50,
+        seed=seed,
+    )
+    model.compile(keras.optimizers.Adam(3e-3))
     return model
 
 

@@ -27,6 +27,8 @@ def candidates(table):
     one_layer = {"num_layers": 1, "noise": "constant", **common}
     if table.num_rows < _ROWS_FOR_MORE:
         return [one_layer]
+    if table.num_classes is not None:
+        return [{**one_layer, "num_layers": number} for number in (2, 1, 0)]
     # One layer underfits many rows, whose noise then stands for the misfit; noise that varies
     # costs as much again and is worth it where spread or scale of the targets change. No layer at
     # all is a linear model, which a network of few rows must first equal.
@@ -45,15 +47,22 @@ def build(settings, table, seed):
     hidden = inputs if table.has_variances else inputs[0]
     for _ in range(settings["num_layers"]):
         hidden = Dense(settings["units"], activation="relu")(hidden)
-    varies = settings["noise"] == "varying"
-    outputs = Dense(2 * table.num_outputs if varies else table.num_outputs)(hidden)
-    if varies:
-        likelihood = likelihoods.HeteroscedasticGaussian(0.01)
-    else:
-        likelihood = likelihoods.Gaussian([0.3] * table.num_outputs, trainable=True)
+    likelihood, num_outputs = _likelihood(settings, table)
+    outputs = Dense(num_outputs)(hidden)
     return TAGIModel(
         inputs if table.has_variances else inputs[0], outputs, likelihood=likelihood, seed=seed
     )
+
+
+def _likelihood(settings, table):
+    """The likelihood, and how many outputs it asks for."""
+    if table.num_classes is not None:
+        tree = likelihoods.HierarchicalCategorical(table.num_classes)
+        return tree, tree.num_outputs
+    if settings["noise"] == "varying":
+        return likelihoods.HeteroscedasticGaussian(0.01), 2 * table.num_outputs
+    scales = [0.3] * table.num_outputs
+    return likelihoods.Gaussian(scales, trainable=True), table.num_outputs
 
 
 def scale_noise(model, factor):

@@ -37,6 +37,7 @@ LEVELS = {
     "streams": 3,
     "callbacks": 3,
     "recipes": 3,
+    "stacking": 4,  # of models of any method, which it knows by their verbs
     "methods": 4,
     "plotting": 5,
     "export": 3,  # `model.export` needs it; it knows models by their methods only

@@ -1,4 +1,4 @@
-"""A Gaussian process fitted to rows: the prior and the least noise of the benchmarks."""
+"""A Gaussian process fitted to rows: the prior and the least noise of recipes and benchmarks."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ def fitted_prior(x, y, max_rows, seed, dtype=None):
 
     Args:
         x: Training inputs `[N, X]`.
-        y: Training targets `[N, 1]`.
+        y: Training targets `[N, D]`, of which one kernel and one noise are to be.
         max_rows: The most rows that it is fitted to, drawn at random.
         seed: Of the rows.
         dtype: Of the process.
@@ -31,7 +31,8 @@ def fitted_prior(x, y, max_rows, seed, dtype=None):
     if len(rows) > max_rows:
         rows = np.random.default_rng(seed).choice(rows, max_rows, replace=False)
     x, y = x[rows], y[rows]
-    prior = GaussianProcess(ard_squared_exponential(x.shape[1]), dtype=dtype)
+    kernel = ard_squared_exponential(x.shape[1])
+    prior = GaussianProcess(kernel, num_outputs=y.shape[1], dtype=dtype)
     prior.fit(x, y)
     return prior
 

@@ -19,12 +19,15 @@ from tfp_fnspace.sklearn.regressors import (
     StableProcessRegressor,
     TAGIRegressor,
 )
+from tfp_fnspace.sklearn.stacked import FunctionSpaceClassifier, FunctionSpaceRegressor
 
 __all__ = [
     "DIWPClassifier",
     "DIWPRegressor",
     "FBNNClassifier",
     "FBNNRegressor",
+    "FunctionSpaceClassifier",
+    "FunctionSpaceRegressor",
     "SIPRegressor",
     "StableProcessRegressor",
     "TAGIClassifier",

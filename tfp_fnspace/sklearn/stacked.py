@@ -1,0 +1,125 @@
+"""The estimators to begin with: several methods, weighed by what held-out rows say of them."""
+
+import importlib
+import time
+
+import numpy as np
+
+from tfp_fnspace import recipes, stacking
+from tfp_fnspace.sklearn.base import TableClassifier, TableRegressor
+
+#: The part of the time for trials; the rest is for the fits to all rows.
+_TIME_FOR_TRIALS = 0.6
+
+#: A member of less weight costs its fit and moves the mixture by less than held-out rows can tell.
+_LEAST_WEIGHT = 0.03
+
+#: Up to so many rows a kernel process is the first to be tried, beyond a network in batches.
+_ROWS_FOR_KERNELS = 2000
+
+
+class _Stacked:
+    """Part of both estimators: trials of several recipes, weights, and fits to all rows."""
+
+    def _fit_model(self, x, y, *, time_limit, seed, report=None, num_classes=None):
+        begin = time.monotonic()
+        table = recipes.Table(x, y, num_classes)
+        names = _methods(table)
+        seconds, found = time_limit * _TIME_FOR_TRIALS, []
+        for i, name in enumerate(names):
+            left = seconds - (time.monotonic() - begin)
+            if found and left <= 0.0:
+                break
+            share = max(left, 0.0) / (len(names) - i)
+            for trial in recipes.try_candidates(_recipe(name), table, share, seed):
+                found.append((name, trial))
+            if report is not None:
+                report(_TIME_FOR_TRIALS * (i + 1) / len(names), f"tried {name}")
+        densities = np.stack([trial.log_density for _, trial in found], axis=1)
+
+        def fitted(k):
+            name, trial = found[k]
+            left = time_limit - (time.monotonic() - begin)
+            return recipes.fit_as_tried(_recipe(name), table, trial, left, seed)
+
+        model, weights = stacking.stacked(fitted, densities, _LEAST_WEIGHT)
+        self.leaderboard_ = [
+            {
+                "method": name,
+                "weight": float(weight),
+                "log_density": trial.score,
+                "seconds": trial.seconds,
+                "settings": trial.settings,
+            }
+            for weight, (name, trial) in sorted(
+                zip(weights, found, strict=True), key=lambda each: -each[0]
+            )
+        ]
+        if report is not None:
+            report(1.0, "fitted to all rows")
+        settings = [each for each in self.leaderboard_ if each["weight"]]
+        return recipes.Fitted(model, settings, _score(densities, weights), [t for _, t in found])
+
+
+def _score(densities, weights):
+    """Mean held-out log density of the mixture, in nats."""
+    used = weights > 0.0
+    return float(np.mean(np.logaddexp.reduce(densities[:, used] + np.log(weights[used]), axis=1)))
+
+
+def _methods(table):
+    """Names of the methods that suit the rows, those that are to be tried first in front."""
+    if table.num_rows > _ROWS_FOR_KERNELS:
+        return ["tagi", "diwp"]
+    return ["diwp", "tagi"] if table.num_classes else ["diwp", "tagi", "fbnn"]
+
+
+def _recipe(name):
+    package = __package__.rpartition(".")[0]
+    return importlib.import_module(f"{package}.methods.{name}.recipe")
+
+
+class FunctionSpaceRegressor(_Stacked, TableRegressor):
+    """Regression by several methods at once, the one to begin with.
+
+    Within the time it tries the methods that suit the rows, weighs their predictive distributions
+    by stacking: the weights maximise the held-out log density of the mixture. It fits those that
+    count to all rows and predicts the mixture.
+
+    Args:
+        time_limit: As for `TAGIRegressor`.
+        random_state: As for `TAGIRegressor`.
+        verbose: As for `TAGIRegressor`.
+
+    Attributes:
+        model_: The fitted mixture, `stacking.StackedModel`, a Keras model.
+        leaderboard_: What was tried, the largest weight first: a list of dicts of `method`,
+            `weight`, `log_density` (held-out mean, in nats), `seconds` and `settings`.
+            `pandas.DataFrame(leaderboard_)` makes a table of it.
+        settings_: The part of it that counts.
+        encoder_: As for `TAGIRegressor`.
+        n_features_in_: As for `TAGIRegressor`.
+        feature_names_in_: As for `TAGIRegressor`.
+
+    Example:
+        >>> from tfp_fnspace.sklearn import FunctionSpaceRegressor
+        >>> x = np.linspace(-1.0, 1.0, 40)[:, np.newaxis]
+        >>> regressor = FunctionSpaceRegressor(time_limit=1.0, random_state=0)
+        >>> quantiles = regressor.fit(x, np.sin(3.0 * x[:, 0])).predict_quantiles(x, [0.05, 0.95])
+
+    References:
+        Yao, Vehtari, Simpson and Gelman (2018), "Using stacking to average Bayesian predictive
+        distributions", Bayesian Analysis 13(3).
+    """
+
+
+class FunctionSpaceClassifier(_Stacked, TableClassifier):
+    """Classification by several methods at once, the one to begin with.
+
+    See `FunctionSpaceRegressor`.
+
+    Args:
+        time_limit: As for `TAGIRegressor`.
+        random_state: As for `TAGIRegressor`.
+        verbose: As for `TAGIRegressor`.
+    """

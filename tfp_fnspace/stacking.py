@@ -1,0 +1,252 @@
+"""Stacking of predictive distributions: several fitted models as one, weighed by held-out rows."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_fnspace import arguments, likelihoods
+from tfp_fnspace.distributions import observations
+from tfp_fnspace.distributions.quantile import is_mixture
+from tfp_fnspace.math.random import as_seed, fold_in
+from tfp_fnspace.model import FunctionSpaceModel
+from tfp_fnspace.tracing import traced
+
+tfd = tfp.distributions
+
+#: Iterations of EM, and the gain in nats a row below which they end.
+_MOST_ITERATIONS, _LEAST_GAIN = 10_000, 1e-9
+
+
+def stacking_weights(log_densities):
+    r"""The weights that maximise the held-out log density of the mixture.
+
+        max_w  sum_n log sum_k w_k p_k(y_n),     w_k >= 0,  sum_k w_k = 1
+
+    The objective is concave; EM climbs it, `w_k <- mean_n w_k p_k(y_n) / sum_j w_j p_j(y_n)`.
+
+    Args:
+        log_densities: Held-out log densities `[H, K]` of K models, none of them infinite.
+
+    Returns:
+        Array `[K]`.
+
+    References:
+        Yao, Vehtari, Simpson and Gelman (2018), "Using stacking to average Bayesian predictive
+        distributions", Bayesian Analysis 13(3).
+    """
+    shifts = np.max(log_densities, axis=1, keepdims=True)
+    densities = np.exp(log_densities - shifts)
+    weights = np.full(densities.shape[1], 1.0 / densities.shape[1])
+    best = -np.inf
+    for _ in range(_MOST_ITERATIONS):
+        mixture = densities @ weights
+        value = np.mean(np.log(mixture))
+        if value < best + _LEAST_GAIN:
+            break
+        best, weights = value, weights * np.mean(densities / mixture[:, np.newaxis], axis=0)
+    return weights / np.sum(weights)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class StackedModel(FunctionSpaceModel, keras.Model):
+    r"""A weighted mixture of fitted models of one kind of targets.
+
+        p(y | x) = sum_k w_k p_k(y | x)
+
+    Its members keep their weights; it predicts, is evaluated, saved and exported as they are, and
+    learns no more. The variance of f is that within members and between them, the noise the mean
+    of theirs.
+
+    Args:
+        members: Fitted models with the same inputs and targets: regressions whose predictive
+            distributions are Gaussian or mixtures of Gaussians, or classifiers of the same classes.
+        mixture_weights: Positive numbers, one for each, which sum to 1.
+        **kwargs: `name`.
+
+    Raises:
+        ValueError: If weights and members do not match, or a member predicts other columns.
+    """
+
+    def __init__(self, members, mixture_weights, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        self.members = list(members)
+        self.mixture_weights = [float(weight) for weight in mixture_weights]
+        if len(self.members) != len(self.mixture_weights) or not self.members:
+            raise ValueError(
+                "There must be a weight for each member. Received: "
+                f"{len(self.members)} members and mixture_weights={self.mixture_weights}"
+            )
+        if min(self.mixture_weights) <= 0.0 or abs(sum(self.mixture_weights) - 1.0) > 1e-6:
+            raise ValueError(
+                "`mixture_weights` must be positive and sum to 1. "
+                f"Received: mixture_weights={self.mixture_weights}"
+            )
+        first = self.members[0]
+        widths = [member.num_target_columns for member in self.members]
+        if len(set(widths)) > 1:
+            raise ValueError(
+                "All members must predict the same columns. "
+                f"Received: members of {widths} columns of targets"
+            )
+        likelihood, num_outputs = likelihoods.Gaussian(1.0), first.num_target_columns
+        if first.likelihood.is_classifier:
+            num_outputs = first.likelihood.num_labels(first.num_outputs)
+            likelihood = likelihoods.Categorical()
+        self._setup(first.input_tensors, num_outputs, likelihood, False, 0)
+
+    def _reset_functions(self):
+        super()._reset_functions()
+        # Past Keras's tracking, which would export it.
+        vars(self)["_components_function"] = traced(self._components, reduce_retracing=True)
+
+    # In the graph -----------------------------------------------------------------------------
+
+    def _components(self, x):
+        """Logarithms of weights `[N, K]`, means and standard deviations `[N, K, D]`."""
+        parts = []
+        for member, weight in zip(self.members, self.mixture_weights, strict=True):
+            logits, mean, stddev = _normal_components(member.predictive(x))
+            parts.append((logits + np.log(weight), mean, stddev))
+        return tuple(
+            tf.concat([tf.cast(v, tf.float64) for v in values], axis=1)
+            for values in zip(*parts, strict=True)
+        )
+
+    def predictive(self, x):
+        if self.likelihood.is_classifier:
+            return self.likelihood.from_probabilities(self.predictive_moments(x)["probabilities"])
+        return _mixture(*self._components(x))
+
+    def predictive_moments(self, x):
+        found = [member.predictive_moments(x) for member in self.members]
+
+        def mean_of(values):
+            terms = zip(self.mixture_weights, values, strict=True)
+            return tf.add_n([weight * tf.cast(value, tf.float64) for weight, value in terms])
+
+        if self.likelihood.is_classifier:
+            probabilities = mean_of([each["probabilities"] for each in found])
+            entropy = -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)
+            given_f = mean_of([each["entropy"] - each["mutual_information"] for each in found])
+            return {
+                "probabilities": probabilities,
+                "entropy": entropy,
+                "mutual_information": entropy - given_f,
+            }
+        mean = mean_of([each["mean"] for each in found])
+        spread = mean_of(
+            [
+                tf.square(tf.cast(each["mean"], tf.float64) - mean)
+                + tf.square(tf.cast(each["epistemic_stddev"], tf.float64))
+                for each in found
+            ]
+        )
+        noise = mean_of([tf.square(each["aleatoric_stddev"]) for each in found])
+        return {
+            "mean": mean,
+            "stddev": tf.sqrt(spread + noise),
+            "epistemic_stddev": tf.sqrt(spread),
+            "aleatoric_stddev": tf.sqrt(noise),
+        }
+
+    def draw_functions(self, x, num_samples, seed):
+        """Function samples `[S, N, D]`; of each member as many as its weight asks for."""
+        ends = np.round(np.cumsum([0.0, *self.mixture_weights]) * num_samples).astype(int)
+        draws = []
+        for i, (member, count) in enumerate(zip(self.members, np.diff(ends), strict=True)):
+            if count:
+                own = member.draw_functions(x, int(count), fold_in(as_seed(seed), i))
+                draws.append(tf.cast(own, tf.float64))
+        return tf.concat(draws, axis=0)
+
+    # ------------------------------------------------------------------------------------------
+
+    def predict_distribution(self, x, batch_size=None, joint=False):
+        """The predictive distribution of the observations at each point.
+
+        Args:
+            x: Array `[N, X]`.
+            batch_size: Rows in a batch.
+            joint: Must be false.
+
+        Returns:
+            A mixture of Gaussians, batch `[N]`, event `[D]`; of classes as for other models.
+
+        Raises:
+            ValueError: If `joint` is true, or the data are bad.
+        """
+        if joint or self.likelihood.is_classifier:
+            return super().predict_distribution(x, batch_size=batch_size, joint=joint)
+        self._check_ready()
+        inputs = self._check_inputs(x)
+        rows = self._batch_rows(batch_size, len(inputs[0]), self.predict_batch_size)
+        parts = [
+            self._components_function(self._pack([tf.constant(a[i : i + rows]) for a in inputs]))
+            for i in range(0, len(inputs[0]), rows)
+        ]
+        return _mixture(*(tf.concat(values, axis=0) for values in zip(*parts, strict=True)))
+
+    def fit(self, *args, **kwargs):
+        """Refuses: the members are fitted, each by its own method.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(
+            "A `StackedModel` must have fitted members and learns no more: fit each of them. "
+            f"Received: fit of {len(self.members)} members"
+        )
+
+    def get_config(self):
+        serialize = keras.saving.serialize_keras_object
+        return {
+            "name": self.name,
+            "members": [serialize(member) for member in self.members],
+            "mixture_weights": self.mixture_weights,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        load = keras.saving.deserialize_keras_object
+        members = [load(each, custom_objects=custom_objects) for each in config["members"]]
+        return cls(**{**config, "members": members})
+
+
+def _normal_components(distribution):
+    """Logarithms of weights `[N, K]`, means and standard deviations `[N, K, D]` of Gaussians."""
+    if is_mixture(distribution):
+        logits = distribution.mixture_distribution.logits_parameter()
+        normal = distribution.components_distribution.distribution
+        mean, stddev = normal.loc, normal.scale
+        logits = tf.broadcast_to(tf.nn.log_softmax(logits), tf.shape(mean)[:2])
+        return logits, mean, tf.broadcast_to(stddev, tf.shape(mean))
+    normal = distribution.distribution
+    mean = normal.loc[:, tf.newaxis]
+    stddev = tf.broadcast_to(normal.scale, tf.shape(normal.loc))[:, tf.newaxis]
+    return tf.zeros(tf.shape(mean)[:2], mean.dtype), mean, stddev
+
+
+def _mixture(logits, mean, stddev):
+    components = tfd.Independent(observations.Normal(mean, stddev), reinterpreted_batch_ndims=1)
+    return tfd.MixtureSameFamily(tfd.Categorical(logits=logits), components)
+
+
+def stacked(models, log_densities, least_weight=0.01):
+    """The mixture of models by their held-out log densities.
+
+    Args:
+        models: Function of the number of a model that fits and returns it; those of less weight
+            are not asked for.
+        log_densities: `[H, K]`.
+        least_weight: What a weight must be for its model to count.
+
+    Returns:
+        `StackedModel` and the weights `[K]`, 0 for what does not count.
+    """
+    arguments.checked_fraction("least_weight", least_weight)
+    weights = stacking_weights(log_densities)
+    weights = np.where(weights >= least_weight, weights, 0.0)
+    weights /= np.sum(weights)
+    chosen = np.flatnonzero(weights)
+    return StackedModel([models(k) for k in chosen], weights[chosen]), weights

@@ -150,7 +150,10 @@ def test_layers_that_are_frozen_stay(before):
     assert_array_equal(start.weights[0], features.scale)
 
 
-@pytest.mark.parametrize(("stack", "depth"), [("features", 2), ("omega", 0)])
+@pytest.mark.parametrize(
+    ("stack", "depth"),
+    [("features", 2), pytest.param("omega", 0, marks=pytest.mark.exhaustive)],
+)
 def test_the_process_starts_where_its_limit_does(stack, depth, monkeypatch):
     """With a large delta its bound is that of the process without random matrices."""
     found = []
@@ -290,7 +293,7 @@ def network(*layers):
     return keras.Sequential([*first, *layers, diwp.GlobalInducingGP(2, dtype="float64")])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_networks_of_ones_own_start_there_too():
     kernel = diwp.GramKernel(kernels.Matern(1.5), learn_amplitude=True, dtype="float64")
     model = diwp.DIWPModel(

@@ -61,6 +61,17 @@ def test_every_recipe_is_better_than_the_spread_of_the_targets(name):
     assert fitted.settings in [trial.settings for trial in fitted.trials]
 
 
+def test_noise_is_not_scaled_below_its_least():
+    x, y = rows(40)[:2]
+    table = recipes.Table(x, y)
+    model = diwp.build(diwp.candidates(table)[0], table, seed=0)
+    model.fit(x, y, epochs=1, verbose=0)
+    least = model.likelihood.min_scale
+    model.likelihood.set_scale(1.1 * least)
+    diwp.scale_noise(model, 0.7)
+    np.testing.assert_allclose(model.likelihood.scale, 1.01 * least, rtol=1e-3)
+
+
 def test_the_factor_of_the_noise_multiplies_the_noise():
     x, y, _ = rows(40)
     for recipe in (tagi, diwp):

@@ -123,7 +123,7 @@ def test_models_of_no_weight_are_not_fitted(members):
         return members[k]
 
     densities = np.stack([np.full(9, -50.0), np.zeros(9)], axis=1)
-    model, weights = stacking.stacked(fit, densities)
+    model, weights = stacking.stacked(fit, densities, least_weight=0.01)
     assert asked == [1]
     np.testing.assert_array_equal(weights, [0.0, 1.0])
     assert isinstance(model, keras.Model)

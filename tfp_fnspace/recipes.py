@@ -22,11 +22,14 @@ _NUM_FOLDS = 5
 _HELD_OUT, _MOST_HELD_OUT = 0.2, 2000
 
 #: The part of the time that trials may take; the rest is for the fit to all rows.
-_TIME_FOR_TRIALS = 0.6
+TIME_FOR_TRIALS = 0.6
 
 #: Factors of the standard deviation of the noise, one of which held-out rows choose: a network that
 #: has seen a row is closer to it than to others, and takes its noise for smaller than it is.
 _NOISE_FACTORS = (1.0, 0.7, 0.85, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0)
+
+#: A learnt scale of the noise must lie above its least one, at least by this factor.
+_ABOVE_LEAST = 1.01
 
 #: Epochs without a better held-out density after which a trial ends.
 _PATIENCE = 10
@@ -131,7 +134,7 @@ def fit_table(recipe, x, y, *, time_limit=60.0, seed=0, num_classes=None, report
     """
     begin = time.monotonic()
     table = Table(x, y, num_classes)
-    trials = try_candidates(recipe, table, time_limit * _TIME_FOR_TRIALS, seed, report)
+    trials = try_candidates(recipe, table, time_limit * TIME_FOR_TRIALS, seed, report)
     best = max(trials, key=lambda trial: trial.score)
     model = fit_as_tried(recipe, table, best, time_limit - (time.monotonic() - begin), seed)
     if report is not None:
@@ -312,6 +315,18 @@ def fit_as_tried(recipe, table, trial, seconds, seed):
     if trial.settings["noise_factor"] != 1.0:
         recipe.scale_noise(model, trial.settings["noise_factor"])
     return model
+
+
+def scale_learnt_noise(model, factor):
+    """Multiplies the standard deviation of a Gaussian likelihood's noise, down to its least one.
+
+    Args:
+        model: Fitted model with `likelihoods.Gaussian`, its scale trained by gradients.
+        factor: Positive number.
+    """
+    likelihood = model.likelihood
+    scale = factor * keras.ops.convert_to_numpy(likelihood.scale)
+    likelihood.set_scale(np.maximum(scale, _ABOVE_LEAST * likelihood.min_scale))
 
 
 def log_density(model, table):

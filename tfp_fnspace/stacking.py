@@ -232,7 +232,7 @@ def _mixture(logits, mean, stddev):
     return tfd.MixtureSameFamily(tfd.Categorical(logits=logits), components)
 
 
-def stacked(models, log_densities, least_weight=0.01):
+def stacked(models, log_densities, least_weight):
     """The mixture of models by their held-out log densities.
 
     Args:

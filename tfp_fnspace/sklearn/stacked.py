@@ -8,9 +8,6 @@ import numpy as np
 from tfp_fnspace import recipes, stacking
 from tfp_fnspace.sklearn.base import TableClassifier, TableRegressor
 
-#: The part of the time for trials; the rest is for the fits to all rows.
-_TIME_FOR_TRIALS = 0.6
-
 #: A member of less weight costs its fit and moves the mixture by less than held-out rows can tell.
 _LEAST_WEIGHT = 0.03
 
@@ -25,7 +22,7 @@ class _Stacked:
         begin = time.monotonic()
         table = recipes.Table(x, y, num_classes)
         names = _methods(table)
-        seconds, found = time_limit * _TIME_FOR_TRIALS, []
+        seconds, found = time_limit * recipes.TIME_FOR_TRIALS, []
         for i, name in enumerate(names):
             left = seconds - (time.monotonic() - begin)
             if found and left <= 0.0:
@@ -34,7 +31,7 @@ class _Stacked:
             for trial in recipes.try_candidates(_recipe(name), table, share, seed):
                 found.append((name, trial))
             if report is not None:
-                report(_TIME_FOR_TRIALS * (i + 1) / len(names), f"tried {name}")
+                report(recipes.TIME_FOR_TRIALS * (i + 1) / len(names), f"tried {name}")
         densities = np.stack([trial.log_density for _, trial in found], axis=1)
 
         def fitted(k):

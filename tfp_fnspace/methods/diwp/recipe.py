@@ -4,6 +4,7 @@ import keras
 
 from tfp_fnspace import likelihoods
 from tfp_fnspace.methods.diwp.model import DIWPModel
+from tfp_fnspace.recipes import scale_learnt_noise
 
 #: Rows in a step: all of a small table, whose bound has no noise then.
 _BATCH_SIZE = 1000
@@ -11,7 +12,7 @@ _BATCH_SIZE = 1000
 #: Steps of Adam at a rate at which a few hundred fit scales and noise; held-out rows stop it.
 _STEPS, _LEARNING_RATE, _STEPS_BETWEEN_LOOKS = 1000, 0.02, 10
 
-#: Inducing points: twice as many told no more on tables of hundreds of rows, at twice the time.
+#: Inducing points: twice as many told no more on the two tables of hundreds of rows tried.
 _INDUCING_POINTS = 100
 
 #: Only the number of rows counts, and how many columns they have.
@@ -28,8 +29,8 @@ def candidates(table):
         "epochs": -(-_STEPS // steps),
         "epochs_between_looks": -(-_STEPS_BETWEEN_LOOKS // steps),
     }
-    # The kernels of wide networks; random matrices between them cost five times as much and told
-    # no more on small tables, so that they come last.
+    # The kernels of wide networks; random matrices between them cost four times as much and told
+    # no more on the small table tried, so that they come last.
     return [
         {"kernel": "relu", "depth": 2, "hidden": "none", **common},
         {"kernel": "squared_exponential", "depth": 0, "hidden": "none", **common},
@@ -56,6 +57,4 @@ def build(settings, table, seed):
     return model
 
 
-def scale_noise(model, factor):
-    """Multiplies the standard deviation of the noise."""
-    model.likelihood.set_scale(factor * keras.ops.convert_to_numpy(model.likelihood.scale))
+scale_noise = scale_learnt_noise

@@ -13,6 +13,7 @@ from tfp_fnspace.methods.fbnn.measurement import Box
 from tfp_fnspace.methods.fbnn.model import FBNNModel
 from tfp_fnspace.processes.fitted import fitted_prior
 from tfp_fnspace.processes.gaussian import GaussianProcess
+from tfp_fnspace.recipes import scale_learnt_noise
 
 #: An exact process is fitted to at most so many rows: its time is cubic in them.
 _PRIOR_ROWS = 500
@@ -86,7 +87,4 @@ def _classifier(settings, table, seed):
     return model
 
 
-def scale_noise(model, factor):
-    """Multiplies the standard deviation of the noise."""
-    scale = factor * keras.ops.convert_to_numpy(model.likelihood.scale)
-    model.likelihood.set_scale(np.maximum(scale, 1.01 * _LEAST_NOISE))
+scale_noise = scale_learnt_noise

@@ -3,6 +3,7 @@
 import keras
 
 from tfp_fnspace.methods.sip.model import SIPModel
+from tfp_fnspace.recipes import scale_learnt_noise
 
 _STEPS, _STEPS_BETWEEN_LOOKS = 2000, 100
 
@@ -35,6 +36,4 @@ def build(settings, table, seed):
     return model
 
 
-def scale_noise(model, factor):
-    """Multiplies the standard deviation of the noise."""
-    model.likelihood.set_scale(factor * keras.ops.convert_to_numpy(model.likelihood.scale))
+scale_noise = scale_learnt_noise

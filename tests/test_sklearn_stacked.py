@@ -16,7 +16,8 @@ def rows(seed):
     return x, 20.0 + 3.0 * np.sin(2.0 * x[:, :1]) + 0.3 * generator.normal(size=(150, 1))
 
 
-X, Y = (values if values.shape[1] > 1 else values[:, 0] for values in rows(seed=0))
+X, COLUMN = rows(seed=0)
+Y = COLUMN[:, 0]
 
 
 @pytest.mark.slow

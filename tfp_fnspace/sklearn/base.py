@@ -55,8 +55,7 @@ class TableEstimator(BaseEstimator):
             y: float64 array `[N, D]`, or integer labels `[N]`.
             **options: As for `recipes.fit_table`.
         """
-        recipe = importlib.import_module(f"tfp_fnspace.methods.{self._method}.recipe")
-        return recipes.fit_table(recipe, x, y, **options)
+        return recipes.fit_table(recipe_of(self._method), x, y, **options)
 
     def _fit(self, X, y, sample_weight, **options):
         """Encodes the table and runs the recipe; y is checked already."""
@@ -295,6 +294,11 @@ class TableClassifier(ClassifierMixin, TableEstimator):
         """
         probabilities = self.predict_proba(X)
         return self.classes_[np.argmax(probabilities, axis=1)]
+
+
+def recipe_of(method):
+    """The module of the recipe of a method, by the name of its folder."""
+    return importlib.import_module(f"tfp_fnspace.methods.{method}.recipe")
 
 
 def _seed(random_state):

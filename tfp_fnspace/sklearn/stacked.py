@@ -1,12 +1,11 @@
 """The estimators to begin with: several methods, weighed by what held-out rows say of them."""
 
-import importlib
 import time
 
 import numpy as np
 
 from tfp_fnspace import recipes, stacking
-from tfp_fnspace.sklearn.base import TableClassifier, TableRegressor
+from tfp_fnspace.sklearn.base import TableClassifier, TableRegressor, recipe_of
 
 #: A member of less weight costs its fit and moves the mixture by less than held-out rows can tell.
 _LEAST_WEIGHT = 0.03
@@ -28,7 +27,7 @@ class _Stacked:
             if found and left <= 0.0:
                 break
             share = max(left, 0.0) / (len(names) - i)
-            for trial in recipes.try_candidates(_recipe(name), table, share, seed):
+            for trial in recipes.try_candidates(recipe_of(name), table, share, seed):
                 found.append((name, trial))
             if report is not None:
                 report(recipes.TIME_FOR_TRIALS * (i + 1) / len(names), f"tried {name}")
@@ -37,7 +36,7 @@ class _Stacked:
         def fitted(k):
             name, trial = found[k]
             left = time_limit - (time.monotonic() - begin)
-            return recipes.fit_as_tried(_recipe(name), table, trial, left, seed)
+            return recipes.fit_as_tried(recipe_of(name), table, trial, left, seed)
 
         model, weights = stacking.stacked(fitted, densities, _LEAST_WEIGHT)
         self.leaderboard_ = [
@@ -69,11 +68,6 @@ def _methods(table):
     if table.num_rows > _ROWS_FOR_KERNELS:
         return ["tagi", "diwp"]
     return ["diwp", "tagi"] if table.num_classes else ["diwp", "tagi", "fbnn"]
-
-
-def _recipe(name):
-    package = __package__.rpartition(".")[0]
-    return importlib.import_module(f"{package}.methods.{name}.recipe")
 
 
 class FunctionSpaceRegressor(_Stacked, TableRegressor):

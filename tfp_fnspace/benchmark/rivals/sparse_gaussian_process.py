@@ -1,18 +1,22 @@
 """A sparse Gaussian process, by Titsias's bound.
 
-Written here, because GPflow asks for NumPy below 2 (2.11) or for `pkg_resources` (2.9), neither of
-which there is beside TensorFlow 2.21, and GPyTorch brings another framework.
+The bound is that of `processes`. GPflow asks for NumPy below 2 (2.11) or for `pkg_resources` (2.9),
+neither of which there is beside TensorFlow 2.21, and GPyTorch brings another framework.
 """
 
 import math
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 from scipy import optimize
 from sklearn.cluster import MiniBatchKMeans
 
 from tfp_fnspace.benchmark.rivals.base import Rival
+from tfp_fnspace.processes.marginal_likelihood import collapsed_bound
 from tfp_fnspace.tracing import traced
+
+psd_kernels = tfp.math.psd_kernels
 
 #: Inducing points, and steps of L-BFGS.
 _NUM_INDUCING, _STEPS = 200, 200
@@ -61,8 +65,8 @@ class SparseGP(Rival):
 
     def _predict(self, x):
         variance, noise, lengths, inducing = self._parameters
-        chol, chol_b, c, _ = self._posterior
-        cross = _kernel(inducing, tf.constant(x), variance, lengths)  # [M, N]
+        chol, chol_b, c = self._posterior
+        cross = _kernel(variance, lengths).matrix(inducing, tf.constant(x))  # [M, N]
         first = tf.linalg.triangular_solve(chol, cross)
         second = tf.linalg.triangular_solve(chol_b, first)
         mean = tf.linalg.matmul(second, c, transpose_a=True)[:, 0]
@@ -81,34 +85,28 @@ def bound(x, y, variance, noise, lengths, inducing):
         lengths: `[X]`.
         inducing: Inducing points `[M, X]`; with all of `x` the bound is the marginal likelihood.
     """
-    _, chol_b, c, trace = _posterior(x, y, variance, noise, lengths, inducing)
-    size = tf.cast(tf.shape(x)[0], x.dtype)
-    log_det = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(chol_b)))
-    quadratic = tf.reduce_sum(tf.square(y)) / noise - tf.reduce_sum(tf.square(c))
-    constant = size * (math.log(2.0 * math.pi) + tf.math.log(noise) + variance / noise)
-    return 0.5 * (trace - quadratic - constant) - log_det
+    kernel = _kernel(variance, lengths)
+    scale = tf.sqrt(noise)
+    return collapsed_bound(tf.transpose(y), x, inducing, kernel, scale, _JITTER * variance)[0]
 
 
 def _posterior(x, y, variance, noise, lengths, inducing):
-    """Cholesky factors of `Kuu` and `B = I + A A'`, `c = LB^-1 A y / s`, and `tr(A A')`.
+    """Cholesky factors of `Kuu` and `B = I + A A'`, and `c = LB^-1 A y / s`.
 
     `A = L^-1 Kuf / s`, `s` the standard deviation of the noise. Costs O(N M^2).
     """
-    gram = _kernel(inducing, inducing, variance, lengths)
+    kernel = _kernel(variance, lengths)
     eye = tf.eye(tf.shape(inducing)[0], dtype=x.dtype)
-    chol = tf.linalg.cholesky(gram + _JITTER * variance * eye)
-    a = tf.linalg.triangular_solve(chol, _kernel(inducing, x, variance, lengths)) / tf.sqrt(noise)
-    product = tf.linalg.matmul(a, a, transpose_b=True)  # [M, M]
-    chol_b = tf.linalg.cholesky(product + eye)
-    c = tf.linalg.triangular_solve(chol_b, a @ y) / tf.sqrt(noise)
-    return chol, chol_b, c, tf.linalg.trace(product)
+    chol = tf.linalg.cholesky(kernel.matrix(inducing, inducing) + _JITTER * variance * eye)
+    a = tf.linalg.triangular_solve(chol, kernel.matrix(inducing, x)) / tf.sqrt(noise)
+    chol_b = tf.linalg.cholesky(tf.linalg.matmul(a, a, transpose_b=True) + eye)
+    return chol, chol_b, tf.linalg.triangular_solve(chol_b, a @ y) / tf.sqrt(noise)
 
 
-def _kernel(left, right, variance, lengths):
-    left, right = left / lengths, right / lengths
-    squares = [tf.reduce_sum(tf.square(t), axis=1) for t in (left, right)]
-    distance = squares[0][:, tf.newaxis] + squares[1] - 2.0 * left @ tf.transpose(right)
-    return variance * tf.exp(-0.5 * tf.maximum(distance, 0.0))
+def _kernel(variance, lengths):
+    return psd_kernels.FeatureScaled(
+        psd_kernels.ExponentiatedQuadratic(tf.sqrt(variance)), scale_diag=lengths
+    )
 
 
 def _unpacked(parameters, width):

@@ -13,7 +13,7 @@ import test_layering
 from scipy import stats
 
 ROOT = Path(__file__).resolve().parents[1]
-TITLED = re.compile(r'^```python title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
+TITLED = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
 
 # In another process: the copy is imported there, not the package of these tests.
 CODE = """
@@ -50,7 +50,7 @@ model.export("served")
 loaded = tf.saved_model.load("served")
 served = loaded.serve(tf.constant(x, tf.float32))
 np.testing.assert_allclose(served["stddev"], found["stddev"], rtol=1e-5)
-sys.exit(main(["benchmark", "paper", "--methods", "linear", "--datasets", "plane", "--splits", "0",
+sys.exit(main(["benchmark", "paper", sys.argv[1] + "/benchmarks/uci/paper/linear.toml",
                "--data-dir", "data", "--out", "records.json"]))
 """
 
@@ -61,7 +61,7 @@ def package(tmp_path_factory):
     copy = tmp_path_factory.mktemp("copy") / "tfp_fnspace"
     shutil.copytree(ROOT / "tfp_fnspace", copy, ignore=shutil.ignore_patterns("__pycache__"))
     blocks = TITLED.findall((ROOT / "docs" / "adding_a_method.md").read_text(encoding="utf-8"))
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for name, text in blocks:
         path = copy.parent / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def test_new_method_keeps_the_contract_and_has_the_exact_posterior(package, tmp_
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert '"method": "linear"' in (tmp_path / "records.json").read_text()
+    assert '"variant": "linear"' in (tmp_path / "records.json").read_text()
 
     # The posterior in closed form: prior N(0, I), noise variance 0.25.
     features = np.column_stack([np.ones(40), x])

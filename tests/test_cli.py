@@ -1,4 +1,4 @@
-"""The command line itself; what `benchmark` and `demo` do is in test_benchmark.py, test_demo.py."""
+"""The command line itself; what `benchmark` and `demo` do is in benchmark/, test_demo.py."""
 
 import os
 import subprocess

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from tfp_fnspace import benchmark, demo, registry
+from tfp_fnspace import benchmark, demo
 from tfp_fnspace.benchmark import estimators, uci
 
 
@@ -116,31 +116,26 @@ def _print(line):
 
 
 def _add_paper(kinds):
-    parser = kinds.add_parser("paper", help="the protocols of the papers")
-    known = ",".join(sorted(registry.METHODS))
-    parser.add_argument("--methods", default=known, help=f"comma-separated, of {known}")
-    _add_data(parser)
-    parser.add_argument("--out", required=True, help="results, JSON; a killed run resumes")
-    parser.add_argument("--seed", type=int, default=0)
+    parser = kinds.add_parser("paper", help="the protocol of a paper")
     parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="replaces an entry of the configuration (JSON value); may be repeated",
+        "protocol", help="TOML file, or in a checkout a name in benchmarks/uci/paper"
     )
+    parser.add_argument("--variants", help="comma-separated titles in the file (default: all)")
+    parser.add_argument("--datasets", help="comma-separated names (default: those of the paper)")
+    parser.add_argument("--splits", default="all", help="all, or such as 0-4 or 0,2")
+    parser.add_argument("--data-dir", help="folder of the files (or TFP_FNSPACE_DATA)")
+    parser.add_argument("--out", required=True, help="results, JSON; a killed run resumes")
     parser.set_defaults(run=_run_paper)
 
 
 def _run_paper(options):
-    records = benchmark.run_uci(
-        options.methods.split(","),
-        options.datasets.split(","),
+    records = benchmark.run_paper(
+        options.protocol,
+        options.variants and options.variants.split(","),
+        options.datasets and options.datasets.split(","),
         options.splits,
         options.data_dir,
         options.out,
-        seed=options.seed,
-        overrides=benchmark.parse_settings(options.set),
         echo=_print,
     )
     print(benchmark.summary(records))

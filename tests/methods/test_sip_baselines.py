@@ -8,7 +8,7 @@ import tensorflow_probability as tfp
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from tfp_fnspace import likelihoods, processes, registry, sip
+from tfp_fnspace import likelihoods, processes, sip
 from tfp_fnspace.math.random import split
 from tfp_fnspace.methods.sip.log_ratio import NormalLogRatio
 from tfp_fnspace.methods.sip.weight_space import AADMModel, AVBModel
@@ -302,68 +302,6 @@ def test_other_likelihoods_and_outputs(name):
     assert model.num_outputs == 4
     assert model.predict(X)["mean"].shape == (20, 2)
     assert np.ptp(model.predict(X)["aleatoric_stddev"], axis=0).min() > 0.0
-
-
-@pytest.mark.parametrize("name", ["vip", "aadm"])
-def test_recipe(name):
-    recipe = registry.method(name)
-    few = {"num_prior_samples": 4} if name == "vip" else {"num_samples": 4}
-    config = {**recipe.uci_config("yacht", 1), "steps": 3, "batch_size": 10, **few}
-    model, chosen = recipe.uci_fit(config, X, Y)
-    assert len(model.history.epoch) == 2  # of two batches each: no fewer steps than asked for
-    assert model.alpha == 0.5
-    least = chosen["least_noise_scale"]
-    assert 0.0 < least < chosen["noise_scale"] < 1.1 * max(0.3, 2.0 * least)
-    kept = [v for v in model.optimizer._trainable_variables if model.optimizer._use_weight_decay(v)]
-    assert kept and all(len(v.shape) == 2 for v in kept)
-    assert int(model.steps_seen.numpy()) == 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("dataset", "fixed", "jitter"), [("naval", True, 1e-4), ("wine", False, 1e-2)]
-)
-def test_recipe_of_sip_on_fine_sets(dataset, fixed, jitter):
-    recipe = registry.method("sip_ns")
-    config = recipe.uci_config(dataset, 1)
-    config.update(steps=2, inducing_points=4, num_samples=4, batch_size=20)
-    model, _ = recipe.uci_fit(config, X, Y)
-    assert model.fixed_prior_draws == fixed and model.inducing_inputs.shape[0] == 4
-    assert model.num_eval_prior_sets == (1 if fixed else 20) and model.jitter == jitter
-
-
-def test_recipes_differ_as_they_should():
-    configs = {
-        name: registry.method(name).uci_config("wine", 2)
-        for name in ("sip_bnn", "sip_ns", "avb", "aadm", "vip")
-    }
-    assert all(config["seed"] == 2 and config["batch_size"] == 100 for config in configs.values())
-    assert registry.method("vip").uci_config("yacht", 0)["batch_size"] == 50
-    large = registry.method("sip_ns").uci_config("naval", 0)
-    assert (large["steps"], large["longer"], configs["sip_ns"]["steps"]) == (20000, 1, 4000)
-    assert large["weight_decay"] == 0.0
-    slow = {name: registry.method(name).uci_config("energy", 0)["steps"] for name in configs}
-    fast = {"avb": 4000, "aadm": 4000}
-    assert slow == {"sip_bnn": 8000, "sip_ns": 8000, "vip": 8000, **fast}
-    assert {name for name, config in configs.items() if config["alpha"] == 0.0} == {"avb"}
-    assert configs["sip_ns"]["prior"] == "neural_sampler" and configs["sip_ns"]["dropout"] == 0.0
-    assert [name for name, config in configs.items() if config["weight_decay"]] == ["sip_ns"]
-    assert configs["sip_bnn"]["prior"] == configs["vip"]["prior"] == "bnn"
-    names = ("yacht", "naval", "energy")
-    jitters = [registry.method("sip_bnn").uci_config(name, 0)["jitter"] for name in names]
-    assert jitters == [1e-3, 1e-4, 1e-3]
-    samples = [registry.method(n).uci_config("boston", 0).get("num_samples") for n in configs]
-    assert samples == [200, 200, 20, 20, None]
-    sampler = registry.method("sip_ns")
-    points = {"energy": 100, "naval": 50, "power": 50, "wine": 20, "boston": 20}
-    found = {name: sampler.uci_config(name, 0)["inducing_points"] for name in points}
-    assert found == points
-    dropout = [registry.method(n).uci_config("boston", 0).get("prior_options") for n in configs]
-    assert dropout == [{}, {"dropout": 0.4, "units": [100, 100]}, None, None, None]
-    wine, energy = configs["sip_ns"], registry.method("sip_ns").uci_config("energy", 0)
-    assert wine["prior_options"] == {"dropout": 0.2, "activation": "relu"}
-    assert (wine["adaptive_contrast"], wine["num_samples"]) == ("full", 200)
-    assert energy["prior_options"] == {"dropout": 0.2}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from scipy import integrate, stats
 
 from tfp_fnspace import likelihoods, processes, sip
 from tfp_fnspace.likelihoods.energy import data_term
-from tfp_fnspace.methods.sip import benchmark
 from tfp_fnspace.typing import GaussianMoments
 
 GENERATOR = np.random.default_rng(0)
@@ -217,26 +216,3 @@ def test_student_t_process_as_the_prior_differs_from_a_gaussian_one_in_its_draws
     assert_allclose(laws[0].stddev(), laws[1].stddev(), rtol=1e-8)
     heavy, normal = (np.mean(np.abs(d) > 4.0) for d in draws)  # expected: 0.62 % and 0.006 %
     assert heavy > 20.0 * normal and heavy > 0.002
-
-
-@pytest.mark.parametrize(
-    ("noise", "steps", "contrast", "start"),
-    [(0.05, 4, False, 0.3), (0.3, 2, False, 0.6), (0.7, 1, True, 0.735)],
-)
-def test_recipe_follows_the_noise_of_a_gaussian_process(noise, steps, contrast, start, monkeypatch):
-    prior = processes.GaussianProcess(processes.ard_squared_exponential(2), noise_scale=noise)
-    monkeypatch.setattr(benchmark, "fitted_prior", lambda *_: prior)
-    few = {"inducing_points": 3, "num_samples": 4, "num_eval_samples": 4}
-    few.update(steps=2, shorter=2, batch_size=20)
-    model, chosen = benchmark.sip_ns.uci_fit(
-        {**benchmark.sip_ns.uci_config("yacht", 0), **few}, X, Y
-    )
-    assert chosen["steps"] == int(model.steps_seen.numpy()) == steps
-    assert chosen["adaptive_contrast"] == model.adaptive_contrast == contrast
-    assert_allclose(chosen["noise_scale"], start, rtol=0.05)  # after four steps at most
-
-
-def test_recipe_of_the_bayesian_network_has_full_contrast_but_on_large_sets():
-    names = ("boston", "yacht", "wine", "energy", "power", "naval")
-    contrasts = [benchmark.sip_bnn.uci_config(name, 0)["adaptive_contrast"] for name in names]
-    assert contrasts == ["full", "full", "full", "full", False, False]

@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 from tfp_fnspace import layers, processes, sip
-from tfp_fnspace.methods.sip import benchmark
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(20, 3))
@@ -142,26 +141,3 @@ def test_config_and_history():
 def test_bad_penalties_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         made(**options)
-
-
-# The recipe --------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_recipe_takes_a_prior_of_other_layers():
-    config = {**benchmark.sip_bnn.uci_config("boston", 0), "steps": 2, "batch_size": 20}
-    config.update(inducing_points=3, num_samples=9, num_eval_samples=4, prior_penalty=0.3)
-    config["prior_options"] = {"units": [7], "activation": "relu"}
-    model, _ = benchmark.sip_bnn.uci_fit(config, X, Y)
-    assert [layer.units for layer in model.prior.network.layers] == [7, 1]
-    assert model.prior.network.layers[0].activation is keras.activations.relu
-    assert model.prior_penalty == 0.3
-
-
-def test_recipe_has_a_penalty_on_wine():
-    configs = {name: benchmark.sip_bnn.uci_config(name, 0) for name in ("wine", "boston")}
-    assert configs["wine"]["prior_options"] == {"units": [50], "activation": "relu"}
-    assert [c["prior_penalty"] for c in configs.values()] == [0.3, 0.0]
-    assert [c["steps"] for c in configs.values()] == [8000, 4000]
-    others = benchmark.sip_ns.uci_config("wine", 0)
-    assert (others["prior_penalty"], others["steps"]) == (0.0, 4000)

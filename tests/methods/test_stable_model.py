@@ -9,11 +9,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from exhaustive import sample_of
 from serving import serve_elsewhere
 
 import tfp_fnspace as fns
-from tfp_fnspace.methods.stable_process import benchmark, draws, hyperplanes
+from tfp_fnspace.methods.stable_process import draws, hyperplanes
 from tfp_fnspace.methods.stable_process.chains import make_problem, warm_state
 from tfp_fnspace.methods.stable_process.samplers import Draws, initial_state
 from tfp_fnspace.methods.stable_process.samplers.state import log_masses
@@ -371,22 +370,6 @@ def test_cross_validation_finds_that_a_step_is_no_gaussian_process():
     assert [(row["alpha"], row["nu"]) for row in table] == [(0.8, 1.0), (2.0, 1.0)]
     assert table[0]["mae"] < table[1]["mae"] and np.isfinite(table[0]["nll"])
     assert (model.alpha, model.nu) == (0.8, 1.0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "hyperparameters", sample_of(["infer", "cross_validate"], ["cross_validate"])
-)
-def test_benchmark_fits_and_says_what_it_chose(hyperparameters):
-    small = {"num_atoms": 20, "sweeps_per_epoch": 10, "burn_in": 1, "epochs": 3, "num_chains": 2}
-    config = {**benchmark.uci_config("yacht", 0), **small, "hyperparameters": hyperparameters}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The chains")
-        # Ten rows of three inputs: the five folds are of one size, with the same groups of atoms,
-        # and their chains are compiled once.
-        model, chosen = benchmark.uci_fit(config, np.resize([-1.0, 0.0, 1.0], (10, 1)), Y[1:-1])
-    assert sorted(chosen) == ["alpha", "noise_scale", "nu", "rhat_of_noise_scale"]
-    assert model.store.sizes["atoms"] == 20 and 0.0 < chosen["alpha"] < 2.0
 
 
 # Bad input ---------------------------------------------------------------------------------------

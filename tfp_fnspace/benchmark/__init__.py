@@ -5,7 +5,7 @@
 `benchmarks/` use what is imported here.
 """
 
-from tfp_fnspace.benchmark.paper import parse_settings, run_uci, score, summary
+from tfp_fnspace.benchmark.paper import run_paper, score, summary
 from tfp_fnspace.benchmark.records import (
     add_records,
     machine,
@@ -19,11 +19,10 @@ from tfp_fnspace.benchmark.selection import parse_splits
 __all__ = [
     "add_records",
     "machine",
-    "parse_settings",
     "parse_splits",
     "read_records",
     "run_missing",
-    "run_uci",
+    "run_paper",
     "score",
     "summary",
     "versions",

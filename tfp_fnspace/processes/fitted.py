@@ -6,9 +6,6 @@ from tfp_fnspace.layers.scaler import RunningMoments, Standardizer
 from tfp_fnspace.processes.gaussian import GaussianProcess
 from tfp_fnspace.processes.kernel_weights import ard_squared_exponential
 
-#: Standard deviations of the noise, in those of the targets, that are little and much.
-LITTLE_NOISE, MUCH_NOISE = 0.1, 0.5
-
 
 def fitted_prior(x, y, max_rows, seed, dtype=None):
     """A Gaussian process of a squared exponential kernel, a length each input, fitted to data.

@@ -1,9 +1,8 @@
-"""The benchmark of data sets with fixed splits, with a method that is quick and known."""
+"""The protocols of the papers, with a method that is quick and known; what is in records."""
 
 import json
 import pathlib
 import platform
-import subprocess
 import sys
 import time
 import types
@@ -16,12 +15,15 @@ import tensorflow_probability as tfp
 
 import tfp_fnspace
 from tfp_fnspace import benchmark, registry
+from tfp_fnspace.benchmark import protocol
 from tfp_fnspace.cli import main
 from tfp_fnspace.datasets import DATA_DIR_VARIABLE, load
 
 tfd = tfp.distributions
 
-FIELDS = {"method", "dataset", "split", "rmse", "nll", "crps", "coverage_90", "seconds"}
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+FIELDS = {"variant", "dataset", "split", "rmse", "nll", "crps", "coverage_90", "seconds"}
 FIELDS |= {"config", "versions"}
 
 
@@ -37,23 +39,28 @@ class Constant:
 
 
 @pytest.fixture
-def method(monkeypatch):
-    """A registered method `constant`, which counts its fits and fails at the fit `fails_at`."""
+def method(monkeypatch, tmp_path):
+    """A registered method `constant` with a protocol, which counts its fits and fails at some."""
     module = types.ModuleType("constant_method")
-    module.options, module.fitted, module.fails_at = {"units": (3, 4)}, [], None
-    module.error = KeyboardInterrupt
+    module.fitted, module.fails_at, module.error = [], None, KeyboardInterrupt
+    module.file = tmp_path / "constant.toml"
 
-    def uci_config(dataset, seed):
-        return {**module.options, "seed": seed}
-
-    def uci_fit(config, x, y):
+    def fit(x, y, *, units, seed):
         if len(module.fitted) == module.fails_at:
             module.fails_at = None
             raise module.error("fails")
-        module.fitted.append(config["seed"])
+        module.fitted.append(seed)
         return Constant(y), {"rows": len(x)}
 
-    module.uci_config, module.uci_fit = uci_config, uci_fit
+    def write(units=(3, 4), more=""):
+        module.file.write_text(
+            f'method = "constant"\nerrors = "none"\nsettings = {{ units = {list(units)} }}\n{more}'
+            "[variants.plain]\n[results.plain]\n"
+            'first = { rmse = "1" }\nsecond = { rmse = "2" }\n'
+        )
+
+    module.fit, module.write = fit, write
+    write()
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(registry.METHODS, "constant", module.__name__)
     return module
@@ -74,20 +81,20 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def run(folder, tmp_path):
-    """Runs `run_uci` on all of it unless told otherwise; the lines are in `run.lines`."""
+def run(method, folder, tmp_path):
+    """Runs `run_paper` on all of it unless told otherwise; the lines are in `run.lines`."""
 
-    def run_uci(methods=("constant",), names=("first", "second"), splits="all", **kwargs):
-        run_uci.lines.clear()
-        arguments = {"data_dir": folder, "out": run_uci.out, "echo": run_uci.lines.append, **kwargs}
-        return benchmark.run_uci(methods, names, splits, **arguments)
+    def run_paper(names=None, splits="all", **kwargs):
+        run_paper.lines.clear()
+        arguments = {"data_dir": folder, "out": run_paper.out, "echo": run_paper.lines.append}
+        return benchmark.run_paper(method.file, None, names, splits, **{**arguments, **kwargs})
 
-    run_uci.lines, run_uci.out = [], tmp_path / "results" / "uci.json"
-    return run_uci
+    run_paper.lines, run_paper.out = [], tmp_path / "results" / "uci.json"
+    return run_paper
 
 
 def places(records):
-    return [(r["method"], r["dataset"], r["split"]) for r in records]
+    return [(r["variant"], r["dataset"], r["split"]) for r in records]
 
 
 # ------------------------------------------------------------------------------- splits
@@ -120,10 +127,10 @@ def test_wrong_splits_are_refused(text):
 
 
 def test_a_record_has_the_documented_fields(method, run):
-    (record,) = run(names=["first"], splits="1", seed=7)
+    (record,) = run(names=["first"], splits="1")
     assert set(record) >= FIELDS
-    assert places([record]) == [("constant", "first", 1)]
-    assert record["config"] == {"units": [3, 4], "seed": 8}  # of split k: seed + k
+    assert places([record]) == [("plain", "first", 1)]
+    assert record["config"] == {"units": [3, 4], "seed": 1}  # of split k: k
     assert record["chosen"] == {"rows": 16}
     assert record["seconds"] >= 0.0
     assert set(record["machine"]) == {"processor", "cores", "system"}
@@ -144,7 +151,7 @@ def test_the_file_holds_the_records(method, run):
     records = run()
     assert json.loads(run.out.read_text()) == records
     assert places(records) == [
-        ("constant", name, k) for name in ("first", "second") for k in (0, 1, 2)
+        ("plain", name, k) for name in ("first", "second") for k in (0, 1, 2)
     ]
     assert [path.name for path in run.out.parent.iterdir()] == ["uci.json"]
 
@@ -161,15 +168,15 @@ def test_versions_are_those_of_the_modules():
 
 
 def test_summary_has_mean_and_standard_error_over_splits():
-    places = [("tagi", "boston", 0, 2.0), ("tagi", "boston", 1, 4.0), ("tagi", "yacht", 0, 1.0)]
+    places = [("TAGI", "boston", 0, 2.0), ("TAGI", "boston", 1, 4.0), ("TAGI", "yacht", 0, 1.0)]
     records = [
-        {"method": m, "dataset": d, "split": k, "rmse": rmse, "nll": -rmse, "seconds": 10.0}
-        for m, d, k, rmse in places
+        {"variant": v, "dataset": d, "split": k, "rmse": rmse, "nll": -rmse, "seconds": 10.0}
+        for v, d, k, rmse in places
     ]
     header, boston, yacht = benchmark.summary(records).splitlines()
-    assert header.split() == ["method", "dataset", "splits", "rmse", "nll", "seconds"]
-    assert boston.split() == ["tagi", "boston", "2", "3.0000±1.0000", "-3.0000±1.0000", "10.0"]
-    assert yacht.split() == ["tagi", "yacht", "1", "1.0000±nan", "-1.0000±nan", "10.0"]
+    assert header.split() == ["variant", "dataset", "splits", "rmse", "nll", "seconds"]
+    assert boston.split() == ["TAGI", "boston", "2", "3.0000±1.0000", "-3.0000±1.0000", "10.0"]
+    assert yacht.split() == ["TAGI", "yacht", "1", "1.0000±nan", "-1.0000±nan", "10.0"]
 
 
 # ------------------------------------------------------------------------------- resuming
@@ -180,7 +187,7 @@ def test_cells_are_written_one_by_one_and_a_killed_run_resumes(method, run):
     with pytest.raises(KeyboardInterrupt):
         run()
     done = json.loads(run.out.read_text())
-    assert places(done) == [("constant", "first", 0), ("constant", "first", 1)]
+    assert places(done) == [("plain", "first", 0), ("plain", "first", 1)]
 
     method.fails_at, method.fitted = None, []
     records = run()
@@ -192,29 +199,16 @@ def test_cells_are_written_one_by_one_and_a_killed_run_resumes(method, run):
 
 def test_bad_data_in_one_cell_costs_no_other(method, run):
     method.fails_at, method.error = 1, ValueError
-    with pytest.raises(ValueError, match=r"Received: \['constant first split 1'\] failed"):
+    with pytest.raises(ValueError, match=r"Received: \['plain first split 1'\] failed"):
         run()
     assert places(json.loads(run.out.read_text())) == [
-        ("constant", "first", 0),
-        ("constant", "first", 2),
-        ("constant", "second", 0),
-        ("constant", "second", 1),
-        ("constant", "second", 2),
+        ("plain", "first", 0),
+        ("plain", "first", 2),
+        ("plain", "second", 0),
+        ("plain", "second", 1),
+        ("plain", "second", 2),
     ]
-    assert "constant first split 1 failed: fails" in run.lines[2]
-
-
-def test_targets_of_several_columns(tmp_path):
-    """The recipe of TAGI takes any folder of the format."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(24, 3))
-    index = np.arange(6, dtype=np.int32)[np.newaxis]
-    np.savez(tmp_path / "two.npz", x=x, y=x[:, :2] + 1.0, test_index=index)
-    overrides = {"epochs": 1, "units": 4}
-    (record,) = benchmark.run_uci(
-        ["tagi"], ["two"], "0", tmp_path, tmp_path / "out.json", overrides=overrides
-    )
-    assert np.isfinite(record["nll"]) and record["config"]["units"] == 4
+    assert "plain first split 1 failed: fails" in run.lines[2]
 
 
 def test_a_finished_run_fits_nothing(method, run):
@@ -225,20 +219,15 @@ def test_a_finished_run_fits_nothing(method, run):
     assert run.lines == ["2 cells, 2 of them done before"]
 
 
-def test_a_changed_configuration_runs_again_and_replaces(method, run):
+def test_changed_settings_run_again_and_replace(method, run):
     run(splits="0,1")
-    method.options, method.fitted = {"units": (5, 4)}, []
+    method.write(units=(5, 4))
+    method.fitted.clear()
     records = run(names=["first"], splits="0")
     assert method.fitted == [0]
     assert len(records) == 4
     changed = [r for r in records if r["config"]["units"] == [5, 4]]
-    assert places(changed) == [("constant", "first", 0)]
-
-
-def test_another_seed_runs_again(method, run):
-    run(names=["first"], splits="0")
-    (record,) = run(names=["first"], splits="0", seed=1)
-    assert record["config"]["seed"] == 1
+    assert places(changed) == [("plain", "first", 0)]
 
 
 def test_every_cell_prints_its_scores_and_the_time_left(method, run, monkeypatch):
@@ -247,8 +236,8 @@ def test_every_cell_prints_its_scores_and_the_time_left(method, run, monkeypatch
     first, second = run(names=["first"], splits="0,1")
     # The clock is read once before the cells and three times in each: begin, end and afterwards.
     expected = f"rmse {first['rmse']:.4g}, nll {first['nll']:.4g}, 60.0 s; about 3.0 min left"
-    assert run.lines[1] == f"[1/2] constant first split 0: {expected}"
-    assert run.lines[2].startswith("[2/2] constant first split 1: ")
+    assert run.lines[1] == f"[1/2] plain first split 0: {expected}"
+    assert run.lines[2].startswith("[2/2] plain first split 1: ")
     assert run.lines[2].endswith("; about 0.0 min left")
 
 
@@ -259,36 +248,40 @@ def test_a_file_of_something_else_is_refused(method, run):
         run()
 
 
-# ------------------------------------------------------------------------------- settings
+# ------------------------------------------------------------------------------- protocols
 
 
-def test_settings_are_json_or_bare_words():
-    words = ["epochs=5", "noise=cross_validate", 'moments=["exact"]', "a=b=c", "prior=null"]
-    assert benchmark.parse_settings(words) == {
-        "epochs": 5,
-        "noise": "cross_validate",
-        "moments": ["exact"],
-        "a": "b=c",
-        "prior": None,
-    }
+def test_sets_and_variants_have_settings_of_their_own(method):
+    method.write(more="[sets.second]\nunits = [9]\n[variants.wide]\nunits = [7]\n")
+    found = protocol.read(method.file)
+    assert found.datasets() == ["first", "second"]
+    assert found.config("plain", "first", 2) == {"units": [3, 4], "seed": 2}
+    assert found.config("wide", "first", 0) == {"units": [7], "seed": 0}
+    assert found.config("wide", "second", 0) == {"units": [9], "seed": 0}
 
 
-@pytest.mark.parametrize("word", ["epochs", "=5", ""])
-def test_settings_without_key_or_value_are_refused(word):
-    with pytest.raises(ValueError, match=f"must have the form key=value. Received: '{word}'"):
-        benchmark.parse_settings([word])
-
-
-def test_settings_replace_entries_of_the_configuration_and_run_again(method, run):
-    run(names=["first"], splits="0")
-    (record,) = run(names=["first"], splits="0", overrides={"units": 7})
-    assert record["config"] == {"units": 7, "seed": 0}
-
-
-def test_unknown_settings_are_refused(method, run):
-    message = r"must be one of \['seed', 'units'\]. Received: \['depth'\]"
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            "[sets.first]\ndepth = 2\n",
+            "must be those of .*fit. Received: .*plain: .*keyword.*'depth'",
+        ),
+        ("[surprise]\n", r"must be a TOML file of method, errors.*\['surprise'\]"),
+        ("method = 1\n", "must be a TOML file of.*Received: '.*constant.toml': "),
+    ],
+)
+def test_a_file_of_something_else_is_no_protocol(method, more, message):
+    method.write(more=more)
     with pytest.raises(ValueError, match=message):
-        run(overrides={"depth": 2})
+        protocol.read(method.file)
+
+
+@pytest.mark.parametrize("name", ["diwp", "fbnn", "sip", "tagi"])
+def test_protocols_of_the_checkout_are_settings_of_their_methods(name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    found = protocol.read(name)
+    assert found.method == name and set(found.results) == set(found.variants)
 
 
 # ------------------------------------------------------------------------------- where data are
@@ -303,55 +296,50 @@ def test_the_folder_is_that_of_the_files_or_its_parent(
     if environment:
         monkeypatch.setenv(DATA_DIR_VARIABLE, str(data_dir))
         data_dir = None
-    assert places(run(names=["first"], splits="0", data_dir=data_dir)) == [("constant", "first", 0)]
+    assert places(run(names=["first"], splits="0", data_dir=data_dir)) == [("plain", "first", 0)]
 
 
 # ------------------------------------------------------------------------------- command line
 
 
-def command(folder, out, **changed):
-    options = {"methods": "constant", "datasets": "first", "splits": "0-1", "data-dir": folder}
-    options |= {"out": out} | {name.replace("_", "-"): value for name, value in changed.items()}
+def command(method, folder, out, **changed):
+    options = {"datasets": "first", "splits": "0-1", "data-dir": folder, "out": out}
+    options |= {name.replace("_", "-"): value for name, value in changed.items()}
+    file = options.pop("file", method.file)
     pairs = [(f"--{name}", str(value)) for name, value in options.items() if value is not None]
-    return ["benchmark", "paper", *(word for pair in pairs for word in pair)]
+    return ["benchmark", "paper", str(file), *(word for pair in pairs for word in pair)]
 
 
 def test_command_prints_cells_summary_and_file(method, folder, tmp_path, capsys):
     out = tmp_path / "uci.json"
-    assert main(command(folder, out, datasets="first,second", seed=3)) == 0
+    assert main(command(method, folder, out, datasets=None)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "4 cells, 0 of them done before"
     assert [line.split()[0] for line in lines[1:5]] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
     assert [line.split()[:3] for line in lines[6:8]] == [
-        ["constant", "first", "2"],
-        ["constant", "second", "2"],
+        ["plain", "first", "2"],
+        ["plain", "second", "2"],
     ]
     assert lines[8] == f"results in {out}"
-    assert [r["config"]["seed"] for r in json.loads(out.read_text())] == [3, 4, 3, 4]
+    assert [r["config"]["seed"] for r in json.loads(out.read_text())] == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (
-            {"methods": "constant,magic"},
-            "A method must be one of ['aadm', 'avb', 'bayes_by_backprop', 'constant', ",
-        ),
+        ({"variants": "plain,magic"}, "A variant must be one of ['plain']. Received: 'magic'"),
+        ({"file": "magic"}, "No such file or directory: 'benchmarks/uci/paper/magic.toml'"),
         ({"datasets": "first,third"}, "`name` must be one of ['first', 'second'] in "),
         ({"splits": "0-3"}, "numbers and ranges from 0 to 2, such as 0-4 or 0,2. Received"),
         ({"data_dir": "/nowhere"}, "must be an existing folder. Received: data_dir='/nowhere'"),
         ({"data_dir": None}, "A data folder must be given"),
-        ({"set": "units"}, "must have the form key=value. Received: 'units'"),
-        ({"set": "seed=a"}, "must be a number where it is 0 by default. Received: seed='a'"),
-        ({"seed": -1}, "`seed` must be a non-negative integer. Received: seed=-1"),
-        ({"set": "depth=2"}, "must be one of ['seed', 'units']. Received: ['depth']"),
     ],
 )
 def test_wrong_words_end_with_status_2_and_one_line(
     method, folder, tmp_path, capsys, changed, message
 ):
     out = tmp_path / "uci.json"
-    assert main(command(folder, out, **changed)) == 2
+    assert main(command(method, folder, out, **changed)) == 2
     captured = capsys.readouterr()
     (line,) = captured.err.splitlines()
     assert line.startswith("error: ")
@@ -359,15 +347,6 @@ def test_wrong_words_end_with_status_2_and_one_line(
     assert captured.out == ""
     assert method.fitted == []  # everything is checked before the first fit
     assert not out.exists()
-
-
-# Tables ------------------------------------------------------------------------------------------
-
-
-def test_tables_in_the_docs_are_those_of_the_results():
-    script = pathlib.Path(__file__).resolve().parents[1] / "benchmarks" / "tables.py"
-    done = subprocess.run([sys.executable, str(script), "--check"], check=False)
-    assert done.returncode == 0, "run `python benchmarks/tables.py`"
 
 
 # --------------------------------------------------------------------------- cells of scripts
@@ -400,13 +379,7 @@ def test_cells_that_are_missing_run_and_a_killed_run_goes_on(tmp_path):
 def test_a_results_file_without_records_is_one_line(method, folder, tmp_path, capsys, text):
     out = tmp_path / "uci.json"
     out.write_text(text)
-    assert main(command(folder, out)) == 2
+    assert main(command(method, folder, out)) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "must hold a JSON list of records" in line and "Received: path=" in line
     assert out.read_text() == text and method.fitted == []
-
-
-def test_a_setting_of_null_is_refused(method, folder, tmp_path, capsys):
-    assert main(command(folder, tmp_path / "uci.json", set="units=null")) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "must not be null where it is" in line and "Received: units=null" in line

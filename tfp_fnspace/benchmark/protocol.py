@@ -1,0 +1,93 @@
+"""The protocol of a paper: a TOML file of settings and of the paper's numbers.
+
+method = "tagi"              # of `registry`
+errors = "deviation"         # what follows ±: "deviation" over `runs`, "error", or "none"
+[settings]                   # keyword arguments of the method's `fit` but `seed`
+[sets.NAME]                  # of a data set, if others
+[variants.TITLE]             # of what is told apart; at least one
+[results.TITLE]              # NAME = { rmse = "1.2 ± 0.1", log_likelihood = "-1.5 ± 0.2" }
+"""
+
+import inspect
+import pathlib
+import tomllib
+from dataclasses import dataclass
+
+from tfp_fnspace import registry
+
+#: Where the files are in a checkout.
+FOLDER = pathlib.Path("benchmarks/uci/paper")
+
+#: What a file may have, and of which type.
+_ENTRIES = {"method": str, "errors": str} | dict.fromkeys(
+    ("settings", "sets", "variants", "results"), dict
+)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What a file says.
+
+    Attributes:
+        method: Name from `registry.METHODS`.
+        errors: What follows ± in `results`.
+        settings: Dict of keyword arguments.
+        sets: Dict from names of data sets to settings that are other.
+        variants: Dict from titles to settings that are other.
+        results: Dict from titles of variants to a dict from names of data sets to the paper's.
+    """
+
+    method: str
+    errors: str
+    settings: dict
+    sets: dict
+    variants: dict
+    results: dict
+
+    def config(self, variant, dataset, split):
+        """Keyword arguments of the method's `fit`; split k has seed k."""
+        other = {**self.variants[variant], **self.sets.get(dataset, {})}
+        return {**self.settings, **other, "seed": split}
+
+    def datasets(self):
+        """Names of the data sets of which the paper has results."""
+        return sorted({name for rows in self.results.values() for name in rows})
+
+
+def read(path):
+    """Reads a file.
+
+    Args:
+        path: The file, or a name for `benchmarks/uci/paper/<name>.toml`.
+
+    Raises:
+        ValueError: If it is not as the module says, or its settings are not those of the method.
+    """
+    path = pathlib.Path(path)
+    if not path.exists() and path.suffix != ".toml":
+        path = FOLDER / f"{path}.toml"
+    rule = "A protocol must be a TOML file of " + ", ".join(_ENTRIES)
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{rule}. Received: '{path}': {error}") from error
+    entries = {name: found.pop(name, kind()) for name, kind in _ENTRIES.items()}
+    wrong = [name for name, kind in _ENTRIES.items() if not isinstance(entries[name], kind)]
+    if found or wrong or not entries["variants"]:
+        raise ValueError(f"{rule}, one variant at least. Received: '{path}', {[*found, *wrong]}")
+    protocol = Protocol(**entries)
+    _check_settings(protocol, path)
+    return protocol
+
+
+def _check_settings(protocol, path):
+    fit = registry.method(protocol.method).fit
+    for variant in protocol.variants:
+        for name in ["", *protocol.sets]:
+            try:
+                inspect.signature(fit).bind(None, None, **protocol.config(variant, name, 0))
+            except TypeError as error:
+                raise ValueError(
+                    f"The settings of a protocol must be those of {fit.__module__}.fit. "
+                    f"Received: '{path}', {variant}: {error}"
+                ) from error

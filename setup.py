@@ -27,7 +27,7 @@ def read_long_description() -> str:
     return readme.read_text(encoding="utf-8") if readme.exists() else ""
 
 
-DEMO = ["matplotlib>=3.8", "scikit-learn>=1.4"]
+DEMO = ["matplotlib>=3.8", "scikit-learn>=1.6"]
 NOTEBOOKS = [  # colabs/run.py and its test
     "ipykernel>=6",
     "nbclient>=0.10",
@@ -78,7 +78,7 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     packages=find_packages(include=["tfp_fnspace", "tfp_fnspace.*"]),
-    package_data={"tfp_fnspace": ["py.typed"]},
+    package_data={"tfp_fnspace": ["py.typed", "datasets/*.csv", "datasets/*.LICENSE"]},
     include_package_data=False,
     zip_safe=False,
     python_requires=">=3.11",

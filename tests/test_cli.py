@@ -92,4 +92,7 @@ def test_python_dash_m_passes_the_status_on_and_leaves_out_what_libraries_say(tm
 def test_what_others_write_while_libraries_load_is_kept(capfd):
     with startup.without_lines_of_libraries():
         os.write(2, b"I0000 00:00:17.5 1 port.cc:153] oneDNN is on\nSegmentation fault\n")
-    assert capfd.readouterr().err == "Segmentation fault\n"
+        os.write(2, b"E0000 00:00:17.6 1 cuda_platform.cc:52] failed call to cuInit: UNKNOWN\n")
+        os.write(2, b"E0000 00:00:17.7 1 gpu.cc:9] out of memory\n")
+    kept = "Segmentation fault\nE0000 00:00:17.7 1 gpu.cc:9] out of memory\n"
+    assert capfd.readouterr().err == kept

@@ -425,6 +425,27 @@ def test_folds_need_two_rows():
         datasets.k_fold(1, 2)
 
 
+def test_example_table_is_as_documented_and_no_straight_line():
+    x, y, x_test, y_test, columns = datasets.example_table()
+    assert (x.shape, y.shape, x_test.shape, y_test.shape) == (
+        (1000, 4),
+        (1000, 1),
+        (250, 4),
+        (250, 1),
+    )
+    assert columns == ("carat", "cut", "colour", "clarity", "price")
+    assert np.all(np.isfinite(x)) and (y.min(), y.max()) == (348.0, 18574.0)
+    assert [np.unique(x[:, i]).size for i in (1, 2, 3)] == [5, 7, 8]
+    # Least squares, of prices and of their logarithms.
+    design = np.column_stack([np.ones(len(x)), x, np.log(x[:, 0])])
+    prices, *_ = np.linalg.lstsq(design[:, :-1], y, rcond=None)
+    logarithms, *_ = np.linalg.lstsq(design, np.log(y), rcond=None)
+    new = np.column_stack([np.ones(len(x_test)), x_test, np.log(x_test[:, 0])])
+    errors = [y_test - new[:, :-1] @ prices, y_test - np.exp(new @ logarithms)]
+    straight, curved = (np.sqrt(np.mean(each**2)) for each in errors)
+    assert curved < 0.8 * straight < 0.4 * y_test.std()
+
+
 def test_flipped_bits_are_refused_or_change_nothing(write):
     rng = np.random.default_rng(0)
     path = write(x=rng.normal(size=(6, 2))) / "toy.npz"

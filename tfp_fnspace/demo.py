@@ -1,9 +1,7 @@
-"""The demo: fit, score, plot, export and serve a model of real data.
+"""The demo: fit, score, plot, export and serve models of a real table.
 
-`python -m tfp_fnspace demo` runs it. The data are those of 442 diabetes patients that come with
-scikit-learn (Efron et al., 2004, "Least Angle Regression"): ten measurements, and how far the
-disease has come a year later. They are noisy and nearly linear, so that a linear model is hard to
-beat: the demo is to show a calibrated predictive distribution, not a better mean.
+`python -m tfp_fnspace demo` runs it, on the prices of `datasets.example_table`. A straight line
+fails on them: they grow faster than the first column, and spread the more the larger they are.
 """
 
 import contextlib
@@ -14,24 +12,27 @@ import tempfile
 import time
 from pathlib import Path
 
-import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace import datasets, files, likelihoods, metrics, plotting
+from tfp_fnspace import datasets, files, metrics, plotting
 from tfp_fnspace.distributions import quantile
 from tfp_fnspace.export import QUANTILE_LEVELS
-from tfp_fnspace.methods import tagi
 
 tfd = tfp.distributions
 
 _SEED = 0
-_TRAIN_FRACTION = 0.8
 
-# Chosen by 5-fold cross-validation on the training rows alone: with the prior's default gain of 1
-# the network starts far from these nearly linear data and needs more rows to come back.
-_GAIN, _EPOCHS, _BATCH_SIZE = 0.2, 10, 10
+# Estimators and their seconds: in all, with export and serving, two minutes on two cores. The
+# stable process, of which an iteration is cubic in the rows, takes that long alone.
+_ESTIMATORS = {
+    "TAGI": ("TAGIRegressor", 10),
+    "deep kernels (DIWP)": ("DIWPRegressor", 10),
+    "fBNN": ("FBNNRegressor", 10),
+    "SIP": ("SIPRegressor", 15),
+    "all, weighed": ("FunctionSpaceRegressor", 40),
+}
 
 _SAMPLE_SEED = (1, 2)
 _NUM_SAMPLES = 100
@@ -74,38 +75,24 @@ def run(output_dir):
     output_dir.mkdir(parents=True, exist_ok=True)
     clock = _Clock()
 
-    split, names = _load()
-    clock.say(
-        f"data: scikit-learn's diabetes set, {split.x_train.shape[1]} inputs, "
-        f"{len(split.x_train)} rows to train on and {len(split.x_test)} to test on"
-    )
-
-    model = _fit(split)
-    noise = float(model.likelihood.scale.numpy() * model.target_unit.numpy()[0])
-    clock.say(
-        f"fit: TAGI, 1 x 50 ReLU, {_EPOCHS} epochs; standard deviation of the noise {noise:.1f}, "
-        f"by 5-fold cross-validation ({len(model.noise_scores)} candidates)"
-    )
-
-    predictions = {
-        "TAGI, 1 x 50 ReLU": model.predict_distribution(split.x_test),
-        "linear (BayesianRidge)": _linear_baseline(split),
-    }
-    clock.say("score on the test rows, smaller is better but for the coverage:")
-    print(_table(split.y_test, predictions), flush=True)
+    table = datasets.example_table()
+    *inputs, target = table.columns
+    clock.say(f"data: {len(table.x_train)} rows of {', '.join(inputs)}, and the {target} to learn")
+    clock.say(f"fit; scores of {len(table.x_test)} other rows, the smaller the better:")
+    model, line = _fit_and_score(table)
 
     picture = output_dir / "demo.png"
     with files.replacing(picture) as partial:
-        _plot(model, split, names.index("bmi"), partial)
+        _plot(model, line, table, partial)
     clock.say(f"plot: {picture}")
 
     served = output_dir / "served"
     model.export(served, num_samples=_NUM_SAMPLES)
     clock.say(f"export: SavedModel {served}{os.sep}")
 
-    there = _serve_elsewhere(served, split.x_test)
+    there = _serve_elsewhere(served, table.x_test.astype(np.float32))
     clock.say("serve: loaded by a second process without tfp_fnspace, keras and tf_keras")
-    status = _compare(_outputs(model, split.x_test), there)
+    status = _compare(_outputs(model, table.x_test), there)
     clock.say(f"done; wrote {picture} and {served}{os.sep}" if status == 0 else "failed")
     return status
 
@@ -138,123 +125,105 @@ def _stay_off_the_gpu():
         tf.config.set_visible_devices([], "GPU")
 
 
-def _load():
-    """The training and test rows, and the names of the inputs."""
-    from sklearn.datasets import load_diabetes
+def _fit_and_score(table):
+    """Prints a line for each estimator; returns the model of the last, and the straight line."""
+    from tfp_fnspace import sklearn
 
-    data = load_diabetes(scaled=False)
-    x, y = data.data.astype(np.float32), data.target.astype(np.float32)[:, np.newaxis]
-    order = np.random.default_rng(_SEED).permutation(len(x))
-    train, test = np.split(order, [round(_TRAIN_FRACTION * len(x))])
-    return datasets.Split(x[train], y[train], x[test], y[test]), list(data.feature_names)
-
-
-def _fit(split):
-    inputs = keras.Input((split.x_train.shape[1],))
-    relu = tagi.Activation("relu", moments="exact")
-    hidden = tagi.Dense(50, activation=relu, gain=_GAIN)(inputs)
-    outputs = tagi.Dense(1, gain=_GAIN)(hidden)
-    model = tagi.TAGIModel(
-        inputs, outputs, likelihoods.Gaussian(scale=1.0), noise="cross_validate", seed=_SEED
+    print(f"          {'':<20} {'RMSE':>8} {'NLL':>8} {'CRPS':>8} {'in 90 %':>9} {'seconds':>8}")
+    count = len(table.y_test)
+    y = table.y_train[:, 0]
+    _print_scores(
+        "mean and spread of y", table, _normal(*np.full((count, 2), [y.mean(), y.std()]).T), 0.0
     )
-    model.fit(split.x_train, split.y_train, epochs=_EPOCHS, batch_size=_BATCH_SIZE, verbose=0)
-    return model
+    begin = time.monotonic()
+    line = _straight_line(table)
+    law = _normal(*line.predict(table.x_test, return_std=True))
+    _print_scores("straight line", table, law, time.monotonic() - begin)
+    for name, (estimator, seconds) in _ESTIMATORS.items():
+        begin = time.monotonic()
+        fitted = getattr(sklearn, estimator)(time_limit=seconds, random_state=_SEED)
+        fitted.fit(table.x_train, y)
+        seconds = time.monotonic() - begin
+        _print_scores(name, table, fitted.predict_distribution(table.x_test), seconds)
+    board = getattr(fitted, "leaderboard_", [])
+    weights = [f"{100 * r['weight']:.0f} % {r['method']}" for r in board if r["weight"]]
+    if weights:
+        print(f"          the mixture: {', '.join(weights)}", flush=True)
+    return fitted.model_, line
 
 
-def _linear_baseline(split):
-    """Bayesian linear regression; its predictive law is Gaussian, noise included."""
+def _straight_line(table):
+    """Bayesian linear regression; its predictive distribution is normal, noise included."""
     from sklearn.linear_model import BayesianRidge
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    linear = make_pipeline(StandardScaler(), BayesianRidge())
-    linear.fit(split.x_train, split.y_train[:, 0])
-    mean, stddev = (a.astype(np.float32) for a in linear.predict(split.x_test, return_std=True))
+    return make_pipeline(StandardScaler(), BayesianRidge()).fit(table.x_train, table.y_train[:, 0])
+
+
+def _normal(mean, stddev):
     return tfd.Independent(tfd.Normal(mean[:, np.newaxis], stddev[:, np.newaxis]), 1)
 
 
-def _table(y, predictions):
-    """Scores of predictive distributions, and how sure the difference of the first two is."""
-    lines = [f"{'':<24} {'RMSE':>8} {'NLL':>8} {'CRPS':>8} {'90 % coverage':>14}"]
-    for name, distribution in predictions.items():
-        values = [float(score(y, distribution)) for score in (metrics.rmse, metrics.nll)]
-        values.append(float(metrics.crps(y, distribution)))
-        coverage = 100.0 * float(metrics.interval_coverage(y, distribution, 0.9))
-        lines.append(
-            f"{name:<24} {values[0]:8.2f} {values[1]:8.4f} {values[2]:8.2f} {coverage:12.1f} %"
-        )
-    ours, linear = (-distribution.log_prob(y).numpy() for distribution in predictions.values())
-    error = np.std(ours - linear, ddof=1) / np.sqrt(len(y))
-    lines.append(
-        f"difference in NLL, row by row: {np.mean(ours - linear):+.4f} "
-        f"± {error:.4f} (standard error over {len(y)} rows)"
+def _print_scores(name, table, distribution, seconds):
+    y = table.y_test
+    rmse, nll, crps = (
+        float(score(y, distribution)) for score in (metrics.rmse, metrics.nll, metrics.crps)
     )
-    return "\n".join(f"          {line}" for line in lines)
+    inside = 100.0 * float(metrics.interval_coverage(y, distribution, 0.9))
+    line = f"{name:<20} {rmse:8.1f} {nll:8.3f} {crps:8.1f} {inside:7.1f} % {seconds:8.1f}"
+    print(f"          {line}", flush=True)
 
 
-def _plot(model, split, column, path):
+def _plot(model, line, table, path):
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(16.5, 5.2), dpi=110, layout="constrained")
-    rows, along, calibration = figure.subplots(1, 3, width_ratios=[1.15, 1.15, 1.0])
-    _plot_rows(model, split, rows)
-    _plot_along(model, split, column, along)
-    plotting.plot_calibration(
-        split.y_test, model.predict_distribution(split.x_test), ax=calibration
-    )
-    calibration.set_title("Calibration on the test rows", loc="left")
+    figure = Figure(figsize=(12.0, 5.0), dpi=110, layout="constrained")
+    along, rows = figure.subplots(1, 2)
+    _plot_along(model, line, table, along)
+    _plot_rows(model, table, rows)
     figure.savefig(path)
 
 
-def _plot_rows(model, split, ax):
-    """Observed against predicted on the test rows, by the size of the prediction."""
-    mean = model.predict(split.x_test)["mean"][:, 0]
-    order = np.argsort(mean)
-    interval = quantile(model.predict_distribution(split.x_test), [0.05, 0.95]).numpy()[:, 0]
-    low, high = interval[order].T
-    mean, observed, rank = mean[order], split.y_test[order, 0], np.arange(1, len(order) + 1)
-    inside = (observed >= low) & (observed <= high)
-    ax.vlines(rank, low, high, color=plotting.BLUE, alpha=0.22, lw=2.6, label="90 % of y")
-    ax.plot(rank, mean, color=plotting.BLUE, lw=2.2, label="mean")
-    for chosen, color, label in (
-        (inside, plotting.BLACK, f"observed, inside ({inside.sum()})"),
-        (~inside, plotting.VERMILLION, f"observed, outside ({(~inside).sum()})"),
+def _plot_along(model, line, table, ax):
+    """The prediction along the first column, and other rows that are nearly alike in the rest."""
+    center = np.median(table.x_train, axis=0)
+    near = np.all(np.abs(table.x_test - center)[:, 1:] <= 1.0, axis=1)
+    x, y = table.x_test[near][:, :1], table.y_test[near]
+    grid = np.linspace(x.min(), x.max(), 200)[:, np.newaxis]
+    one_input = plotting.AlongInput(model, table.x_train, 0, at=center)
+    straight = np.hstack([grid, np.broadcast_to(center[1:], (len(grid), len(center) - 1))])
+    plotting.plot_predictive_band(one_input, grid, num_draws=0, ax=ax)
+    ax.plot(x, y, "o", color=plotting.BLACK, ms=5.0, mec="white", mew=0.6, label="new rows")
+    ax.plot(grid, line.predict(straight), color=plotting.VERMILLION, lw=1.6, label="straight line")
+    ax.axhline(0.0, color=plotting.GREY, lw=0.8)
+    ax.set_ylim(ax.dataLim.y0 - 500.0, ax.dataLim.y1)
+    ax.set_title(f"Along one input: {len(x)} new rows near the medians of the others", loc="left")
+    ax.set(xlabel=table.columns[0], ylabel=table.columns[-1])
+    ax.legend(frameon=False, fontsize="small", loc="upper left")
+
+
+def _plot_rows(model, table, ax):
+    """Observed against predicted on the test rows, in the order of the prediction."""
+    law = model.predict_distribution(table.x_test)
+    low, middle, high = quantile(law, [0.05, 0.5, 0.95]).numpy()[:, 0].T
+    order = np.argsort(middle)
+    low, middle, high, y = (a[order] for a in (low, middle, high, table.y_test[:, 0]))
+    rank, inside = np.arange(1, len(y) + 1), (low <= y) & (y <= high)
+    ax.vlines(rank, low, high, color=plotting.BLUE, alpha=0.25, lw=1.8, label="90 % of y")
+    ax.plot(rank, middle, color=plotting.BLUE, lw=2.0, label="median")
+    for chosen, color, word in (
+        (inside, plotting.BLACK, "inside"),
+        (~inside, plotting.VERMILLION, "outside"),
     ):
-        ax.plot(
-            rank[chosen],
-            observed[chosen],
-            "o",
-            color=color,
-            ms=5,
-            mec="white",
-            mew=0.6,
-            label=label,
-        )
-    ax.set_title("Test rows in the order of the prediction", loc="left")
-    ax.set(xlabel="rank of the predicted mean", ylabel="disease progression after a year")
-    _decorate(ax)
-
-
-def _plot_along(model, split, column, ax):
-    """The prediction along one input, with the data corrected for the others."""
-    x, y = split.x_train, split.y_train
-    one_input = plotting.AlongInput(model, x, column)
-    values = x[:, [column]]
-    # A quarter of the range beyond the data on both sides: there the band of f opens.
-    margin = 0.25 * np.ptp(values)
-    grid = np.linspace(values.min() - margin, values.max() + margin, 200, dtype=np.float32)
-    grid = grid[:, np.newaxis]
-    # Partial residuals: each target as it would be, by the model, with the other inputs at their
-    # means. What is left is the effect of this input and the noise.
-    others = model.predict(x)["mean"] - one_input.predict(values)["mean"]
-    plotting.plot_predictive_band(one_input, grid, data=(values, y - others), num_draws=12, ax=ax)
-    ax.set_title("Body mass index, other inputs at their means", loc="left")
-    ax.set(
-        xlabel="body mass index, kg / m²", ylabel="disease progression, other inputs' part removed"
+        label = f"{word}: {chosen.sum()}"
+        style = {"color": color, "ms": 4.0, "mec": "white", "mew": 0.5, "label": label}
+        ax.plot(rank[chosen], y[chosen], "o", **style)
+    ax.set_title(
+        f"All {len(y)} new rows: {100 * inside.mean():.0f} % inside their 90 % intervals",
+        loc="left",
     )
-
-
-def _decorate(ax):
+    ax.set(xlabel="rank of the prediction", ylabel=table.columns[-1], yscale="log")
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(color=plotting.GREY, alpha=0.18, lw=0.6)
     ax.set_axisbelow(True)

@@ -1,4 +1,4 @@
-"""Toy problems of the five papers and benchmark files with fixed splits (NumPy only).
+"""Toy problems of the five papers, a real table, and files with fixed splits (NumPy only).
 
 The toys are generated from the formulas in the papers, so they need no files:
 
@@ -13,9 +13,11 @@ The toys are generated from the formulas in the papers, so they need no files:
 | `heteroscedastic` | SIP D.2 | U(-4, 4) | 7 sin(x) + 10 + sin(x) N(0, 4) |
 | `kinked` | SIP D.3 | U(-4, 5) | constant, then a sine, + N(0, 4) |
 
-`load` reads benchmark files, `k_fold` splits rows for model choice.
+`example_table` has real rows that come with the package, `load` reads benchmark files, `k_fold`
+splits rows for model choice.
 """
 
+from tfp_fnspace.datasets.example import ExampleTable, example_table
 from tfp_fnspace.datasets.files import (
     DATA_DIR_VARIABLE,
     Benchmark,
@@ -41,10 +43,12 @@ __all__ = [
     "Benchmark",
     "DATA_DIR_VARIABLE",
     "Dataset",
+    "ExampleTable",
     "Split",
     "available",
     "bimodal",
     "cubic",
+    "example_table",
     "heteroscedastic",
     "k_fold",
     "kinked",

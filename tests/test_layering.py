@@ -36,6 +36,8 @@ LEVELS = {
     "data": 3,
     "streams": 3,
     "callbacks": 3,
+    "warping": 3,
+    "trials": 3,
     "recipes": 3,
     "stacking": 4,  # of models of any method, which it knows by their verbs
     "methods": 4,

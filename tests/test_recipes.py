@@ -5,14 +5,18 @@ import types
 import numpy as np
 import pytest
 import scipy.stats
+import tensorflow as tf
+import tensorflow_probability as tfp
 from exhaustive import sample_of
 
-from tfp_fnspace import recipes
+from tfp_fnspace import recipes, trials
 from tfp_fnspace.methods.diwp import recipe as diwp
 from tfp_fnspace.methods.fbnn import recipe as fbnn
 from tfp_fnspace.methods.sip import recipe as sip
 from tfp_fnspace.methods.stable_process import recipe as stable_process
 from tfp_fnspace.methods.tagi import recipe as tagi
+
+tfd = tfp.distributions
 
 RECIPES = {
     "tagi": tagi,
@@ -32,14 +36,14 @@ def rows(count, seed=0):
 
 
 def test_parts_are_a_fifth_or_five_folds_of_one_size_without_overlap():
-    (part,) = recipes.held_out_parts(1000, seed=3)
+    (part,) = trials.held_out_parts(1000, seed=3)
     assert len(part) == len(set(part)) == 200
-    (part,) = recipes.held_out_parts(50_000, seed=3)
+    (part,) = trials.held_out_parts(50_000, seed=3)
     assert len(part) == 2000
-    folds = recipes.held_out_parts(63, seed=3)
+    folds = trials.held_out_parts(63, seed=3)
     assert [len(fold) for fold in folds] == [12] * 5
     assert len(set(np.concatenate(folds))) == 60
-    assert [len(fold) for fold in recipes.held_out_parts(3, seed=3)] == [1, 1, 1]
+    assert [len(fold) for fold in trials.held_out_parts(3, seed=3)] == [1, 1, 1]
 
 
 def shortened(recipe, epochs):
@@ -63,7 +67,7 @@ def test_every_recipe_is_better_than_the_spread_of_the_targets(name):
 
 def test_noise_is_not_scaled_below_its_least():
     x, y = rows(40)[:2]
-    table = recipes.Table(x, y)
+    table = trials.Table(x, y)
     model = diwp.build(diwp.candidates(table)[0], table, seed=0)
     model.fit(x, y, epochs=1, verbose=0)
     least = model.likelihood.min_scale
@@ -75,7 +79,7 @@ def test_noise_is_not_scaled_below_its_least():
 def test_the_factor_of_the_noise_multiplies_the_noise():
     x, y, _ = rows(40)
     for recipe in (tagi, diwp):
-        table = recipes.Table(x, y)
+        table = trials.Table(x, y)
         for settings in recipe.candidates(table)[:2]:
             model = recipe.build(settings, table, seed=0)
             model.fit(x, y, epochs=2, verbose=0)
@@ -89,40 +93,37 @@ class _Constant:
     """A stand-in for a model: normal about 0, with a scale that each epoch halves."""
 
     def __init__(self, log):
-        self.log, self.scale, self.stop_training = log, 4.0, False
+        self.log, self.scale, self.stop_training = log, tf.Variable(4.0, dtype=tf.float64), False
 
     def adapt(self, x, y):
         pass
 
     def get_weights(self):
-        return [np.array(self.scale)]
+        return [self.scale.numpy()]
 
     def set_weights(self, weights):
-        self.scale = float(weights[0])
+        self.scale.assign(weights[0])
 
     def fit(self, x, y, batch_size, epochs, callbacks, verbose):
         self.log.append(len(x))
         self.stop_training = False
         for epoch in range(epochs):
-            self.scale /= 2.0
+            self.scale.assign(self.scale / 2.0)
             for callback in callbacks:
                 callback.set_model(self)
                 callback.on_epoch_end(epoch)
             if self.stop_training:
                 return
 
-    def predict_distribution(self, x):
-        frozen = scipy.stats.norm(0.0, self.scale)
-        return types.SimpleNamespace(
-            log_prob=lambda y: types.SimpleNamespace(numpy=lambda: frozen.logpdf(y)[:, 0])
-        )
+    def predictive(self, x):
+        return tfd.Independent(tfd.Normal(tf.zeros_like(x), self.scale), 1)
 
 
 def stand_in(log):
     settings = {"batch_size": 8, "epochs": 20, "epochs_between_looks": 1}
 
     def scale_noise(model, factor):
-        model.scale *= factor
+        model.scale.assign(model.scale * factor)
 
     return types.SimpleNamespace(
         candidates=lambda table: [settings],
@@ -143,17 +144,17 @@ def test_epochs_and_factor_are_those_of_the_largest_held_out_density():
     assert fitted.settings["noise_factor"] == 1.0
     assert fitted.score == pytest.approx(scores[1.0], abs=1e-9)
     assert log == [160] * 5 + [200]
-    assert fitted.model.scale == 1.0
+    assert fitted.model.scale.numpy() == 1.0
 
 
 def test_labels_have_log_densities_of_their_own_and_no_factor():
     x, y, _ = rows(60)
-    table = recipes.Table(x, (y[:, 0] > 0.0).astype(int), 2)
+    table = trials.Table(x, (y[:, 0] > 0.0).astype(int), 2)
     settings = {**tagi.candidates(table)[-1], "epochs": 2}
     model = tagi.build(settings, table, seed=0)
     model.fit(table.x, table.y, epochs=2, verbose=0)
     expected = np.log(model.predict(x)["probabilities"][np.arange(60), table.y])
-    found = recipes.log_density(model, table)
+    found = trials.Scored(model).log_density(table)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     fitted = recipes.fit_table(shortened(tagi, 2), table.x, table.y, num_classes=2)
     assert fitted.settings["noise_factor"] == 1.0

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from tfp_fnspace import recipes
+from tfp_fnspace import trials
 from tfp_fnspace.sklearn import FunctionSpaceClassifier, FunctionSpaceRegressor
 
 
@@ -27,8 +27,8 @@ def test_regressor_is_no_worse_than_the_best_that_it_tried():
     assert {"diwp", "tagi"} <= {each["method"] for each in board}
     assert sum(each["weight"] for each in board) == pytest.approx(1.0)
     best = max(each["log_density"] for each in board)
-    new = recipes.Table(*rows(seed=1))
-    assert recipes.log_density(regressor.model_, new).mean() > best - 0.1
+    new = trials.Table(*rows(seed=1))
+    assert trials.Scored(regressor.model_).log_density(new).mean() > best - 0.1
     low, high = regressor.predict_quantiles(X, [0.05, 0.95]).T
     assert 0.8 < np.mean((low <= Y) & (high >= Y)) <= 1.0
     other = pickle.loads(pickle.dumps(regressor))

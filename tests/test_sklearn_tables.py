@@ -136,6 +136,22 @@ def test_nan_in_arrays_is_missing():
     np.testing.assert_array_equal(found, LinearRegressor().fit(plain, y).predict(plain))
 
 
+def test_columns_with_heavy_tails_are_drawn_together():
+    generator = np.random.default_rng(0)
+    plain, heavy = generator.normal(size=500), np.exp(3.0 * generator.normal(size=500))
+    heavy[::50] = np.nan
+    values = np.stack([plain, heavy], axis=1)
+    encoder = TableEncoder(uncertain=True).fit(values, [False, False])
+    means, variances = encoder.transform(values)
+    np.testing.assert_array_equal(means[:, 0], plain)
+    low, median, high = np.nanquantile(heavy, [0.05, 0.5, 0.95])
+    expected = np.arcsinh((heavy - median) / (0.2 * (high - low)))
+    known = ~np.isnan(heavy)
+    np.testing.assert_allclose(means[known, 1], expected[known], rtol=1e-12)
+    np.testing.assert_allclose(means[~known, 1], expected[known].mean(), rtol=1e-12)
+    np.testing.assert_allclose(variances[~known, 1], expected[known].var(), rtol=1e-12)
+
+
 def test_output_that_is_set_globally_is_for_transformers():
     table, y = long_table()
     expected = LinearRegressor().fit(table, y).predict(table)

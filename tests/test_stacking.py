@@ -7,7 +7,7 @@ import scipy.optimize
 import tensorflow as tf
 
 import tfp_fnspace as fns
-from tfp_fnspace import recipes, stacking
+from tfp_fnspace import stacking, trials
 from tfp_fnspace.methods.diwp import recipe as diwp
 from tfp_fnspace.methods.tagi import recipe as tagi
 from tfp_fnspace.metrics import nll
@@ -20,7 +20,7 @@ WEIGHTS = [0.3, 0.7]
 
 
 def fitted(recipe, y, num_classes=None):
-    table = recipes.Table(X, y, num_classes)
+    table = trials.Table(X, y, num_classes)
     settings = recipe.candidates(table)[0]
     model = recipe.build(settings, table, seed=0)
     model.fit(X, y, epochs=3, batch_size=settings["batch_size"], verbose=0)

@@ -3,16 +3,12 @@
 import keras
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 
 from tfp_fnspace import arguments, likelihoods
 from tfp_fnspace.distributions import observations
-from tfp_fnspace.distributions.quantile import is_mixture
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.model import FunctionSpaceModel
 from tfp_fnspace.tracing import traced
-
-tfd = tfp.distributions
 
 #: Iterations of EM, and the gain in nats a row below which they end.
 _MOST_ITERATIONS, _LEAST_GAIN = 10_000, 1e-9
@@ -106,7 +102,7 @@ class StackedModel(FunctionSpaceModel, keras.Model):
         """Logarithms of weights `[N, K]`, means and standard deviations `[N, K, D]`."""
         parts = []
         for member, weight in zip(self.members, self.mixture_weights, strict=True):
-            logits, mean, stddev = _normal_components(member.predictive(x))
+            logits, mean, stddev = observations.normal_components(member.predictive(x))
             parts.append((logits + np.log(weight), mean, stddev))
         return tuple(
             tf.concat([tf.cast(v, tf.float64) for v in values], axis=1)
@@ -213,23 +209,8 @@ class StackedModel(FunctionSpaceModel, keras.Model):
         return cls(**{**config, "members": members})
 
 
-def _normal_components(distribution):
-    """Logarithms of weights `[N, K]`, means and standard deviations `[N, K, D]` of Gaussians."""
-    if is_mixture(distribution):
-        logits = distribution.mixture_distribution.logits_parameter()
-        normal = distribution.components_distribution.distribution
-        mean, stddev = normal.loc, normal.scale
-        logits = tf.broadcast_to(tf.nn.log_softmax(logits), tf.shape(mean)[:2])
-        return logits, mean, tf.broadcast_to(stddev, tf.shape(mean))
-    normal = distribution.distribution
-    mean = normal.loc[:, tf.newaxis]
-    stddev = tf.broadcast_to(normal.scale, tf.shape(normal.loc))[:, tf.newaxis]
-    return tf.zeros(tf.shape(mean)[:2], mean.dtype), mean, stddev
-
-
 def _mixture(logits, mean, stddev):
-    components = tfd.Independent(observations.Normal(mean, stddev), reinterpreted_batch_ndims=1)
-    return tfd.MixtureSameFamily(tfd.Categorical(logits=logits), components)
+    return observations.mixture(logits, observations.Normal(mean, stddev))
 
 
 def stacked(models, log_densities, least_weight):

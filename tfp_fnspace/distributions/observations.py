@@ -3,6 +3,8 @@
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace.distributions.quantile import is_mixture
+
 tfd = tfp.distributions
 
 
@@ -44,3 +46,39 @@ class Normal(_AnyDtype, tfd.Normal):
 
 class StudentT(_AnyDtype, tfd.StudentT):
     """`tfd.StudentT` for values of any dtype."""
+
+
+class JohnsonSU(_AnyDtype, tfd.JohnsonSU):
+    """`tfd.JohnsonSU` for values of any dtype."""
+
+
+def normal_components(distribution):
+    """What a distribution of observations is a mixture of.
+
+    Args:
+        distribution: Independent Gaussians, batch `[N]` and event `[D]`, or a mixture of them.
+
+    Returns:
+        Logarithms of the weights `[N, K]`, means and standard deviations `[N, K, D]`.
+    """
+    if is_mixture(distribution):
+        logits = distribution.mixture_distribution.logits_parameter()
+        normal = distribution.components_distribution.distribution
+        mean, stddev = normal.loc, normal.scale
+        logits = tf.broadcast_to(tf.nn.log_softmax(logits), tf.shape(mean)[:2])
+        return logits, mean, tf.broadcast_to(stddev, tf.shape(mean))
+    normal = distribution.distribution
+    mean = normal.loc[:, tf.newaxis]
+    stddev = tf.broadcast_to(normal.scale, tf.shape(normal.loc))[:, tf.newaxis]
+    return tf.zeros(tf.shape(mean)[:2], mean.dtype), mean, stddev
+
+
+def mixture(logits, components):
+    """A mixture, batch `[N]` and event `[D]`.
+
+    Args:
+        logits: Logarithms of the weights `[N, K]`.
+        components: Distribution of numbers, batch `[N, K, D]`.
+    """
+    independent = tfd.Independent(components, reinterpreted_batch_ndims=1)
+    return tfd.MixtureSameFamily(tfd.Categorical(logits=logits), independent)

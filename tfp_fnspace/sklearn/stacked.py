@@ -4,11 +4,14 @@ import time
 
 import numpy as np
 
-from tfp_fnspace import recipes, stacking
+from tfp_fnspace import recipes, stacking, trials
 from tfp_fnspace.sklearn.base import TableClassifier, TableRegressor, recipe_of
 
 #: A member of less weight costs its fit and moves the mixture by less than held-out rows can tell.
 _LEAST_WEIGHT = 0.03
+
+#: So many methods are tried even if the first one takes all the time: one alone is no mixture.
+_LEAST_METHODS = 2
 
 #: Up to so many rows a kernel process is the first to be tried, beyond a network in batches.
 _ROWS_FOR_KERNELS = 2000
@@ -19,12 +22,12 @@ class _Stacked:
 
     def _fit_model(self, x, y, *, time_limit, seed, report=None, num_classes=None):
         begin = time.monotonic()
-        table = recipes.Table(x, y, num_classes)
+        table, warp = recipes.warped_table(trials.Table(x, y, num_classes), seed)
         names = _methods(table)
         seconds, found = time_limit * recipes.TIME_FOR_TRIALS, []
         for i, name in enumerate(names):
             left = seconds - (time.monotonic() - begin)
-            if found and left <= 0.0:
+            if i >= _LEAST_METHODS and left <= 0.0:
                 break
             share = max(left, 0.0) / (len(names) - i)
             for trial in recipes.try_candidates(recipe_of(name), table, share, seed):
@@ -54,6 +57,7 @@ class _Stacked:
         if report is not None:
             report(1.0, "fitted to all rows")
         settings = [each for each in self.leaderboard_ if each["weight"]]
+        model = recipes.unwarped(model, warp)
         return recipes.Fitted(model, settings, _score(densities, weights), [t for _, t in found])
 
 

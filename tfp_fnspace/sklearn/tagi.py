@@ -2,6 +2,8 @@
 
 from sklearn.utils import check_consistent_length
 
+from tfp_fnspace.warping import WarpedModel
+
 
 class WithTAGI:
     """Part of an estimator with a TAGI model."""
@@ -10,13 +12,20 @@ class WithTAGI:
 
     def _model_of(self, inputs):
         """The model, or its twin if variances come where training rows had no missing number."""
-        is_new = isinstance(inputs, list) and not self.encoder_.has_variances_
-        return self.model_.with_variances() if is_new else self.model_
+        model = self.model_
+        if not isinstance(inputs, list) or self.encoder_.has_variances_:
+            return model
+        if isinstance(model, WarpedModel):
+            return model.with_member(model.member.with_variances())
+        return model.with_variances()
 
     def _learn(self, X, targets):
         """One pass through the rows; the targets are checked."""
         inputs = self._inputs(X)
         check_consistent_length(X, targets)
         batch_size = min(self.settings_["batch_size"], len(targets))
-        self._model_of(inputs).fit(inputs, targets, epochs=1, batch_size=batch_size, verbose=0)
+        model = self._model_of(inputs)
+        if isinstance(model, WarpedModel):
+            model, targets = model.member, model.warp(targets)
+        model.fit(inputs, targets, epochs=1, batch_size=batch_size, verbose=0)
         return self

@@ -1,0 +1,288 @@
+"""Trials of candidates on held-out rows: how many epochs, how much noise, which log density."""
+
+import time
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace.tracing import traced
+
+#: From so many rows on a part is held out; with fewer rows there are `_NUM_FOLDS` folds.
+_ROWS_FOR_ONE_PART = 500
+_NUM_FOLDS = 5
+
+#: The part of the rows that is held out, and the most rows that it has.
+_HELD_OUT, _MOST_HELD_OUT = 0.2, 2000
+
+#: Factors of the standard deviation of the noise, one of which held-out rows choose: a network that
+#: has seen a row is closer to it than to others, and takes its noise for smaller than it is.
+_NOISE_FACTORS = (1.0, 0.7, 0.85, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0)
+
+#: Epochs without a better held-out density after which a trial ends.
+_PATIENCE = 10
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows that a model is fitted to.
+
+    Attributes:
+        x: Inputs `[N, X]`, float64; or a list of their means and variances, both `[N, X]`.
+        y: Targets `[N, D]`, or labels `[N]`, integers from 0.
+        num_classes: Number of classes, or `None` of a regression.
+        log_jacobian: What is added to the log density of the targets of each row, `[N]`, because
+            they are warped; `None` adds nothing.
+    """
+
+    x: np.ndarray | list
+    y: np.ndarray
+    num_classes: int | None = None
+    log_jacobian: np.ndarray | None = None
+
+    @property
+    def inputs(self):
+        """List of the arrays of inputs."""
+        return self.x if isinstance(self.x, list) else [self.x]
+
+    @property
+    def num_rows(self):
+        return len(self.y)
+
+    @property
+    def num_inputs(self):
+        return self.inputs[0].shape[1]
+
+    @property
+    def num_outputs(self):
+        return self.num_classes or self.y.shape[1]
+
+    @property
+    def has_variances(self):
+        """Whether the inputs are means and variances."""
+        return isinstance(self.x, list)
+
+    def rows(self, index):
+        """The table of some rows."""
+        inputs = [values[index] for values in self.inputs]
+        x = inputs if self.has_variances else inputs[0]
+        of_warp = None if self.log_jacobian is None else self.log_jacobian[index]
+        return Table(x, self.y[index], self.num_classes, of_warp)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What held-out rows say of a candidate.
+
+    Attributes:
+        settings: The settings of the candidate, with the number of epochs that was best.
+        rows: Numbers of the held-out rows `[H]`.
+        log_density: Log density of their targets, `[H]`.
+        seconds: What the trial took.
+        model: A model that may be fitted anew, `None` if one is to be built.
+    """
+
+    settings: dict
+    rows: np.ndarray
+    log_density: np.ndarray
+    seconds: float
+    model: "Reusable | None" = None
+
+    @property
+    def score(self):
+        """Mean held-out log density, in nats."""
+        return float(np.mean(self.log_density))
+
+
+def held_out_parts(num_rows, seed):
+    """Row numbers to hold out: a list of one array or, of few rows, of one for each fold.
+
+    Args:
+        num_rows: Number of rows, at least 2.
+        seed: Non-negative integer.
+    """
+    order = np.random.default_rng(seed).permutation(num_rows)
+    if num_rows < _ROWS_FOR_ONE_PART:
+        # Of one size, so that nothing is traced anew: the rows that are left over always train.
+        size = max(num_rows // _NUM_FOLDS, 1)
+        return [order[i * size : (i + 1) * size] for i in range(min(_NUM_FOLDS, num_rows))]
+    return [order[: min(int(_HELD_OUT * num_rows), _MOST_HELD_OUT)]]
+
+
+def tried(recipe, table, settings, seconds, seed):
+    """Fits a candidate without each held-out part in turn.
+
+    Args:
+        recipe: Module of a recipe, see `recipes`.
+        table: `Table`.
+        settings: Of the candidate.
+        seconds: Time for all parts together; what traces and the first epoch of each are extra.
+        seed: Non-negative integer.
+
+    Returns:
+        `Trial`.
+    """
+    begin = time.monotonic()
+    parts = held_out_parts(table.num_rows, seed)
+    reusable = None if recipe.BUILDS_FROM_ROWS else Reusable(recipe, table, settings, seed)
+    candidates, paths = [], []
+    for i, part in enumerate(parts):
+        train = table.rows(np.setdiff1d(np.arange(table.num_rows), part))
+        if reusable:
+            candidates.append(reusable.put_back())
+        else:
+            candidates.append(Scored(recipe.build(settings, train, seed)))
+        path = Path(candidates[-1], table.rows(part), settings, begin + seconds, len(parts) - i)
+        paths.append(path)
+        fit(candidates[-1].model, settings, train, path)
+    # One number of epochs for all parts: the best of each would promise too much.
+    sums = [sum(sum(path.log_densities[i]) for path in paths) for i in range(min(map(len, paths)))]
+    best, epochs = int(np.argmax(sums)), min(paths, key=len).epochs
+    is_cut = any(path.is_late for path in paths)
+    epochs = _of_all_rows(epochs[best], settings["batch_size"], train.num_rows, table.num_rows)
+    densities = []
+    for part, path, scored in zip(parts, paths, candidates, strict=True):
+        scored.model.set_weights(path.weights[best])
+        densities.append(_densities_by_factor(recipe, scored, table.rows(part)))
+    densities = np.concatenate(densities, axis=1)  # [factors, H]
+    factor = int(np.argmax(densities.mean(axis=1)))
+    chosen = {
+        **settings,
+        # Where time ended a fit that was getting better, it ends the last fit too.
+        "epochs": settings["epochs"] if is_cut and best + 1 == len(sums) else epochs,
+        "noise_factor": _NOISE_FACTORS[factor],
+    }
+    rows, seconds = np.concatenate(parts), time.monotonic() - begin
+    return Trial(chosen, rows, densities[factor], seconds, reusable)
+
+
+def _of_all_rows(epochs, batch_size, num_rows, num_all_rows):
+    """Epochs of as many steps with all rows: TAGI takes a row that it sees again for another."""
+    steps = epochs * _batches(num_rows, batch_size)
+    return max(round(steps / _batches(num_all_rows, batch_size)), 1)
+
+
+def _batches(num_rows, batch_size):
+    return 1 if batch_size is None else -(-num_rows // batch_size)
+
+
+class Scored:
+    """A model, and the log densities of rows under it, for which it is traced once.
+
+    Args:
+        model: `FunctionSpaceModel`.
+    """
+
+    def __init__(self, model):
+        self.model = model
+        self._function = traced(
+            lambda inputs, y: model.predictive(inputs).log_prob(y), reduce_retracing=True
+        )
+
+    def log_density(self, table):
+        """Log density of the targets of a table, `[N]`, float64.
+
+        Of warped targets it is that of the targets themselves.
+
+        Args:
+            table: `Table`.
+        """
+        inputs = [tf.constant(values) for values in table.inputs]
+        values = self._function(inputs if table.has_variances else inputs[0], tf.constant(table.y))
+        values = values.numpy().astype(np.float64)
+        values += 0.0 if table.log_jacobian is None else table.log_jacobian
+        # A density of 0 or NaN at one row must lose to any number, and stay comparable.
+        return np.maximum(np.nan_to_num(values, nan=-np.inf), -1e6)
+
+
+class Reusable(Scored):
+    """A model that is put back before each fit, so that its steps are traced once."""
+
+    def __init__(self, recipe, table, settings, seed):
+        super().__init__(recipe.build(settings, table, seed))
+        self.model.adapt(table.x, table.y)
+        self._weights = self.model.get_weights()
+        self._of_optimizer = None
+
+    def put_back(self):
+        """Itself, with the model as it was built."""
+        self.model.set_weights(self._weights)
+        optimizer = getattr(self.model, "optimizer", None)
+        if optimizer is not None:
+            optimizer.build(self.model.optimized_variables)
+            if self._of_optimizer is None:
+                self._of_optimizer = [variable.numpy() for variable in optimizer.variables]
+            for variable, value in zip(optimizer.variables, self._of_optimizer, strict=True):
+                variable.assign(value)
+        return self
+
+
+def _densities_by_factor(recipe, scored, held_out):
+    """Held-out log densities for each factor of the noise, `[factors, H]`."""
+    fitted, found = scored.model.get_weights(), []
+    for factor in _factors(held_out):
+        scored.model.set_weights(fitted)
+        if factor != 1.0:
+            recipe.scale_noise(scored.model, factor)
+        found.append(scored.log_density(held_out))
+    return np.stack(found)
+
+
+def _factors(table):
+    """Labels have no noise that could be too small."""
+    return _NOISE_FACTORS if table.num_classes is None else _NOISE_FACTORS[:1]
+
+
+def fit(model, settings, table, callback):
+    """Fits a model as settings say."""
+    model.fit(
+        table.x,
+        table.y,
+        batch_size=settings["batch_size"],
+        epochs=settings["epochs"],
+        callbacks=[callback],
+        verbose=0,
+    )
+
+
+class Path(keras.callbacks.Callback):
+    """Held-out log densities and weights along a fit; ends it when they fall, or in time.
+
+    Args:
+        scored: `Scored`, of the model that is fitted.
+        held_out: `Table`.
+        settings: Of the candidate.
+        deadline: When all fits that are left must have ended.
+        fits_left: Number of them, this one included. They share the time after its first epoch,
+            which traces.
+
+    Attributes:
+        epochs: Numbers of epochs after which rows were looked at, a list.
+        log_densities: Arrays `[H]`, one for each.
+        weights: Lists of arrays, one for each.
+        is_late: Whether time ended the fit.
+    """
+
+    def __init__(self, scored, held_out, settings, deadline, fits_left):
+        super().__init__()
+        self.scored, self.held_out, self.settings = scored, held_out, settings
+        self.deadline, self.fits_left, self.ends = deadline, fits_left, None
+        self.epochs, self.log_densities, self.weights, self.is_late = [], [], [], False
+
+    def __len__(self):
+        return len(self.epochs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        now = time.monotonic()
+        if self.ends is None:
+            self.ends = now + max(self.deadline - now, 0.0) / self.fits_left
+        self.is_late = now > self.ends
+        is_last = self.is_late or epoch + 1 == self.settings["epochs"]
+        if not is_last and (epoch + 1) % self.settings["epochs_between_looks"]:
+            return
+        self.epochs.append(epoch + 1)
+        self.log_densities.append(self.scored.log_density(self.held_out))
+        self.weights.append(self.model.get_weights())
+        since_best = len(self) - 1 - int(np.argmax([d.mean() for d in self.log_densities]))
+        self.model.stop_training = self.is_late or since_best >= _PATIENCE

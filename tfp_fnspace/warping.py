@@ -1,0 +1,273 @@
+"""Warped targets: a monotone transform that the rows ask for, and the model of what it gives."""
+
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_fnspace import likelihoods
+from tfp_fnspace.distributions import observations
+from tfp_fnspace.distributions.quantile import is_mixture
+from tfp_fnspace.model import FunctionSpaceModel
+
+tfd = tfp.distributions
+
+#: Where `asinh((y - shift) / scale)` may bend: quantiles of y, and parts of the width between the
+#: 5 % and the 95 % quantile. The last is as good as a straight line.
+_SHIFTS, _SCALES = (0.0, 0.05, 0.5, 0.95, 1.0), (0.01, 0.03, 0.1, 0.3, 1.0)
+_STRAIGHT = 1e4
+
+#: A warp must gain so many standard errors of the mean gain of a row.
+_LEAST_ERRORS = 2.0
+
+#: The regression that chooses: the most rows, random features, and penalties to choose from.
+_MOST_ROWS, _MOST_FEATURES, _PENALTIES = 5000, 200, (1.0, 10.0, 100.0, 1000.0)
+
+
+@dataclass(frozen=True)
+class Warp:
+    """`z_d = asinh((y_d - shift_d) / scale_d)` for each column of the targets.
+
+    Attributes:
+        shift: Array `[D]`, in units of the targets.
+        scale: Array `[D]`, likewise, positive.
+    """
+
+    shift: np.ndarray
+    scale: np.ndarray
+
+    def __call__(self, y):
+        """Warped targets `[N, D]`."""
+        return np.arcsinh((y - self.shift) / self.scale)
+
+    def log_jacobian(self, y):
+        """`sum_d log dz_d / dy_d`, `[N]`."""
+        u = (y - self.shift) / self.scale
+        return -np.sum(0.5 * np.log1p(np.square(u)) + np.log(self.scale), axis=1)
+
+
+def chosen_warp(x, y, seed=0):
+    """The warp under which a regression predicts rows best that it has not seen.
+
+    The regression is linear in the inputs and in random ReLU features of them, with a quadratic
+    penalty. What counts is the log density of each row given all others, in closed form, as Box
+    and Cox's likelihood is. A warp must beat the straight line by two standard errors.
+
+    Args:
+        x: Inputs `[N, X]`.
+        y: Targets `[N, D]`.
+        seed: Of the features, and of the rows if there are more than 5,000.
+
+    Returns:
+        `Warp`, or `None` if the targets ask for none.
+
+    References:
+        Box and Cox (1964), "An analysis of transformations", JRSS B 26.
+        Snelson, Rasmussen and Ghahramani (2004), "Warped Gaussian processes", NeurIPS 16.
+    """
+    generator = np.random.default_rng(seed)
+    if len(y) > _MOST_ROWS:
+        rows = generator.choice(len(y), _MOST_ROWS, replace=False)
+        x, y = x[rows], y[rows]
+    basis = _left_singular(_features(x, generator))
+    found = [_of_column(column, *basis) for column in y.T]
+    if not any(is_warped for *_, is_warped in found):
+        return None
+    return Warp(np.array([shift for shift, *_ in found]), np.array([s for _, s, _ in found]))
+
+
+def _features(x, generator):
+    """Centred inputs and random ReLU features, each of variance 1, `[N, F]`."""
+    x = _standardised(x)
+    weights = generator.normal(size=(x.shape[1], min(_MOST_FEATURES, len(x) // 4)))
+    hidden = np.maximum(x @ (weights / np.sqrt(x.shape[1])), 0.0)
+    return np.concatenate([x, _standardised(hidden)], axis=1)
+
+
+def _standardised(values):
+    spread = np.std(values, axis=0)
+    return (values - np.mean(values, axis=0)) / np.where(spread > 0.0, spread, 1.0)
+
+
+def _left_singular(features):
+    u, s, _ = np.linalg.svd(features, full_matrices=False)
+    return u, np.square(s)
+
+
+def _of_column(y, u, squares):
+    """Shift and scale of a column, and whether it is warped."""
+    width = np.subtract(*np.quantile(y, [0.95, 0.05])) or np.std(y) or 1.0
+    straight = _density_of_others(y, np.zeros_like(y), u, squares)
+    best, found = straight, (float(np.mean(y)), _STRAIGHT * float(width), False)
+    for shift in np.unique(np.quantile(y, _SHIFTS)):
+        for scale in np.multiply(_SCALES, width):
+            warp = Warp(shift[np.newaxis], scale[np.newaxis])
+            z = warp(y[:, np.newaxis])
+            density = _density_of_others(z[:, 0], warp.log_jacobian(y[:, np.newaxis]), u, squares)
+            gain = density - straight
+            error = np.std(gain) / np.sqrt(len(gain))
+            if np.mean(density) > np.mean(best) and np.mean(gain) > _LEAST_ERRORS * error:
+                best, found = density, (float(shift), float(scale), True)
+    return found
+
+
+def _density_of_others(z, log_jacobian, u, squares):
+    """Log density of each row given all others, under the best penalty, `[N]`."""
+    spread = np.std(z) or 1.0
+    z = (z - np.mean(z)) / spread
+    best = None
+    for penalty in _PENALTIES:
+        shrunk = u * (squares / (squares + penalty))
+        of_itself = np.sum(shrunk * u, axis=1) + 1.0 / len(z)
+        residual = (z - shrunk @ (u.T @ z)) / np.maximum(1.0 - of_itself, 1e-3)
+        variance = max(np.mean(np.square(residual)), 1e-12)
+        density = -0.5 * (np.log(2.0 * np.pi * variance) + np.square(residual) / variance)
+        if best is None or np.mean(density) > np.mean(best):
+            best = density
+    return best - np.log(spread) + log_jacobian
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class WarpedModel(FunctionSpaceModel, keras.Model):
+    r"""A fitted model of warped targets, as a model of the targets themselves.
+
+        z_d = asinh((y_d - shift_d) / scale_d),      p(y | x) = p(z | x) prod_d |dz_d / dy_d|
+
+    Where z is Gaussian y has Johnson's S_U distribution: skewed, or with heavy tails. A function
+    value of y is the mean over the noise, `E[y | f]`; its variance and that of the noise are those
+    of Gaussian f and noise with the moments of the member, up to a factor by which they add up to
+    the variance of y. The member keeps its weights; the model predicts, is evaluated, saved and
+    exported as the member is, and learns no more: what the member is to learn it is given warped,
+    `model.member.fit(x, model.warp(y))`.
+
+    Args:
+        member: Fitted regression whose predictive distributions are Gaussian or mixtures of
+            Gaussians.
+        shift: List of D numbers, in units of the targets.
+        scale: List of D positive numbers, likewise.
+        **kwargs: `name`.
+
+    Raises:
+        ValueError: If the numbers do not match the columns of the targets.
+
+    References:
+        Johnson (1949), "Systems of frequency curves generated by methods of translation",
+        Biometrika 36.
+    """
+
+    def __init__(self, member, shift, scale, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        self.member = member
+        width = member.num_target_columns
+        shift, scale = (np.asarray(values, np.float64) for values in (shift, scale))
+        if shift.shape != (width,) or scale.shape != (width,) or not np.all(scale > 0.0):
+            raise ValueError(
+                "`shift` and `scale` must have a number for each column of the targets, those of "
+                f"`scale` positive. Received: shift={shift.tolist()}, scale={scale.tolist()}, a "
+                f"member of {width} columns"
+            )
+        self.warp = Warp(shift, scale)
+        self._setup(member.input_tensors, width, likelihoods.Gaussian(1.0), False, 0)
+
+    def predictive(self, x):
+        return self._unwarped(self.member.predictive(x))
+
+    def _unwarped(self, distribution):
+        """The distribution of y for that of z."""
+        shift, scale = (tf.constant(v) for v in (self.warp.shift, self.warp.scale))
+        logits, mean, stddev = observations.normal_components(distribution)
+        mean, stddev = tf.cast(mean, tf.float64), tf.cast(stddev, tf.float64)
+        normal = observations.JohnsonSU(-mean / stddev, 1.0 / stddev, shift, scale)
+        if is_mixture(distribution):
+            return observations.mixture(tf.cast(logits, tf.float64), normal)
+        one = observations.JohnsonSU(
+            normal.skewness[:, 0], normal.tailweight[:, 0], shift, scale
+        )  # `[N, D]` of one component
+        return tfd.Independent(one, reinterpreted_batch_ndims=1)
+
+    def predictive_moments(self, x):
+        distribution = self.predictive(x)
+        variance = distribution.variance()
+        found = self.member.predictive_moments(x)
+        mean, of_function, noise = (
+            tf.cast(found[key], tf.float64)
+            for key in ("mean", "epistemic_stddev", "aleatoric_stddev")
+        )
+        of_function, noise = tf.square(of_function), tf.square(noise)
+        share = tf.math.divide_no_nan(
+            tf.exp(noise) * _variance_of_sinh(mean, of_function),
+            _variance_of_sinh(mean, of_function + noise),
+        )
+        share = tf.clip_by_value(share, 0.0, 1.0)
+        return {
+            "mean": distribution.mean(),
+            "stddev": tf.sqrt(variance),
+            "epistemic_stddev": tf.sqrt(share * variance),
+            "aleatoric_stddev": tf.sqrt((1.0 - share) * variance),
+        }
+
+    def draw_functions(self, x, num_samples, seed):
+        """Function samples `[S, N, D]`: the mean of y over the noise, given f."""
+        draws = tf.cast(self.member.draw_functions(x, num_samples, seed), tf.float64)
+        noise = tf.cast(self.member.predictive_moments(x)["aleatoric_stddev"], tf.float64)
+        return self.warp.shift + self.warp.scale * tf.exp(0.5 * tf.square(noise)) * tf.sinh(draws)
+
+    def predict_distribution(self, x, batch_size=None, joint=False):
+        """The predictive distribution of the observations at each point.
+
+        Args:
+            x: Array `[N, X]`.
+            batch_size: Rows in a batch.
+            joint: Must be false.
+
+        Returns:
+            `tfd.Distribution` in units of the targets, batch `[N]`, event `[D]`.
+
+        Raises:
+            ValueError: If `joint` is true, or the data are bad.
+        """
+        if joint:
+            return super().predict_distribution(x, batch_size=batch_size, joint=joint)
+        return self._unwarped(self.member.predict_distribution(x, batch_size=batch_size))
+
+    def fit(self, *args, **kwargs):
+        """Refuses: the member is fitted, to warped targets.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(
+            "A `WarpedModel` must have a fitted member and learns no more: "
+            "`model.member.fit(x, model.warp(y))` goes on with it. Received: a call of fit"
+        )
+
+    def with_member(self, member):
+        """The same warp of another model.
+
+        Args:
+            member: As of the class.
+
+        Returns:
+            `WarpedModel`.
+        """
+        return WarpedModel(member, self.warp.shift, self.warp.scale)
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "member": keras.saving.serialize_keras_object(self.member),
+            "shift": self.warp.shift.tolist(),
+            "scale": self.warp.scale.tolist(),
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        load = keras.saving.deserialize_keras_object
+        return cls(**{**config, "member": load(config["member"], custom_objects=custom_objects)})
+
+
+def _variance_of_sinh(mean, variance):
+    """`Var[sinh(g)]` for Gaussian g."""
+    return 0.5 * tf.math.expm1(variance) * (tf.exp(variance) * tf.cosh(2.0 * mean) + 1.0)

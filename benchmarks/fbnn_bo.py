@@ -31,15 +31,20 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 from figure_style import COLOURS
-from tables_gradient import OPTIMISERS
 
 from tfp_fnspace import decisions, fbnn, kernels, layers, likelihoods, processes
 from tfp_fnspace.benchmark import read_records, run_missing
-from tfp_fnspace.methods.fbnn import benchmark as recipe
+from tfp_fnspace.methods.fbnn.benchmark import network as factorised_network
 
 tfpk = tfp.math.psd_kernels
 
 RESULTS, PLOT = "benchmarks/results/fbnn_bo.json", "docs/images/fbnn_bo.png"
+OPTIMISERS = {
+    "fbnn": "fBNN",
+    "bayes_by_backprop": "Bayes by Backprop",
+    "random_features": "random features",
+    "random_search": "random search",
+}
 SIZE, FIRST, QUERIES, STEPS = 3, 5, 30, 300
 UNITS, FREQUENCY = 200, 2.0
 LOW, HIGH = -np.ones(SIZE), np.ones(SIZE)
@@ -106,7 +111,7 @@ class Network:
         else:
             # `fit` sees the rows of all steps at once, so that its N is STEPS times theirs.
             self.model = fbnn.VariationalModel(
-                recipe.network(SIZE, [100]), num_samples=10, kl_weight=float(STEPS), **options
+                factorised_network(SIZE, [100]), num_samples=10, kl_weight=float(STEPS), **options
             )
         self.model.compile(optimizer=keras.optimizers.Adam(3e-3))
 

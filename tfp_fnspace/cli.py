@@ -24,7 +24,7 @@ def _parser():
     _add_demo(commands)
     kinds = commands.add_parser("benchmark", help="fit and score on data sets with fixed splits")
     kinds = kinds.add_subparsers(required=True, metavar="kind")
-    for add in (_add_uci, _add_summary, _add_pictures, _add_compare, _add_paper):
+    for add in (_add_uci, _add_summary, _add_pictures, _add_compare, _add_paper, _add_report):
         add(kinds)
     return parser
 
@@ -140,4 +140,17 @@ def _run_paper(options):
     )
     print(benchmark.summary(records))
     print(f"results in {options.out}")
+    return 0
+
+
+def _add_report(kinds):
+    parser = kinds.add_parser("report", help="in a checkout: its page of benchmarks and pictures")
+    parser.set_defaults(run=_run_report)
+
+
+def _run_report(options):
+    from tfp_fnspace.benchmark import report  # needs packages that are optional
+
+    for path in report.write():
+        print(f"wrote {path}")
     return 0

@@ -269,6 +269,7 @@ def test_sets_and_variants_have_settings_of_their_own(method):
         ),
         ("[surprise]\n", r"must be a TOML file of method, errors.*\['surprise'\]"),
         ("method = 1\n", "must be a TOML file of.*Received: '.*constant.toml': "),
+        ("[results.other]\n", r"Results must be of variants. Received: .*\['other'\]"),
     ],
 )
 def test_a_file_of_something_else_is_no_protocol(method, more, message):

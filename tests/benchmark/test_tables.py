@@ -18,6 +18,7 @@ def write(folder, estimator, dataset, scores, coverage=0.9, seconds=1.0):
         else:
             record.update(status="done", crps=crps, nll=10.0 * crps, rmse=1.0)
             record.update(coverage_90=coverage, fit_seconds=seconds, predict_seconds=0.5)
+            record.update(coverage_50=0.5, width_90=seconds, calibration_error=0.1)
         path = folder / estimator / f"{dataset}-{split}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record))
@@ -39,14 +40,18 @@ def results(tmp_path):
 def test_summary(results):
     found = tables.summary(tables.read_cells(results))
     # Set a, split 0: gp, boosting, linear, climatology; split 1: climatology, boosting, linear, gp.
-    # Set b: linear, boosting, climatology.
-    expected = {"conformal_boosting": 2.0, "linear": 2.0, "climatology": 2.75, "exact_gp": 2.5}
-    assert found["rank_crps"].to_dict() == expected
-    assert found["rank_nll"].to_dict() == expected
+    # Set b: linear, boosting, climatology. Of those with both sets, and of all on a.
+    expected = {"conformal_boosting": 1.75, "linear": 1.75, "climatology": 2.5}
+    shared = {"conformal_boosting": 2.0, "climatology": 2.5, "exact_gp": 2.5, "linear": 3.0}
+    for score in ("crps", "nll"):
+        assert found[f"rank_{score}"].dropna().to_dict() == expected
+        assert found[f"shared_{score}"].to_dict() == shared
+    assert found.index[-1] == "exact_gp"  # has no rank on all sets
     linear, gp = found.loc["linear"], found.loc["exact_gp"]
     assert linear["crps"] == pytest.approx(np.sqrt(2.0 * 0.5))
     assert gp["crps"] == pytest.approx(0.5)  # on the split that it has
-    assert (gp["sets"], gp["failed"], linear["failed"]) == (1, 1, 0)
+    assert (gp["sets"], gp["cells"], gp["failed"], gp["declined"]) == (1, 1, 1, 1)
+    assert (linear["failed"], linear["width_90"]) == (0, pytest.approx(np.sqrt(3.0 * 5.0)))
     assert linear["cov_90"] == pytest.approx(0.875)
     assert (linear["least"], linear["most"]) == (0.8, 0.95)
     assert linear["seconds"] == 3.5
@@ -57,6 +62,22 @@ def test_summary(results):
         "exact_gp": "1/1",
     }
     assert found.loc["linear", "better than climatology"] == "1/1"
+
+
+def test_ranks_are_of_the_splits_that_all_have(tmp_path):
+    write(tmp_path, "tagi", "a", [1.0, 1.0, 9.0])
+    write(tmp_path, "linear", "a", [2.0, 0.5])
+    write(tmp_path, "linear", "b", [2.0])
+    cells = tables.read_cells(tmp_path)
+    assert set(tables.comparable(cells)["estimator"]) == {"linear"}
+    shared = tables.comparable(cells, by_all=True)
+    assert sorted(zip(shared["estimator"], shared["split"], strict=True)) == [
+        ("linear", 0),
+        ("linear", 1),
+        ("tagi", 0),
+        ("tagi", 1),
+    ]
+    assert tables.mean_ranks(shared, "nll").to_dict() == {"linear": 1.5, "tagi": 1.5}
 
 
 @pytest.fixture

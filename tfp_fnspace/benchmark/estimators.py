@@ -28,6 +28,27 @@ ESTIMATORS = {
     "climatology": f"{_RIVALS}.plain:Climatology",
 }
 
+#: What pictures and tables call those of others, where it is not the name with spaces.
+_TITLES = {
+    "exact_gp": "exact GP",
+    "sparse_gp": "sparse GP",
+    "bayes_by_backprop": "Bayes by Backprop",
+    "mc_dropout": "MC dropout",
+    "ngboost": "NGBoost",
+}
+
+
+def is_ours(name):
+    """Whether an estimator is one of this package's methods."""
+    return ESTIMATORS.get(name, "").startswith(_OURS)
+
+
+def title(name):
+    """What pictures and tables call an estimator: ours by their classes."""
+    if is_ours(name):
+        return ESTIMATORS[name].partition(":")[2]
+    return _TITLES.get(name, name.replace("_", " "))
+
 
 def make(name, random_state):
     """An estimator with its shipped defaults.

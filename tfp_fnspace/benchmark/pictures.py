@@ -1,23 +1,39 @@
 """Pictures of the cells that `benchmark uci` wrote: ranks, calibration, quality against seconds."""
 
 import pathlib
+import textwrap
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import ticker
+from matplotlib.transforms import Bbox
 from scipy import stats
 
 from tfp_fnspace.benchmark import tables
 from tfp_fnspace.benchmark.cell import LEVELS
-from tfp_fnspace.benchmark.estimators import ESTIMATORS
+from tfp_fnspace.benchmark.estimators import is_ours, title
 from tfp_fnspace.plotting import BLUE, GREY, VERMILLION
 
+_TICKS = (0.25, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0)
 
-def write(cells, folder):
+#: From so many points (1/72 inch) above or below on, a label has a line to its point.
+_FAR = 16
+
+#: Where a label may be: points to the right and up, and which of its sides is there.
+_PLACES = [
+    (side * 7 if height == 0 else side * 4, height, "left" if side > 0 else "right")
+    for height in (0, 10, -10, 20, -20, 30, -30, 40, -40, 55, -55, 70, -70)
+    for side in (1, -1)
+]
+
+
+def write(cells, folder, prefix=""):
     """Writes all pictures as PNG.
 
     Args:
         cells: See `tables.read_cells`.
         folder: Where they go.
+        prefix: Of their names.
 
     Yields:
         Their paths.
@@ -30,15 +46,10 @@ def write(cells, folder):
         "calibration": lambda: calibration(cells),
         "seconds": lambda: quality_against_seconds(cells),
     }.items():
-        figure, path = draw(), folder / f"{name}.png"
+        figure, path = draw(), folder / f"{prefix}{name}.png"
         figure.savefig(path, dpi=120)
         plt.close(figure)
         yield path
-
-
-def is_ours(estimator):
-    """Whether an estimator is one of this package's methods."""
-    return ".rivals." not in ESTIMATORS.get(estimator, "")
 
 
 def nemenyi_distance(num_estimators, num_sets, level=0.05):
@@ -76,7 +87,9 @@ def level_groups(ranks, distance):
 def critical_difference(cells, score):
     """Mean ranks on a line; a bar joins those that the Nemenyi test at 5 % does not tell apart.
 
-    Only of estimators that have all cells.
+    The first panel has all data sets and the estimators that have each of them. Where that is not
+    everyone, its title names the others, and a second panel has everyone, on the data sets that all
+    have.
 
     Args:
         cells: See `tables.read_cells`.
@@ -85,36 +98,56 @@ def critical_difference(cells, score):
     Returns:
         The figure.
     """
-    cells = tables.of_all_sets(cells)
-    ranks = tables.mean_ranks(cells, score).sort_values()
+    panels = [tables.comparable(cells)]
+    if panels[0]["estimator"].nunique() < cells["estimator"].nunique():
+        panels.append(tables.comparable(cells, by_all=True))
+    panels = [panel for panel in panels if len(panel)] or panels[:1]
+    heights = [1.0 + 0.28 * panel["estimator"].nunique() for panel in panels]
+    figure, axes = plt.subplots(
+        len(panels),
+        figsize=(7.5, 0.6 + sum(heights)),
+        height_ratios=heights,
+        squeeze=False,
+        layout="constrained",
+    )
+    for ax, panel in zip(axes[:, 0], panels, strict=True):
+        missing = sorted(set(cells["estimator"]) - set(panel["estimator"]))
+        text = f"Mean rank in {score.upper()} on {panel['dataset'].nunique()} data sets"
+        if missing:
+            text += f", without those that do not have all: {', '.join(map(title, missing))}"
+        elif panel["dataset"].nunique() < cells["dataset"].nunique():
+            text += ", those that all have"
+        _ranks_on_a_line(ax, panel, score, text)
+    return figure
+
+
+def _ranks_on_a_line(ax, cells, score, text):
+    ranks = tables.mean_ranks(cells, score).sort_values(kind="stable")
     num_sets, size = cells["dataset"].nunique(), len(ranks)
-    figure, ax = plt.subplots(figsize=(7.0, 0.9 + 0.3 * size), layout="constrained")
     for i, (name, rank) in enumerate(ranks.items()):
         colour = BLUE if is_ours(name) else GREY
         ax.plot([rank, rank, size + 0.3], [0.0, -i - 1.0, -i - 1.0], color=colour, lw=1.0)
-        ax.text(size + 0.35, -i - 1.0, f"{name}  {rank:.2f}", va="center", color=colour)
+        label = f"{title(name)}  {rank:.2f}"
+        ax.text(size + 0.45, -i - 1.0, label, va="center", color=colour, fontsize=9)
     if size > 1:
         distance = nemenyi_distance(size, num_sets)
         for k, (i, j) in enumerate(level_groups(ranks.to_numpy(), distance)):
             height = 0.35 + 0.35 * k
             ax.plot(ranks.iloc[[i, j]], [height, height], color=VERMILLION, lw=3.0)
-        ax.set_title(
-            f"Mean rank in {score.upper()} on {num_sets} data sets, smaller is better;\nbars join "
-            f"what is within {distance:.2f}; blue: this package",
-            fontsize=9,
-            loc="left",
-        )
-    ax.set(xlim=(0.8, size + 2.5), yticks=[], xticks=range(1, size + 1))
+        text += f". Smaller is better; bars join what is within {distance:.2f}; blue: ours"
+    ax.set_title(textwrap.fill(text, 110), fontsize=8, loc="left")
+    ax.set(xlim=(0.8, 1.4 * size + 1.2), yticks=[], xticks=range(1, size + 1))
     ax.xaxis.tick_top()
-    ax.spines[["left", "right", "bottom"]].set_visible(False)
-    return figure
+    ax.tick_params(length=0)
+    ax.spines[["left", "right", "bottom", "top"]].set_visible(False)
+    ax.plot([1, max(size, 1)], [0.0, 0.0], color="black", lw=0.8)
 
 
 def calibration(cells):
     """Frequency of the PIT less the level, the mean over data sets, a panel for each estimator.
 
     Below 0 on the left and above 0 on the right the distributions are too wide, the other way
-    round too narrow. The band is where 80 % of the data sets lie.
+    round too narrow. The band is where 80 % of the data sets lie. Ours come first.
 
     Args:
         cells: See `tables.read_cells`.
@@ -123,13 +156,13 @@ def calibration(cells):
         The figure.
     """
     done = cells[cells["status"] == "done"]
-    groups = list(done.groupby("estimator"))
+    groups = sorted(done.groupby("estimator"), key=lambda group: (not is_ours(group[0]), group[0]))
     rows = -(-len(groups) // 4)
     figure, axes = plt.subplots(
         rows, 4, figsize=(9.0, 2.1 * rows), sharex=True, sharey=True, layout="constrained"
     )
-    title = "Frequency of targets below the quantile, less its level (blue: this package)"
-    figure.suptitle(title, fontsize=10)
+    heading = "Frequency of targets below the quantile, less its level (blue: ours)"
+    figure.suptitle(heading, fontsize=10)
     for ax in axes.flat[len(groups) :]:
         ax.axis("off")
     for ax, (name, part) in zip(axes.flat, groups, strict=False):
@@ -140,10 +173,16 @@ def calibration(cells):
         ax.fill_between(LEVELS, low, high, color=colour, alpha=0.25, lw=0)
         ax.plot(LEVELS, gaps.mean(axis=0), color=colour)
         ax.axhline(0.0, color="black", lw=0.6)
-        ax.set_title(name, fontsize=9)
+        ax.set_title(_with_sets(name, len(by_set), cells), fontsize=9)
         ax.set(xlim=(0.0, 1.0), ylim=(-0.25, 0.25))
         ax.tick_params(labelbottom=True, labelsize=8)
     return figure
+
+
+def _with_sets(name, number, cells):
+    """The title of an estimator, with the number of its data sets where others have more."""
+    total = cells["dataset"].nunique()
+    return title(name) if number == total else f"{title(name)} ({number} of {total} sets)"
 
 
 def quality_against_seconds(cells):
@@ -155,23 +194,47 @@ def quality_against_seconds(cells):
     Returns:
         The figure.
     """
-    table = tables.summary(cells).dropna(subset=["crps", "seconds"])
-    sets = cells["dataset"].nunique()
-    figure, ax = plt.subplots(figsize=(7.0, 4.5), layout="constrained")
-    for i, (name, row) in enumerate(table.sort_values("seconds").iterrows()):
-        colour = BLUE if is_ours(name) else GREY
-        label = name if row["sets"] == sets else f"{name} ({row['sets']} of {sets} sets)"
-        ax.plot(row["seconds"], row["crps"], "o", color=colour)
-        ax.annotate(
-            label,
-            (row["seconds"], row["crps"]),
-            xytext=(5, 4 if i % 2 else -11),  # neighbours on either side
-            textcoords="offset points",
-            fontsize=8,
-            color=colour,
-        )
-    ax.set_xscale("log")
-    ax.margins(x=0.25, y=0.1)
+    table = tables.summary(cells).dropna(subset=["crps", "seconds"]).sort_values("seconds")
+    figure, ax = plt.subplots(figsize=(8.0, 5.0))
+    ax.set(xscale="log", yscale="log")
     ax.set(xlabel="median seconds of fit and prediction", ylabel="CRPS, conformal boosting = 1")
-    ax.set_title("Blue: this package", fontsize=9, loc="left")
+    ax.set_title("Blue: ours; each relative to the same cells of conformal boosting", fontsize=9)
+    ax.margins(x=0.25, y=0.15)
+    colours = [BLUE if is_ours(name) else GREY for name in table.index]
+    for (_, row), colour in zip(table.iterrows(), colours, strict=True):
+        ax.plot(row["seconds"], row["crps"], "o", color=colour)
+    low, high = table["crps"].min(), table["crps"].max()
+    ticks = [value for value in _TICKS if 0.9 * low <= value <= 1.1 * high]
+    ax.yaxis.set_minor_locator(ticker.NullLocator())
+    ax.set_yticks(ticks, [f"{value:g}" for value in ticks])
+    figure.tight_layout()
+    names = [_with_sets(name, row["sets"], cells) for name, row in table.iterrows()]
+    _label(ax, table[["seconds", "crps"]].to_numpy(), names, colours)
     return figure
+
+
+def _label(ax, points, names, colours):
+    """Texts beside points, each at the nearest place where it hides no point and no other text."""
+    renderer = ax.figure.canvas.get_renderer()
+    inside = ax.get_window_extent(renderer)
+    centres = ax.transData.transform(points)
+    taken = [Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in centres]
+    for point, name, colour in zip(points, names, colours, strict=True):
+        text = ax.annotate(
+            name, point, xytext=(0, 0), textcoords="offset points", fontsize=8, color=colour
+        )
+        for x, y, side in _PLACES:
+            text.set(position=(x, y), ha=side, va="center")
+            box = text.get_window_extent(renderer)
+            clear = not any(box.overlaps(other) for other in taken)
+            if clear and inside.x0 < box.x0 and box.x1 < inside.x1:
+                break
+        taken.append(box)
+        if abs(y) > _FAR:  # a line says whose it is
+            ax.annotate(
+                "",
+                point,
+                xytext=(x, y),
+                textcoords="offset points",
+                arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.5, "shrinkB": 3},
+            )

@@ -76,8 +76,23 @@ def read(path):
     if found or wrong or not entries["variants"]:
         raise ValueError(f"{rule}, one variant at least. Received: '{path}', {[*found, *wrong]}")
     protocol = Protocol(**entries)
+    _check_results(protocol, path)
     _check_settings(protocol, path)
     return protocol
+
+
+def _check_results(protocol, path):
+    kinds = ("deviation", "error", "none")
+    if protocol.errors not in kinds:
+        raise ValueError(
+            f"What follows ± must be one of {kinds}. Received: '{path}', errors={protocol.errors!r}"
+        )
+    unknown = sorted(set(protocol.results) - set(protocol.variants))
+    if unknown:
+        raise ValueError(f"Results must be of variants. Received: '{path}', {unknown}")
+    for name, row in ((n, r) for rows in protocol.results.values() for n, r in rows.items()):
+        if protocol.errors == "deviation" and "±" in str(row) and "runs" not in row:
+            raise ValueError(f"Deviations must have `runs`. Received: '{path}', {name} = {row}")
 
 
 def _check_settings(protocol, path):

@@ -48,24 +48,43 @@ def _read(path):
 
 
 def _columns(records):
-    needed = ["rmse", "nll", "crps", "coverage_90", "fit_seconds", "predict_seconds"]
+    needed = ["rmse", "nll", "crps", "coverage_50", "coverage_90", "width_90", "calibration_error"]
+    needed += ["fit_seconds", "predict_seconds"]
     return list(dict.fromkeys([name for record in records for name in record] + needed))
+
+
+def comparable(cells, by_all=False):
+    """Cells on which ranks are fair: each estimator in them has every one.
+
+    Args:
+        cells: See `read_cells`.
+        by_all: Whether all estimators are in them, on the data sets that every one of them has.
+            Otherwise all data sets are, of the estimators that have each of them. What was declined
+            is not had; what failed is.
+
+    Returns:
+        The cells, of the splits that all of these estimators have.
+    """
+    tried = cells[cells["status"] != "declined"]
+    axis, other = ("dataset", "estimator") if by_all else ("estimator", "dataset")
+    counts = tried.groupby(axis)[other].nunique()
+    kept = tried[tried[axis].isin(counts.index[counts == cells[other].nunique()])]
+    counts = kept.groupby(_KEYS)["estimator"].transform("nunique")
+    return kept[counts == kept["estimator"].nunique()]
 
 
 def mean_ranks(cells, score):
     """Mean rank of each estimator: over the splits of a data set, then over the data sets.
 
-    Ranks are of the estimators that a cell has: those that failed have the worst rank, those that
-    declined none. Equal scores share the mean of their ranks.
+    Those that failed have the worst rank. Equal scores share the mean of their ranks.
 
     Args:
-        cells: See `read_cells`.
+        cells: See `comparable`.
         score: Column; smaller is better.
 
     Returns:
         Series by estimator.
     """
-    cells = cells[cells["status"] != "declined"]
     values = cells[score].where(cells["status"] == "done")
     ranks = values.groupby([cells[key] for key in _KEYS]).rank(na_option="bottom")
     by_set = ranks.groupby([cells["estimator"], cells["dataset"]]).mean()
@@ -73,32 +92,44 @@ def mean_ranks(cells, score):
 
 
 def summary(cells):
-    """A row for each estimator.
+    """A row for each estimator, means over data sets of means over splits.
 
     Args:
         cells: See `read_cells`.
 
     Returns:
-        Data frame by estimator, ordered by the rank in CRPS: `sets` with a score, cells that
-        `failed`; `crps`, the geometric mean over sets of the CRPS relative to conformal boosting on
-        the same splits; `rank_crps`, `rank_nll` (`mean_ranks`); `cov_90`, the mean over sets of the
-        coverage at 90 %, `least` and `most` of a set; median `seconds` of a cell; and the number of
-        sets on which CRPS and NLL are `better than` those of `linear` and of `climatology`, as
-        "CRPS/NLL".
+        Data frame, sorted by rank: `sets` that it has, `cells` that were done, that it `declined`
+        and that `failed`; mean ranks in NLL and CRPS, `rank_*` on all data sets of those that have
+        all, `shared_*` on the data sets that everyone has; the geometric means of `rmse`, `crps`
+        and `width_90` relative to conformal boosting's on the same cells; coverage of the 50 and
+        90 % intervals, of the latter its `least` and `most` on a data set; `calibration`, the error
+        of `cell.scores`; the median `seconds` of a cell; and on how many data sets its CRPS/NLL is
+        better than those of the plainest two.
     """
     done = cells[cells["status"] == "done"]
-    coverage = done.groupby(["estimator", "dataset"])["coverage_90"].mean().groupby("estimator")
-    ratio = _against(done, _REFERENCE, "crps", lambda ours, theirs: np.log(ours / theirs))
+    by_set = done.groupby(["estimator", "dataset"])
+    coverage = by_set["coverage_90"].mean().groupby("estimator")
+    ranked, shared = comparable(cells), comparable(cells, by_all=True)
+    counts = pd.crosstab(cells["estimator"], cells["status"])
+    counts = counts.reindex(columns=["done", "declined", "failed"], fill_value=0)
     table = pd.DataFrame(
         {
             "sets": done.groupby("estimator")["dataset"].nunique(),
-            "failed": (cells["status"] == "failed").groupby(cells["estimator"]).sum(),
-            "crps": np.exp(ratio.groupby("estimator").mean()),
-            "rank_crps": mean_ranks(cells, "crps"),
-            "rank_nll": mean_ranks(cells, "nll"),
+            "cells": counts["done"],
+            "declined": counts["declined"],
+            "failed": counts["failed"],
+            "rank_nll": mean_ranks(ranked, "nll"),
+            "rank_crps": mean_ranks(ranked, "crps"),
+            "shared_nll": mean_ranks(shared, "nll"),
+            "shared_crps": mean_ranks(shared, "crps"),
+            "rmse": _relative(done, "rmse"),
+            "crps": _relative(done, "crps"),
+            "width_90": _relative(done, "width_90"),
+            "cov_50": by_set["coverage_50"].mean().groupby("estimator").mean(),
             "cov_90": coverage.mean(),
             "least": coverage.min(),
             "most": coverage.max(),
+            "calibration": by_set["calibration_error"].mean().groupby("estimator").mean(),
             "seconds": done.groupby("estimator")["seconds"].median(),
         }
     )
@@ -109,15 +140,16 @@ def summary(cells):
         ]
         wins = [column.reindex(table.index, fill_value=0).astype(str) for column in wins]
         table[f"better than {other}"] = wins[0] + "/" + wins[1]
-    table[["sets", "failed"]] = table[["sets", "failed"]].fillna(0).astype(int)
-    return table.sort_values("rank_crps")
+    table["sets"] = table["sets"].fillna(0).astype(int)
+    order = ["rank_nll", "shared_nll", "crps"]
+    return (
+        table.rename_axis("estimator").sort_values(["estimator"]).sort_values(order, kind="stable")
+    )
 
 
-def of_all_sets(cells):
-    """The cells of the estimators that have one for each data set and split, declined nowhere."""
-    tried = cells[cells["status"] != "declined"].groupby("estimator").size()
-    whole = tried.index[tried == len(cells[_KEYS].drop_duplicates())]
-    return cells[cells["estimator"].isin(whole)]
+def _relative(done, score):
+    ratio = _against(done, _REFERENCE, score, lambda ours, theirs: np.log(ours / theirs))
+    return np.exp(ratio.groupby("estimator").mean())
 
 
 def _against(done, other, score, difference):

@@ -1,0 +1,104 @@
+"""The numbers of a paper beside those of `benchmark paper`."""
+
+import decimal
+import math
+import pathlib
+import statistics
+
+from tfp_fnspace.benchmark import protocol
+from tfp_fnspace.benchmark.records import read_records
+
+#: Score in a protocol -> what it is called, its key in records, its sign there, the better sign.
+_SCORES = {
+    "rmse": ("RMSE", "rmse", 1.0, -1.0),
+    "log_likelihood": ("log-likelihood", "nll", -1.0, 1.0),
+}
+
+
+def rows(path):
+    """Rows of a table, and what is not in it.
+
+    Args:
+        path: The protocol. The records are in the file beside it that ends in `.json`; those with
+            other settings than the protocol's do not count.
+
+    Returns:
+        List of lists of four strings: what was run, the paper's, ours with its standard error, as
+        good. Sentence that names what was not run, empty if all was.
+    """
+    path = pathlib.Path(path)
+    found = protocol.read(path)
+    records = read_records(path.with_suffix(".json"))
+    table, missing = [], {}
+    for variant, results in found.results.items():
+        for dataset, theirs in results.items():
+            kept = [
+                record
+                for record in records
+                if (record["variant"], record["dataset"]) == (variant, dataset)
+                and record["config"] == found.config(variant, dataset, record["split"])
+            ]
+            if not kept:
+                missing.setdefault(variant, []).append(dataset)
+            for score in _SCORES:
+                if kept and score in theirs:
+                    table.append(_row(variant, dataset, score, theirs, kept, found.errors))
+    said = [f"{variant} on {', '.join(names)}" for variant, names in missing.items()]
+    return table, f"Not run: {'; '.join(said)}." if said else ""
+
+
+def _row(variant, dataset, score, theirs, records, errors):
+    name, key, sign, better = _SCORES[score]
+    values = [sign * record[key] for record in records]
+    mean, error, digit = printed(theirs[score])
+    if errors == "deviation" and error:
+        error /= math.sqrt(theirs["runs"])
+    number = f"{len(values)} split{'s' if len(values) > 1 else ''}"
+    return [
+        f"{variant}, {dataset}, {name}, {number}",
+        theirs[score],
+        written(values),
+        verdict(values, mean, error, digit, better),
+    ]
+
+
+def printed(text):
+    """Number, what follows ±, and a unit of the last digit, of a number in print."""
+    mean, _, error = (part.strip() for part in text.partition("±"))
+    digit = 10.0 ** decimal.Decimal(mean).as_tuple().exponent
+    return float(mean), float(error or 0.0), digit
+
+
+def written(values):
+    """Mean and standard error, with three significant digits or decimals."""
+    mean = statistics.mean(values)
+    decimals = 3 if abs(mean) >= 0.1 else 3 - math.floor(math.log10(abs(mean) or 1.0))
+    error = f" ± {_error(values):.{decimals}f}" if len(values) > 1 else ""
+    return f"{mean:.{decimals}f}{error}"
+
+
+def _error(values):
+    return statistics.stdev(values) / math.sqrt(len(values))
+
+
+def verdict(values, mean, error, digit, better):
+    """Whether ours is as good as a number in print.
+
+    Level is what is within two standard errors of the difference and half a unit of the last
+    digit in print; one value alone cannot say.
+
+    Args:
+        values: Ours.
+        mean: The number in print.
+        error: Its standard error, 0 where there is none.
+        digit: A unit of its last digit.
+        better: 1 where larger is better, else -1.
+
+    Returns:
+        `"yes"`, `"level"`, `"no"` or a dash.
+    """
+    if len(values) < 2:
+        return "–"
+    slack = 2.0 * math.hypot(_error(values), error) + digit / 2.0
+    gain = better * (statistics.mean(values) - mean)
+    return "level" if abs(gain) <= slack else "yes" if gain > 0.0 else "no"

@@ -165,8 +165,12 @@ def test_numbers_of_a_paper_beside_ours(tmp_path, log_likelihood, verdict):
     path.with_suffix(".json").write_text(json.dumps(records))
     found, missing = paper_rows.rows(path)
     assert found == [
-        ["small, one, RMSE, 2 splits", "1.0 ± 0.4", "2.000 ± 0.100", "no"],  # slack 0.50
-        ["small, one, log-likelihood, 2 splits", log_likelihood, "-2.250 ± 0.050", verdict],
+        [
+            "small, one, RMSE / log-likelihood, 2 splits",
+            f"1.0 ± 0.4 / {log_likelihood}",
+            "2.000 ± 0.100 / -2.250 ± 0.050",
+            f"no / {verdict}",  # the slack of the former is 0.50
+        ],
         ["small, two, RMSE, 1 split", "1e-3", "0.002000", "–"],
     ]
     assert missing == ""

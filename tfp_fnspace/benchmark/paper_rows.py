@@ -40,22 +40,23 @@ def rows(path):
             ]
             if not kept:
                 missing.setdefault(variant, []).append(dataset)
-            for score in _SCORES:
-                if kept and score in theirs:
-                    table.append(_row(variant, dataset, score, theirs, kept, found.errors))
+            else:
+                cells = [_cells(s, theirs, kept, found.errors) for s in _SCORES if s in theirs]
+                names, *columns = (" / ".join(column) for column in zip(*cells, strict=True))
+                number = f"{len(kept)} split{'s' if len(kept) > 1 else ''}"
+                table.append([f"{variant}, {dataset}, {names}, {number}", *columns])
     said = [f"{variant} on {', '.join(names)}" for variant, names in missing.items()]
     return table, f"Not run: {'; '.join(said)}." if said else ""
 
 
-def _row(variant, dataset, score, theirs, records, errors):
+def _cells(score, theirs, records, errors):
     name, key, sign, better = _SCORES[score]
     values = [sign * record[key] for record in records]
     mean, error, digit = printed(theirs[score])
     if errors == "deviation" and error:
         error /= math.sqrt(theirs["runs"])
-    number = f"{len(values)} split{'s' if len(values) > 1 else ''}"
     return [
-        f"{variant}, {dataset}, {name}, {number}",
+        name,
         theirs[score],
         written(values),
         verdict(values, mean, error, digit, better),

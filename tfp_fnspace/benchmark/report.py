@@ -169,7 +169,7 @@ def common_table(cells, group):
         [title(name), *(_cell(row[column], style) for column, style in columns.values())]
         for name, row in found.iterrows()
     ]
-    images = "\n".join(
+    images = " ".join(
         f"![{text}]({_IMAGES.relative_to('docs')}/{group}_{name}.png)"
         for name, text in {
             "ranks_nll": "Mean ranks in NLL, and which are told apart",

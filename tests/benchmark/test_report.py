@@ -35,6 +35,7 @@ def write(path, text):
 def cell(root, estimator, dataset, crps, seconds=1.0, split=0):
     record = {"estimator": estimator, "dataset": dataset, "split": split, "status": "done"}
     record |= dict.fromkeys(["rmse", "crps", "nll", "width_90"], crps)
+    record |= {"machine": {"processor": "some"}, "threads": "2" if dataset == "b" else "1"}
     record |= {"coverage_50": 0.5, "coverage_90": 0.9, "calibration_error": 0.02}
     record |= {"fit_seconds": seconds, "predict_seconds": 0.0, "frequencies": [0.5] * 19}
     if crps is None:
@@ -92,8 +93,10 @@ def test_the_common_table_and_what_it_lacks(results):
         "120",
     ]
     assert (
-        "Ranks are on the 2 of 2 splits that all who have them have; shared ones on the 1" in text
+        "Data sets: 2; splits of each: 1; estimators: 4; cells: 7. Ranks are on the 2 of 2" in text
     )
+    assert "shared ones on data sets that everyone has: 1." in text
+    assert "Processors: some; threads of a cell: 1, 2." in text
     assert "exact GP declines b." in text and "linear has not been run on b." in text
     assert "No cell of this table has been run yet." in text  # of the other group
     assert "(images/benchmark/left_seconds.png)" in text

@@ -157,7 +157,7 @@ def calibration(cells):
     """
     done = cells[cells["status"] == "done"]
     groups = sorted(done.groupby("estimator"), key=lambda group: (not is_ours(group[0]), group[0]))
-    rows = -(-len(groups) // 4)
+    rows = max(1, -(-len(groups) // 4))
     figure, axes = plt.subplots(
         rows, 4, figsize=(9.0, 2.1 * rows), sharex=True, sharey=True, layout="constrained"
     )

@@ -25,6 +25,8 @@ _TEMPLATE, _TABLES = pathlib.Path("benchmarks/page.md.in"), pathlib.Path("benchm
 _SHORT = (pathlib.Path("README.md"), pathlib.Path("docs/which_method.md"))
 _BEGIN, _END = "<!-- table: begin -->", "<!-- table: end -->"
 
+_PAIR = ["dataset", "split"]
+
 #: Column of the common table -> column of `tables.summary`, and how it is written.
 _COLUMNS = {
     "sets": ("sets", "{:d}"),
@@ -193,17 +195,22 @@ def _cell(value, style):
 def which_cells(cells):
     """Sentences about the cells that there are, and those that are not."""
     splits = cells.groupby("dataset")["split"].nunique()
-    pairs = cells[["dataset", "split"]].drop_duplicates()
     shared = tables.comparable(cells, by_all=True)["dataset"].nunique()
     ranked = tables.comparable(cells)
     least, most = splits.min(), splits.max()
     number = f"{least}" if least == most else f"{least} to {most}"
     sentences = [
-        f"{len(splits)} data sets, {number} splits of each: "
-        f"{len(cells)} cells of {cells['estimator'].nunique()} estimators. Ranks are on the "
-        f"{len(ranked[['dataset', 'split']].drop_duplicates())} of {len(pairs)} splits that all "
-        f"who have them have; shared ones on the {shared} data sets that everyone has."
+        f"Data sets: {len(splits)}; splits of each: {number}; estimators: "
+        f"{cells['estimator'].nunique()}; cells: {len(cells)}. Ranks are on the "
+        f"{len(ranked[_PAIR].drop_duplicates())} of {len(cells[_PAIR].drop_duplicates())} splits "
+        f"that all who have a rank have, shared ones on data sets that everyone has: {shared}."
     ]
+    processors = sorted({machine["processor"] for machine in cells["machine"].dropna()})
+    threads = sorted(set(cells["threads"].dropna()))
+    if processors:  # a cell whose process ended has neither
+        sentences.append(
+            f"Processors: {', '.join(processors)}; threads of a cell: {', '.join(threads)}."
+        )
     names = sorted(splits.index)
     for estimator, part in cells.groupby("estimator"):
         parts = {

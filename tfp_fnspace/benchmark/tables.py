@@ -49,7 +49,7 @@ def _read(path):
 
 def _columns(records):
     needed = ["rmse", "nll", "crps", "coverage_50", "coverage_90", "width_90", "calibration_error"]
-    needed += ["fit_seconds", "predict_seconds"]
+    needed += ["fit_seconds", "predict_seconds", "machine", "threads"]
     return list(dict.fromkeys([name for record in records for name in record] + needed))
 
 

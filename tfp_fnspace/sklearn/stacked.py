@@ -10,9 +10,6 @@ from tfp_fnspace.sklearn.base import TableClassifier, TableRegressor, recipe_of
 #: A member of less weight costs its fit and moves the mixture by less than held-out rows can tell.
 _LEAST_WEIGHT = 0.03
 
-#: So many methods are tried even if the first one takes all the time: one alone is no mixture.
-_LEAST_METHODS = 2
-
 #: Up to so many rows a kernel process is the first to be tried, beyond a network in batches.
 _ROWS_FOR_KERNELS = 2000
 
@@ -25,10 +22,8 @@ class _Stacked:
         table, warp = recipes.warped_table(trials.Table(x, y, num_classes), seed)
         names = _methods(table)
         seconds, found = time_limit * recipes.TIME_FOR_TRIALS, []
-        for i, name in enumerate(names):
+        for i, name in enumerate(names):  # each at least once: one alone is no mixture
             left = seconds - (time.monotonic() - begin)
-            if i >= _LEAST_METHODS and left <= 0.0:
-                break
             share = max(left, 0.0) / (len(names) - i)
             for trial in recipes.try_candidates(recipe_of(name), table, share, seed):
                 found.append((name, trial))
@@ -68,10 +63,11 @@ def _score(densities, weights):
 
 
 def _methods(table):
-    """Names of the methods that suit the rows, those that are to be tried first in front."""
-    if table.num_rows > _ROWS_FOR_KERNELS:
-        return ["tagi", "diwp"]
-    return ["diwp", "tagi"] if table.num_classes else ["diwp", "tagi", "fbnn"]
+    """Names of the methods that suit the rows, the one that is to be tried first in front.
+
+    The others cost more for what held-out rows say of them.
+    """
+    return ["diwp", "tagi"] if table.num_rows <= _ROWS_FOR_KERNELS else ["tagi", "diwp"]
 
 
 class FunctionSpaceRegressor(_Stacked, TableRegressor):

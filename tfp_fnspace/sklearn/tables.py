@@ -97,7 +97,7 @@ def _heavy_tails(numbers):
     medians, scales = np.zeros(numbers.shape[1]), np.full(numbers.shape[1], np.inf)
     for i, column in enumerate(numbers.T):
         column = column[~np.isnan(column)]
-        spread = np.std(column) if len(column) else 0.0
+        spread = np.std(column) if np.all(np.isfinite(column)) and len(column) else 0.0
         if spread and np.mean(((column - np.mean(column)) / spread) ** 4) > _HEAVY:
             low, medians[i], high = np.quantile(column, [0.05, 0.5, 0.95])
             scales[i] = _AS_IT_WAS * (high - low) or spread

@@ -11,6 +11,9 @@ from tfp_fnspace.methods.tagi.model import TAGIModel
 #: Fewer rows say too little of a noise that varies, or of a second layer.
 _ROWS_FOR_MORE = 100
 
+#: So many rows tell more of wider and deeper networks, and of a linear model less.
+_ROWS_FOR_WIDTH = 2000
+
 #: An update is exact for one row; batches save passes where there are rows enough.
 _ROWS_AND_BATCHES = ((1000, 8), (5000, 16), (50000, 64))
 _LARGEST_BATCH = 256
@@ -32,11 +35,20 @@ def candidates(table):
     # One layer underfits many rows, whose noise then stands for the misfit; noise that varies
     # costs as much again and is worth it where spread or scale of the targets change. No layer at
     # all is a linear model, which a network of few rows must first equal.
+    varying = {**one_layer, "noise": "varying"}
+    if table.num_rows >= _ROWS_FOR_WIDTH:
+        wide = {**varying, "units": 100}
+        return [
+            {**wide, "num_layers": 2},
+            {**wide, "num_layers": 3},
+            {**wide, "num_layers": 2, "noise": "constant"},
+            wide,
+        ]
     return [
-        {**one_layer, "num_layers": 2, "noise": "varying"},
+        {**varying, "num_layers": 2},
         {**one_layer, "num_layers": 2},
-        {**one_layer, "noise": "varying"},
-        {**one_layer, "num_layers": 0, "noise": "varying"},
+        varying,
+        {**varying, "num_layers": 0},
         one_layer,
     ]
 

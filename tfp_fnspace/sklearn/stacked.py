@@ -17,6 +17,9 @@ _ROWS_FOR_KERNELS = 2000
 class _Stacked:
     """Part of both estimators: trials of several recipes, weights, and fits to all rows."""
 
+    def __init__(self, *, time_limit=60.0, random_state=None, verbose=0):
+        super().__init__(time_limit=time_limit, random_state=random_state, verbose=verbose)
+
     def _fit_model(self, x, y, *, time_limit, seed, report=None, num_classes=None):
         begin = time.monotonic()
         table, warp = recipes.warped_table(trials.Table(x, y, num_classes), seed)
@@ -78,7 +81,7 @@ class FunctionSpaceRegressor(_Stacked, TableRegressor):
     count to all rows and predicts the mixture.
 
     Args:
-        time_limit: As for `TAGIRegressor`.
+        time_limit: Seconds that `fit` may take, 60 by default; what has begun is finished.
         random_state: As for `TAGIRegressor`.
         verbose: As for `TAGIRegressor`.
 
@@ -110,7 +113,7 @@ class FunctionSpaceClassifier(_Stacked, TableClassifier):
     See `FunctionSpaceRegressor`.
 
     Args:
-        time_limit: As for `TAGIRegressor`.
+        time_limit: Seconds that `fit` may take, 60 by default; what has begun is finished.
         random_state: As for `TAGIRegressor`.
         verbose: As for `TAGIRegressor`.
     """

@@ -59,9 +59,10 @@ def fit_table(recipe, x, y, *, time_limit=60.0, seed=0, num_classes=None, report
     """
     begin = time.monotonic()
     table, warp = warped_table(Table(x, y, num_classes), seed)
-    trials = try_candidates(recipe, table, time_limit * TIME_FOR_TRIALS, seed, report)
+    seconds = time_limit * TIME_FOR_TRIALS
+    trials = try_candidates(candidates_of(recipe, table), table, seconds, seed, report)
     best = max(trials, key=lambda trial: trial.score)
-    model = fit_as_tried(recipe, table, best, time_limit - (time.monotonic() - begin), seed)
+    model = fit_as_tried(best, table, time_limit - (time.monotonic() - begin), seed)
     if report is not None:
         report(1.0, "fitted to all rows")
     return Fitted(unwarped(model, warp), best.settings, best.score, trials)
@@ -89,38 +90,47 @@ def unwarped(model, warp):
     return model if warp is None else WarpedModel(model, warp.shift, warp.scale)
 
 
-def try_candidates(recipe, table, seconds, seed, report=None):
-    """Tries the candidates of a recipe in their order until the time is over, the first always.
+def candidates_of(recipe, table):
+    """The candidates of a recipe, the most likely first: a list of pairs of it and settings."""
+    return [(recipe, settings) for settings in recipe.candidates(table)]
+
+
+def try_candidates(candidates, table, seconds, seed, report=None, at_least=1):
+    """Tries candidates in their order, as many as the time allows.
 
     Args:
-        recipe: Module of a recipe.
+        candidates: List of pairs of a recipe and settings.
         table: `Table`.
-        seconds: Time for all trials. A candidate begins only if the longest one so far would fit.
+        seconds: Time for all trials. A candidate begins only if the longest one of its recipe so
+            far would fit, and ends when the time is over.
         seed: Non-negative integer.
         report: As for `fit_table`.
+        at_least: How many are tried whatever they take; they share the time.
 
     Returns:
-        List of `Trial`, at least one.
+        List of `Trial`.
     """
-    begin, trials = time.monotonic(), []
-    candidates = recipe.candidates(table)
-    for i, settings in enumerate(candidates):
+    begin, trials, longest = time.monotonic(), [], {}
+    for i, (recipe, settings) in enumerate(candidates):
         left = seconds - (time.monotonic() - begin)
-        if trials and max(trial.seconds for trial in trials) > left:
-            break
-        trials.append(tried(recipe, table, settings, max(left, 0.5 * seconds), seed))
+        is_sure = i < at_least
+        if not is_sure and longest.get(id(recipe), 0.0) > left:
+            continue
+        share = left / (at_least - i) if is_sure else left
+        trials.append(tried(recipe, table, settings, max(share, 0.0), seed))
+        longest[id(recipe)] = max(longest.get(id(recipe), 0.0), trials[-1].seconds)
         if report is not None:
-            report((i + 1) / (len(candidates) + 1), f"held-out log density {trials[-1].score:.4g}")
+            part = TIME_FOR_TRIALS * (i + 1) / len(candidates)
+            report(part, f"held-out log density {trials[-1].score:.4g}")
     return trials
 
 
-def fit_as_tried(recipe, table, trial, seconds, seed):
+def fit_as_tried(trial, table, seconds, seed):
     """A model with the settings of a trial, fitted to all rows.
 
     Args:
-        recipe: Module of a recipe.
-        table: `Table`.
         trial: `Trial`.
+        table: `Table`.
         seconds: Time after which the fit ends at the next epoch.
         seed: Non-negative integer.
 
@@ -128,10 +138,10 @@ def fit_as_tried(recipe, table, trial, seconds, seed):
         Fitted model.
     """
     model = trial.model.put_back().model if trial.model else None
-    model = model or recipe.build(trial.settings, table, seed)
+    model = model or trial.recipe.build(trial.settings, table, seed)
     fit(model, trial.settings, table, _StopAt(time.monotonic() + seconds))
     if trial.settings["noise_factor"] != 1.0:
-        recipe.scale_noise(model, trial.settings["noise_factor"])
+        trial.recipe.scale_noise(model, trial.settings["noise_factor"])
     return model
 
 

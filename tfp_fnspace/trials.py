@@ -76,6 +76,7 @@ class Trial:
     """What held-out rows say of a candidate.
 
     Attributes:
+        recipe: Module of the recipe.
         settings: The settings of the candidate, with the number of epochs that was best.
         rows: Numbers of the held-out rows `[H]`.
         log_density: Log density of their targets, `[H]`.
@@ -83,6 +84,7 @@ class Trial:
         model: A model that may be fitted anew, `None` if one is to be built.
     """
 
+    recipe: object
     settings: dict
     rows: np.ndarray
     log_density: np.ndarray
@@ -139,22 +141,18 @@ def tried(recipe, table, settings, seconds, seed):
     # One number of epochs for all parts: the best of each would promise too much.
     sums = [sum(sum(path.log_densities[i]) for path in paths) for i in range(min(map(len, paths)))]
     best, epochs = int(np.argmax(sums)), min(paths, key=len).epochs
-    is_cut = any(path.is_late for path in paths)
     epochs = _of_all_rows(epochs[best], settings["batch_size"], train.num_rows, table.num_rows)
+    if best + 1 == len(sums) and any(path.is_late for path in paths):
+        epochs = min(2 * epochs, settings["epochs"])  # it was getting better when time was over
     densities = []
     for part, path, scored in zip(parts, paths, candidates, strict=True):
         scored.model.set_weights(path.weights[best])
         densities.append(_densities_by_factor(recipe, scored, table.rows(part)))
     densities = np.concatenate(densities, axis=1)  # [factors, H]
     factor = int(np.argmax(densities.mean(axis=1)))
-    chosen = {
-        **settings,
-        # Where time ended a fit that was getting better, it ends the last fit too.
-        "epochs": settings["epochs"] if is_cut and best + 1 == len(sums) else epochs,
-        "noise_factor": _NOISE_FACTORS[factor],
-    }
+    chosen = {**settings, "epochs": epochs, "noise_factor": _NOISE_FACTORS[factor]}
     rows, seconds = np.concatenate(parts), time.monotonic() - begin
-    return Trial(chosen, rows, densities[factor], seconds, reusable)
+    return Trial(recipe, chosen, rows, densities[factor], seconds, reusable)
 
 
 def _of_all_rows(epochs, batch_size, num_rows, num_all_rows):

@@ -301,6 +301,11 @@ def recipe_of(method):
     return importlib.import_module(f"tfp_fnspace.methods.{method}.recipe")
 
 
+def method_of(recipe):
+    """The name of the folder of a recipe."""
+    return recipe.__name__.split(".")[-2]
+
+
 def _seed(random_state):
     return int(check_random_state(random_state).randint(_MOST_SEEDS))
 

@@ -1,11 +1,12 @@
 """The estimators to begin with: several methods, weighed by what held-out rows say of them."""
 
 import time
+from itertools import zip_longest
 
 import numpy as np
 
 from tfp_fnspace import recipes, stacking, trials
-from tfp_fnspace.sklearn.base import TableClassifier, TableRegressor, recipe_of
+from tfp_fnspace.sklearn.base import TableClassifier, TableRegressor, method_of, recipe_of
 
 #: A member of less weight costs its fit and moves the mixture by less than held-out rows can tell.
 _LEAST_WEIGHT = 0.03
@@ -24,39 +25,37 @@ class _Stacked:
         begin = time.monotonic()
         table, warp = recipes.warped_table(trials.Table(x, y, num_classes), seed)
         names = _methods(table)
-        seconds, found = time_limit * recipes.TIME_FOR_TRIALS, []
-        for i, name in enumerate(names):  # each at least once: one alone is no mixture
-            left = seconds - (time.monotonic() - begin)
-            share = max(left, 0.0) / (len(names) - i)
-            for trial in recipes.try_candidates(recipe_of(name), table, share, seed):
-                found.append((name, trial))
-            if report is not None:
-                report(recipes.TIME_FOR_TRIALS * (i + 1) / len(names), f"tried {name}")
-        densities = np.stack([trial.log_density for _, trial in found], axis=1)
+        by_method = [recipes.candidates_of(recipe_of(name), table) for name in names]
+        found = recipes.try_candidates(
+            [each for turn in zip_longest(*by_method) for each in turn if each],
+            table,
+            time_limit * recipes.TIME_FOR_TRIALS,
+            seed,
+            report,
+            at_least=len(names),  # one method alone is no mixture
+        )
+        densities = np.stack([trial.log_density for trial in found], axis=1)
 
         def fitted(k):
-            name, trial = found[k]
             left = time_limit - (time.monotonic() - begin)
-            return recipes.fit_as_tried(recipe_of(name), table, trial, left, seed)
+            return recipes.fit_as_tried(found[k], table, left, seed)
 
         model, weights = stacking.stacked(fitted, densities, _LEAST_WEIGHT)
         self.leaderboard_ = [
             {
-                "method": name,
+                "method": method_of(trial.recipe),
                 "weight": float(weight),
                 "log_density": trial.score,
                 "seconds": trial.seconds,
                 "settings": trial.settings,
             }
-            for weight, (name, trial) in sorted(
-                zip(weights, found, strict=True), key=lambda each: -each[0]
-            )
+            for weight, trial in sorted(zip(weights, found, strict=True), key=lambda each: -each[0])
         ]
         if report is not None:
             report(1.0, "fitted to all rows")
         settings = [each for each in self.leaderboard_ if each["weight"]]
         model = recipes.unwarped(model, warp)
-        return recipes.Fitted(model, settings, _score(densities, weights), [t for _, t in found])
+        return recipes.Fitted(model, settings, _score(densities, weights), found)
 
 
 def _score(densities, weights):

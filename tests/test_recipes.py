@@ -54,12 +54,18 @@ def shortened(recipe, epochs):
     )
 
 
+def first_of(recipe):
+    return lambda table: recipe.candidates(table)[:1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sample_of(RECIPES, ["tagi"]))
 def test_every_recipe_is_better_than_the_spread_of_the_targets(name):
     x, y, _ = rows(120)
     x_new, y_new, _ = rows(200, seed=1)
-    fitted = recipes.fit_table(RECIPES[name], x, y, time_limit=15.0)
+    recipe = RECIPES[name]
+    first = types.SimpleNamespace(**{**vars(recipe), "candidates": first_of(recipe)})
+    fitted = recipes.fit_table(first, x, y, time_limit=300.0)
     found = fitted.model.predict_distribution(x_new).log_prob(y_new).numpy().mean()
     assert found > scipy.stats.norm(y.mean(), y.std()).logpdf(y_new).mean() + 0.5
     assert fitted.settings in [trial.settings for trial in fitted.trials]

@@ -20,8 +20,9 @@ _HELD_OUT, _MOST_HELD_OUT = 0.2, 2000
 #: has seen a row is closer to it than to others, and takes its noise for smaller than it is.
 _NOISE_FACTORS = (1.0, 0.7, 0.85, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0)
 
-#: Epochs without a better held-out density after which a trial ends.
-_PATIENCE = 10
+#: Looks at held-out rows without a better density after which a trial ends, and how many there are
+#: before time ends it: a network that has only begun tells nothing of a candidate.
+_PATIENCE, _LEAST_LOOKS = 10, 5
 
 
 @dataclass(frozen=True)
@@ -275,7 +276,7 @@ class Path(keras.callbacks.Callback):
         now = time.monotonic()
         if self.ends is None:
             self.ends = now + max(self.deadline - now, 0.0) / self.fits_left
-        self.is_late = now > self.ends
+        self.is_late = now > self.ends and len(self) + 1 >= _LEAST_LOOKS
         is_last = self.is_late or epoch + 1 == self.settings["epochs"]
         if not is_last and (epoch + 1) % self.settings["epochs_between_looks"]:
             return

@@ -26,15 +26,17 @@ class FunctionDraws:
         num_samples: S, the number of functions.
         seed: int32 tensor `[2]`.
         noise: One of `NOISES`.
+        prior: Rule for the weights of layers that were given no prior, see `VariationalLayer`.
 
     Attributes:
         divergences: List of scalars, the KL divergences of the layers so far.
         num_jittered: int32 scalar, the matrices so far that needed jitter beyond the fixed one.
     """
 
-    def __init__(self, num_samples=1, seed=(0, 0), noise="independent"):
+    def __init__(self, num_samples=1, seed=(0, 0), noise="independent", prior="fan_in"):
         self.num_samples = num_samples
         self.noise = noise
+        self.prior = prior
         self.divergences = []
         self.num_jittered = tf.zeros([], tf.int32)
         (self._seed,) = random.split(random.as_seed(seed), 1)
@@ -105,18 +107,19 @@ class FunctionDraws:
 
 
 @contextlib.contextmanager
-def function_draws(num_samples, seed, noise="independent"):
+def function_draws(num_samples, seed, noise="independent", prior="fan_in"):
     """Layers called inside draw `num_samples` functions from `seed`.
 
     Args:
         num_samples: S.
         seed: Integer, two integers, or int32 tensor `[2]`.
         noise: One of `NOISES`.
+        prior: Rule for the weights of layers that were given no prior, see `VariationalLayer`.
 
     Yields:
         `FunctionDraws`.
     """
-    draws = FunctionDraws(num_samples, seed, noise)
+    draws = FunctionDraws(num_samples, seed, noise, prior)
     outer = draws_of_scope()
     _state.draws = draws
     try:

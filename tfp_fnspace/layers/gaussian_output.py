@@ -136,9 +136,11 @@ class GaussianOutput:
 
 
 def _scale_of_centred(prior):
-    if not isinstance(prior, tfd.Normal) or float(prior.loc) != 0.0:
+    is_one = isinstance(prior, tfd.Normal) and prior.scale.shape.rank == 0
+    if not is_one or float(prior.loc) != 0.0:
         raise ValueError(
-            "A layer that is conditioned on data needs a normal prior with mean 0. "
+            "A layer that is conditioned on data needs a normal prior with mean 0 and a scale "
+            "that is not learnt. "
             f"Received: prior={prior!r}"
         )
     return float(prior.scale)

@@ -17,6 +17,9 @@ RULES = {
     "standard": lambda fan_in, fan_out: 1.0,
 }
 
+#: The rule whose standard deviations are learnt from the weights themselves.
+RELEVANCE = "relevance"
+
 _NOT_NUMBERS = ("name", "dtype")
 
 
@@ -24,8 +27,8 @@ def checked(prior, name="prior"):
     """A prior as layers keep it: a rule's name, or a distribution that no longer changes.
 
     Args:
-        prior: A key of `RULES`, the result of `serialize`, or a `tfd.Distribution` of one weight.
-            The values of its parameters are taken as they are now.
+        prior: A key of `RULES` or `RELEVANCE`, the result of `serialize`, or a `tfd.Distribution`
+            of one weight. The values of its parameters are taken as they are now.
         name: Name of the argument, for messages.
 
     Returns:
@@ -36,9 +39,9 @@ def checked(prior, name="prior"):
         ValueError: If there is no rule of that name, or the distribution is not one of a scalar.
     """
     if isinstance(prior, str):
-        if prior not in RULES:
+        if prior not in (*RULES, RELEVANCE):
             raise ValueError(
-                f"`{name}` must be one of {sorted(RULES)} or a TFP distribution. "
+                f"`{name}` must be one of {sorted((*RULES, RELEVANCE))} or a TFP distribution. "
                 f"Received: {name}={prior!r}"
             )
         return prior
@@ -60,7 +63,7 @@ def distribution(prior, fan_in, fan_out, dtype):
     """The law of one weight.
 
     Args:
-        prior: Result of `checked`.
+        prior: Result of `checked`, not `RELEVANCE`.
         fan_in: Number of inputs that a unit sums over.
         fan_out: Number of units that an input goes to.
         dtype: Of the weights.
@@ -73,6 +76,24 @@ def distribution(prior, fan_in, fan_out, dtype):
         return tfd.Normal(tf.zeros([], dtype), tf.constant(scale, dtype))
     description = _description(prior)
     return prior if description is None else _build(description, dtype)
+
+
+def relevance(mean, variance, axes):
+    """Gaussians with mean 0 whose variances are the best for weights of these moments.
+
+    Of all Gaussians that the weights along `axes` have in common it is the one with the least
+    divergence from them: its variance is their mean square, `E w^2 = mean^2 + variance`.
+
+    Args:
+        mean: Tensor of the shape of the weights.
+        variance: Tensor of that shape.
+        axes: List of axes.
+
+    Returns:
+        `tfd.Normal` that broadcasts with the weights.
+    """
+    squares = tf.reduce_mean(tf.square(mean) + variance, axis=axes, keepdims=True)
+    return tfd.Normal(tf.zeros_like(squares), tf.sqrt(squares))
 
 
 def log_prob(prior, weights):

@@ -75,9 +75,14 @@ class VariationalLayer(keras.layers.Layer):
             Gaussian with mean 0: `"fan_in"`, `fan_in^-1/2`, with which the variance of a function
             does not depend on the width; `"he"`, `(2 / fan_in)^1/2`; `"glorot"`,
             `(2 / (fan_in + fan_out))^1/2`; `"standard"`, 1, the spherical prior that the
-            weight-space baselines of Sun et al. (2019) have.
-        bias_prior: The same for biases; by default the distribution given as `prior`, under a rule
-            the standard normal.
+            weight-space baselines of Sun et al. (2019) have. Under `"relevance"`, automatic
+            relevance determination, the standard deviation is learnt: one for all weights that an
+            input of the layer is multiplied by (of an embedding one for all), which is the one with
+            the least divergence, so that inputs and units that are of no use cost nothing. By
+            default that is for the model to say: `VariationalModel` takes `"relevance"`, all else
+            `"fan_in"`.
+        bias_prior: The same for biases, without `"relevance"`; by default the distribution given
+            as `prior`, under a rule the standard normal.
         activation: As in Keras, applied entry by entry.
         use_bias: Whether there is a bias.
         estimator: See above.
@@ -103,7 +108,8 @@ class VariationalLayer(keras.layers.Layer):
         Kingma, Salimans & Welling (2015), "Variational dropout and the local reparameterization
         trick", NeurIPS. Wen et al. (2018), "Flipout: efficient pseudo-independent weight
         perturbations on mini-batches", ICLR. Sun et al. (2019), "Functional variational Bayesian
-        neural networks", ICLR.
+        neural networks", ICLR. MacKay (1994), "Bayesian nonlinear modeling for the prediction
+        competition", ASHRAE Transactions 100 (automatic relevance determination).
     """
 
     #: Estimators that the layer has.
@@ -118,7 +124,7 @@ class VariationalLayer(keras.layers.Layer):
     def __init__(
         self,
         posterior="factorized",
-        prior="fan_in",
+        prior=None,
         bias_prior=None,
         activation=None,
         use_bias=True,
@@ -134,11 +140,17 @@ class VariationalLayer(keras.layers.Layer):
             self.kl_weight = arguments.checked_number("kl_weight", kl_weight, 0.0, inclusive=True)
             self.seed_generator = keras.random.SeedGenerator()
         self.posterior = posteriors.get(posterior)
-        self.prior = priors.checked(prior)
+        self.prior = None if prior is None else priors.checked(prior)
         self._given_bias_prior = bias_prior
         if bias_prior is None:
-            bias_prior = "standard" if isinstance(self.prior, str) else self.prior
+            is_rule = self.prior is None or isinstance(self.prior, str)
+            bias_prior = "standard" if is_rule else self.prior
         self.bias_prior = priors.checked(bias_prior, "bias_prior")
+        if self.bias_prior == priors.RELEVANCE:
+            raise ValueError(
+                "`bias_prior` must have a scale of its own: only one bias goes to each unit. "
+                f"Received: bias_prior={bias_prior!r}"
+            )
         self.activation = _checked_activation(activation)
         self.use_bias = bool(use_bias)
         self.estimator = self._checked_estimator(estimator)
@@ -293,7 +305,7 @@ class VariationalLayer(keras.layers.Layer):
         return {
             **super().get_config(),
             "posterior": keras.saving.serialize_keras_object(self.posterior),
-            "prior": priors.serialize(self.prior),
+            "prior": None if self.prior is None else priors.serialize(self.prior),
             "bias_prior": bias_prior,
             "activation": keras.activations.serialize(self.activation),
             "use_bias": self.use_bias,
@@ -312,18 +324,35 @@ class VariationalLayer(keras.layers.Layer):
             kept[id(self)] = make()
         return kept[id(self)]
 
-    def weight_priors(self):
-        """The laws of one weight of each part, a dict of `tfd.Distribution`."""
-        dtype = self.variable_dtype
-        laws = {self.kernel_name: priors.distribution(self.prior, *self._fans, dtype)}
+    def weight_priors(self, rule="fan_in"):
+        """The laws of the weights of each part, a dict of `tfd.Distribution` that broadcast.
+
+        Args:
+            rule: The prior of a layer that was given none.
+        """
+        dtype, prior = self.variable_dtype, rule if self.prior is None else self.prior
+        if isinstance(prior, str) and prior == priors.RELEVANCE:
+            laws = {self.kernel_name: self._relevance()}
+        else:
+            laws = {self.kernel_name: priors.distribution(prior, *self._fans, dtype)}
         if self.use_bias:
             laws["bias"] = priors.distribution(self.bias_prior, *self._fans, dtype)
         return laws
 
+    def _relevance(self):
+        """The prior `"relevance"` of the kernel as the posterior is now."""
+        name = self.kernel_name
+        mean, variance = self.posterior.mean_values()[name], self.posterior.variances()[name]
+        axes = list(range(len(mean.shape)))
+        if not self.takes_indices:
+            del axes[-2]  # that of the inputs
+        return priors.relevance(mean, variance, axes)
+
     def _drawn_weights(self, draws, num_samples):
         """Draws of the weights, whose divergence is reported."""
         weights = self.posterior.sample(draws.next_seed(), num_samples)
-        draws.add_divergence(self.posterior.kl(self.weight_priors(), lambda: weights))
+        laws = self.weight_priors(draws.prior)
+        draws.add_divergence(self.posterior.kl(laws, lambda: weights))
         return weights
 
     def _cast(self, weights):
@@ -353,7 +382,7 @@ class VariationalLayer(keras.layers.Layer):
         def report():
             seed, count = draws.next_seed(), draws.num_samples
             sample = _lazily(lambda: self.posterior.sample(seed, count))
-            draws.add_divergence(self.posterior.kl(self.weight_priors(), sample))
+            draws.add_divergence(self.posterior.kl(self.weight_priors(draws.prior), sample))
             return ()
 
         self._once(draws, report)
@@ -374,7 +403,7 @@ class VariationalLayer(keras.layers.Layer):
             deviation = self.posterior.deviations(seed, 1)
             means = self.posterior.mean_values()
             sample = _lazily(lambda: {k: means[k] + d for k, d in deviation.items()})
-            draws.add_divergence(self.posterior.kl(self.weight_priors(), sample))
+            draws.add_divergence(self.posterior.kl(self.weight_priors(draws.prior), sample))
             return deviation
 
         deviation = self._once(draws, one_deviation)

@@ -10,6 +10,7 @@ from tfp_fnspace.layers import calls, networks
 from tfp_fnspace.layers.dense import VariationalDense
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.layers.fourier import RandomFourierFeatures
+from tfp_fnspace.layers.priors import RELEVANCE
 from tfp_fnspace.layers.variational import VariationalLayer
 from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.math.random import fold_in, split
@@ -17,6 +18,10 @@ from tfp_fnspace.model.gradient import GradientTraining
 from tfp_fnspace.model.mixture import MixturePrediction
 from tfp_fnspace.model.whole_numbers import with_real_inputs
 from tfp_fnspace.typing import GaussianMoments
+
+
+#: Steps of a first `fit` whose number is not known.
+_UNKNOWN_STEPS = 3000
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
@@ -39,7 +44,9 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
             a learned scale for each column of the targets.
         kl_weight: What the divergence is multiplied by in the loss. With 1 it is the negative
             bound; less, such as 0.001, tempers the prior's influence.
-        kl_annealing_steps: The weight rises to `kl_weight` in equal parts over so many steps.
+        kl_annealing_steps: The weight rises to `kl_weight` in equal parts over so many steps; by
+            default over the first third of those of the first `fit` (1000 if it has no known end),
+            so that a network has learnt something before the divergence switches units off.
         num_samples: S in a training step.
         num_eval_samples: S of everything that predicts.
         standardize: Whether to standardise inputs and targets by the data of the first `fit`; by
@@ -70,7 +77,7 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         network,
         likelihood=None,
         kl_weight=1.0,
-        kl_annealing_steps=0,
+        kl_annealing_steps=None,
         num_samples=10,
         num_eval_samples=100,
         standardize=None,
@@ -84,9 +91,11 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         }.items():
             setattr(self, name, arguments.checked_count(name, value))
         self.kl_weight = arguments.checked_number("kl_weight", kl_weight, 0.0, inclusive=True)
-        self.kl_annealing_steps = arguments.checked_count(
-            "kl_annealing_steps", kl_annealing_steps, 0
-        )
+        if kl_annealing_steps is not None:
+            kl_annealing_steps = arguments.checked_count(
+                "kl_annealing_steps", kl_annealing_steps, 0
+            )
+        self.kl_annealing_steps = kl_annealing_steps
         self.network = with_real_inputs(
             _checked_network(network),
             lambda layer: isinstance(layer, VariationalDense | RandomFourierFeatures),
@@ -100,9 +109,23 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
             are_numbers = all("int" not in str(tensor.dtype) for tensor in inputs)
             standardize = len(inputs[0].shape) == 2 and are_numbers
         self._setup(inputs, self.network.outputs[0].shape[-1], likelihood, standardize, seed)
+        self.annealing_steps = self.add_weight(
+            name="annealing_steps", dtype="int64", initializer="zeros", trainable=False
+        )
+        self.annealing_steps.assign(kl_annealing_steps or 0)
         calls.refuse_masked_units(self.network, self.standardize)
 
     # Training ---------------------------------------------------------------------------------
+
+    def default_optimizer(self, total_steps):
+        """Adam, from 1e-2 to 1e-3 by a cosine over the steps of the first `fit`; 1e-3 after it."""
+        steps = total_steps or _UNKNOWN_STEPS
+        return keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(1e-2, steps, alpha=0.1))
+
+    def _prepare_steps(self, num_rows, total_steps):
+        super()._prepare_steps(num_rows, total_steps)
+        if self.kl_annealing_steps is None and not self.steps_seen.numpy():
+            self.annealing_steps.assign((total_steps or _UNKNOWN_STEPS) // 3)
 
     def objective(self, inputs, targets, num_rows, seed):
         """See `GradientTraining.objective`.
@@ -113,7 +136,7 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
             1.
         """
         seeds = split(seed, 2)
-        with function_draws(self.num_samples, seeds[0]) as draws:
+        with function_draws(self.num_samples, seeds[0], prior=RELEVANCE) as draws:
             moments = GaussianMoments(self._values(inputs, training=True), None)
         log_likelihood = self.likelihood.expected_log_prob(moments, targets, seeds[1])
         log_likelihood = tf.reduce_mean(log_likelihood)
@@ -124,10 +147,9 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
 
     def _annealing(self):
         """The part of its weight that the divergence has in this step."""
-        if not self.kl_annealing_steps:
-            return 1.0
-        step = tf.cast(self.steps_seen.value + 1, self.variable_dtype)
-        return tf.minimum(step / self.kl_annealing_steps, 1.0)
+        steps = tf.maximum(self.annealing_steps.value, 1)
+        step = tf.minimum(self.steps_seen.value + 1, steps)
+        return tf.cast(step / steps, self.variable_dtype)
 
     # Prediction -------------------------------------------------------------------------------
 

@@ -184,7 +184,8 @@ def _is_double():
 
 def variational_model(**options):
     """A small network in the space of weights."""
-    small = {"num_samples": 3, "num_eval_samples": 20, "seed": 0}
+    # A warm-up depends on the steps of the first `fit`.
+    small = {"num_samples": 3, "num_eval_samples": 20, "kl_annealing_steps": 0, "seed": 0}
     model = fns.fbnn.VariationalModel(variational_network(), **{**small, **options})
     model.compile(optimizer=keras.optimizers.Adam(0.05))
     return model

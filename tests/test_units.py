@@ -46,6 +46,34 @@ def pair(request):
     return [(*fitted(make_model, *data), *data) for data in [(X, Y), in_other_units(X, Y)]]
 
 
+NAMES = ["TAGI", "TAGI_learnt", "variational", "fBNN", "SIP", "DIWP", "stable_process"]
+
+
+@pytest.mark.parametrize("name", sample_of(NAMES, ["TAGI_learnt", "DIWP"]))
+def test_a_given_noise_is_in_the_units_that_it_says(name):
+    """Standard deviations of the targets by default, else those of the targets, of all models."""
+    y = np.array([5000.0, 0.0]) + np.array([1000.0, 3.0]) * Y
+    options, method = {"trainable": name.endswith("learnt")}, name.removesuffix("_learnt")
+    for likelihood, expected in (
+        (fns.likelihoods.Gaussian(0.05, **options), 0.05 * y.std(axis=0)),
+        (fns.likelihoods.Gaussian([90.0, 0.2], units="user", **options), [90.0, 0.2]),
+        (fns.likelihoods.Gaussian(2.0, units="user", **options), [2.0, 2.0]),
+    ):
+        if method == "stable_process":
+            model = batteries.ALL_MODELS[method](likelihood=likelihood, noise="fixed")
+            batteries.fit(model, X, y, epochs=3)
+        else:
+            model = batteries.ALL_MODELS[method](likelihood=likelihood)
+            model.adapt(X, y)
+        found = model.predict(X_NEW)["aleatoric_stddev"]
+        np.testing.assert_allclose(found, np.broadcast_to(expected, (5, 2)), rtol=1e-4)
+
+
+def test_units_of_a_noise_are_one_of_two():
+    with pytest.raises(ValueError, match="`units`.*Received: units='metres'"):
+        fns.likelihoods.Gaussian(0.3, units="metres")
+
+
 def test_predictions_are_those_in_other_units(pair):
     (model, *_), (other, *_) = pair
     x_new, _ = in_other_units(X_NEW, Y[:5])

@@ -145,7 +145,7 @@ def test_a_shared_layer_stays_one():
     with function_draws(3, 0) as draws:
         network(inputs_for(network))
     assert len(draws.divergences) == 2
-    assert len(network.weights) == 2 * 4
+    assert len(network.trainable_weights) == 2 * 4
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_probability as tfp
+from scipy import optimize
 
-from tfp_fnspace.layers import priors
+from tfp_fnspace.layers import VariationalDense, priors
 
 tfd = tfp.distributions
 
@@ -19,6 +21,51 @@ def test_rules(rule, scale):
     assert law.dtype == "float64"
     np.testing.assert_allclose([law.mean(), law.stddev()], [0.0, scale], rtol=1e-12)
     assert priors.deserialize(priors.serialize(rule)) == rule
+
+
+@pytest.mark.parametrize("start", [None, 0.3])
+def test_learnt_scales_have_the_least_divergence(start):
+    """Of all scales that the weights of an input have in common, by SciPy's search."""
+    rng = np.random.default_rng(0)
+    mean, stddev = rng.normal(size=(4, 3)), rng.uniform(0.1, 1.0, size=(4, 3))
+    center = np.zeros_like(mean) if start is None else np.full_like(mean, start)
+    law = priors.learnt(tf.constant(mean), tf.constant(stddev**2), [1], start and center)
+    assert law.scale.shape == (4, 1)
+    for row in range(4):
+
+        def divergence(log_scale, row=row):
+            prior = tfd.Normal(center[row], np.exp(log_scale))
+            return np.sum(tfd.kl_divergence(tfd.Normal(mean[row], stddev[row]), prior))
+
+        best = np.exp(optimize.minimize_scalar(divergence, bounds=(-3, 3), method="bounded").x)
+        np.testing.assert_allclose(law.scale[row, 0], best, rtol=1e-3)
+    wide = priors.learnt(tf.constant(mean), tf.constant(stddev**2), [0, 1], least=7.0)
+    np.testing.assert_allclose(wide.scale, [[7.0]])
+
+
+def test_priors_that_a_layer_learns():
+    keras.utils.set_random_seed(0)
+    x = np.ones((2, 4), "float32")
+    free, relevant, start = (VariationalDense(3, prior=p) for p in (None, "relevance", "start"))
+    for layer in (free, relevant, start):
+        layer(x)
+    assert free.weight_priors()["kernel"].stddev() == 0.5
+    assert free.weight_priors("relevance")["kernel"].scale.shape == (4, 1)
+    kernel = relevant.posterior.means["kernel"]
+    kernel.assign(tf.concat([kernel[:1], 0.0 * kernel[1:]], axis=0))
+    scales = relevant.weight_priors()["kernel"].scale
+    assert scales[0] > 2.0 * scales[1] and relevant.weight_priors()["bias"].stddev() == 1.0
+    before = np.array(start.posterior.means["kernel"])
+    start.posterior.set_means(kernel=before + 1.0)  # training
+    law = start.weight_priors()["kernel"]
+    np.testing.assert_array_equal(law.loc, before)
+    np.testing.assert_allclose(law.scale, 1.0, rtol=0.01)
+    start.start_at(kernel=before)
+    least = 0.2 * np.sqrt(np.mean(before**2))
+    np.testing.assert_allclose(start.weight_priors()["kernel"].scale, least, rtol=1e-5)
+    np.testing.assert_allclose(start.weight_priors()["bias"].scale, least, rtol=1e-5)
+    with pytest.raises(ValueError, match="`bias_prior` must not be 'relevance'.*Received: bias"):
+        VariationalDense(1, bias_prior="relevance")
 
 
 LAWS = {

@@ -223,6 +223,19 @@ def test_constant_noise_is_learnt(scale):
     assert_allclose(aleatoric, np.broadcast_to(model.likelihood.scale, (600, 2)), rtol=1e-5)
 
 
+def test_noise_is_learnt_by_default():
+    """Of targets in the thousands, whose noise has a standard deviation of 300 and 30."""
+    x, y = line(400, 0.3)
+    y = 5000.0 + y * [1000.0, 100.0]
+    inputs = keras.Input((2,))
+    model = tagi.TAGIModel(inputs, tagi.Dense(2)(inputs), seed=0)
+    model.compile(jit_compile=False)
+    model.fit(x, y, epochs=10, verbose=0)
+    assert_allclose(model.predict(x[:1])["aleatoric_stddev"], [[300.0, 30.0]], rtol=0.15)
+    start = tagi.TAGIModel(inputs, tagi.Dense(2)(inputs), noise="cross_validate").likelihood
+    assert not start.learns_scale  # it is chosen
+
+
 def test_frozen_noise_stays(tmp_path):
     x, y = line(40, 0.3)
     model = linear_model(likelihoods.Gaussian(0.7, trainable=True))

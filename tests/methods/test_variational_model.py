@@ -5,9 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+from sklearn.datasets import load_digits
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from test_gpu_ready import devices_of, ops_of
 
-from tfp_fnspace import likelihoods
+from tfp_fnspace import datasets, likelihoods
 from tfp_fnspace.layers.convert import from_keras
 from tfp_fnspace.layers.convolutions import VariationalConv2D
 from tfp_fnspace.layers.dense import VariationalDense
@@ -126,7 +130,7 @@ def test_divergence_is_that_of_all_layers_over_the_rows():
     model = make()
     model.adapt(X, Y)
     _, parts = objective(model)
-    with function_draws(1, 0) as draws:
+    with function_draws(1, 0, prior="relevance") as draws:
         model.network(X)
     assert len(draws.divergences) == 2
     assert_allclose(parts["kl"], float(draws.kl("float32")) / 40.0, rtol=1e-5)
@@ -267,11 +271,123 @@ def test_mixed_precision(policy):
     assert model(X).dtype == dtype and model.predict(X)["mean"].dtype == "float64"
 
 
-def test_converted_networks_train():
-    deterministic = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, "relu")])
-    deterministic.add(keras.layers.Dense(1))
-    model = make(eager=True, net=from_keras(deterministic))
-    assert np.all(np.isfinite(fit(model).history["loss"]))
+# Trained networks -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """A trained network of classes in raw units, its score on new rows, and what became of it."""
+    images, labels = load_digits(return_X_y=True)
+    train, test = (images[:1300], labels[:1300]), (images[1300:], labels[1300:])
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Dense(64, "relu"), keras.layers.Dense(10)]
+    network = keras.Sequential([keras.Input((64,)), *layers])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    network.compile("adam", loss, metrics=["accuracy"])
+    network.fit(*train, epochs=20, verbose=0)
+    model = VariationalModel(from_keras(network), likelihoods.Categorical(), seed=0)
+    model.adapt(*train)
+    model.compile()
+    before = model.evaluate(*test, verbose=0, return_dict=True)
+    model.fit(*train, epochs=20, verbose=0)
+    after = model.evaluate(*test, verbose=0, return_dict=True)
+    return network.evaluate(*test, verbose=0), before, after
+
+
+def test_a_converted_network_is_the_network(digits):
+    (nll, accuracy), before, _ = digits
+    assert_allclose([before["accuracy"], before["nll"]], [accuracy, nll], atol=0.01)
+
+
+def test_a_converted_network_is_no_worse_after_training(digits):
+    (nll, accuracy), _, after = digits
+    assert after["accuracy"] > accuracy - 0.01
+    assert after["nll"] < 1.1 * nll
+
+
+def test_a_converted_regression_predicts_what_the_network_does(tmp_path):
+    """In the user's units, although the model has others."""
+    x = 5.0 + 3.0 * X
+    layers = [keras.layers.Dense(4, "relu"), keras.layers.Dense(1)]
+    network = keras.Sequential([keras.Input((3,)), *layers])
+    layers[-1].bias.assign([100.0])
+    model = make(net=from_keras(network), likelihood=likelihoods.Gaussian(0.3))
+    model.adapt(x, Y)
+    expected = network.predict(x, verbose=0)
+    assert_allclose(model.predict(x)["mean"], expected, atol=0.1)
+    assert model.standardize and model.predict(x)["aleatoric_stddev"][0] > 4.0
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    assert_allclose(loaded.predict(x)["mean"], model.predict(x)["mean"], rtol=1e-6)
+    model = make(net=from_keras(network), in_users_units=False)
+    model.adapt(x, Y)
+    assert np.abs(model.predict(x)["mean"] - expected).mean() > 100.0
+
+
+@pytest.mark.parametrize("last", [{"activation": "softmax"}, {}])
+def test_probabilities_are_no_logits(last):
+    layers = [keras.layers.Dense(3, **last)] + ([] if last else [keras.layers.Softmax()])
+    network = from_keras(keras.Sequential([keras.Input((3,)), *layers]))
+    with pytest.raises(ValueError, match="must end in logits.*Received: layer"):
+        VariationalModel(network, likelihoods.Categorical())
+
+
+# Defaults --------------------------------------------------------------------------------------------
+
+
+def test_the_optimizer_and_the_warm_up_follow_from_the_steps():
+    model = VariationalModel(network(), seed=0, num_samples=3)
+    model.compile()
+    fit(model, epochs=6)
+    rates = model.optimizer.get_config()["learning_rate"]["config"]
+    assert rates["decay_steps"] == 12 and model.annealing_steps.numpy() == 4
+    fit(model, epochs=6)
+    assert model.annealing_steps.numpy() == 4
+    assert_allclose(model.optimizer.learning_rate, 1e-3, rtol=1e-6)
+    given = make()
+    fit(given)
+    assert_allclose(given.optimizer.learning_rate, 0.01, rtol=1e-6)
+
+
+class Stop(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 3:
+            raise InterruptedError("power cut")
+
+
+def test_a_stopped_run_with_defaults_ends_where_another_does(tmp_path):
+    whole, stopped, restored = (VariationalModel(network(), seed=0) for _ in range(3))
+    fit(whole, epochs=6)
+
+    def backup():
+        return keras.callbacks.BackupAndRestore(tmp_path / "backup")
+
+    with pytest.raises(InterruptedError, match="power cut"):
+        fit(stopped, epochs=6, callbacks=[backup(), Stop()])
+    fit(restored, epochs=6, callbacks=[backup()])
+    fit(stopped, epochs=3)  # what is left, with the optimizer that it has
+    for model in (stopped, restored):
+        for ours, theirs in zip(model.weights, whole.weights, strict=True):
+            assert_array_equal(ours, theirs)
+
+
+def test_defaults_find_a_curve_as_a_process_does(data_folder):
+    """Accelerations in a crash, where the prior of a network of fixed scales is never left."""
+    x, y, x_new, y_new = datasets.load("mcycle", data_folder / "dev").split(0)
+    inputs = keras.Input((1,))
+    hidden = VariationalDense(50, activation="relu")(inputs)
+    hidden = VariationalDense(50, activation="relu")(hidden)
+    model = VariationalModel((inputs, VariationalDense(1)(hidden)), seed=0)
+    model.compile()
+    fit(model, x, y, epochs=1500, batch_size=len(x))
+    ours = model.evaluate(x_new, y_new, verbose=0, return_dict=True)
+    kernel = ConstantKernel() * RBF() + WhiteKernel()
+    process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
+    process.fit((x - x.mean()) / x.std(), y[:, 0])
+    mean, stddev = process.predict((x_new - x.mean()) / x.std(), return_std=True)
+    theirs = -np.mean(stats.norm.logpdf(y_new[:, 0], mean, stddev))
+    assert ours["nll"] < theirs + 0.4  # the prior alone: 1.2
+    assert ours["crps"] < 0.4 * np.abs(y_new - y.mean()).mean()
 
 
 # Bad input ---------------------------------------------------------------------------------------

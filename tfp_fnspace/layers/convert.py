@@ -1,11 +1,15 @@
 """Deterministic networks made variational."""
 
 import keras
+import numpy as np
 
 from tfp_fnspace.layers.convolutions import VariationalConv1D, VariationalConv2D
 from tfp_fnspace.layers.dense import VariationalDense
 from tfp_fnspace.layers.embedding import VariationalEmbedding
 from tfp_fnspace.layers.per_sample import PerSample, RepeatSamples
+
+#: Standard deviations of a posterior at its start, in root mean squares of the kernel.
+_SPREAD = 0.01
 
 _ENTRYWISE = (
     keras.layers.Activation,
@@ -61,6 +65,13 @@ _LEFT_OUT = (
 def from_keras(model, **options):
     """A variational network with its posterior means at the weights of a deterministic one.
 
+    It computes the same function, but for a little noise: the posterior of a layer starts with
+    standard deviations of a hundredth of the root mean square of its kernel. The prior is around the
+    given weights too (`"start"`, see `VariationalLayer`), which training therefore need not unlearn
+    (empirical Bayes, as MOPED). `VariationalModel` and `FBNNModel` know that the inputs and outputs
+    of such a network are in the user's units (`in_users_units`), and their likelihoods of classes
+    take logits: a network for them has no softmax at its end.
+
     `Dense`, `Conv1D`, `Conv2D` and `Embedding` become their variational counterparts; layers
     without weights are kept and applied to each draw; dropout and noise layers are left out, and
     so are regularizers, whose place the posterior and the prior take. A layer that is used several
@@ -71,7 +82,8 @@ def from_keras(model, **options):
         model: Built `keras.Sequential` or functional model.
         **options: Of the variational layers: `posterior`, `prior`, `bias_prior`, `estimator`,
             `kl_weight`, see `VariationalLayer`; each layer takes what it has (an `estimator` it has
-            not, it leaves at `"function"`).
+            not, it leaves at `"function"`). A `posterior` that is an object keeps its initial
+            scale.
 
     Returns:
         Functional model from the same inputs `[N, ...]` to `[S, N, ...]`, new layers with the
@@ -84,6 +96,10 @@ def from_keras(model, **options):
 
     Example:
         >>> network = from_keras(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
+
+    References:
+        Krishnan, Subedar and Tickoo (2020), "Specifying weight priors in Bayesian deep neural
+        networks with empirical Bayes" (MOPED), AAAI.
     """
     functional = isinstance(model, keras.Model) and hasattr(model, "inputs") and model.built
     if not functional or not model.inputs:
@@ -91,7 +107,9 @@ def from_keras(model, **options):
             "`model` must be a built Sequential or functional Keras model. "
             f"Received: model={model!r}"
         )
-    return _Conversion(options).network(model)
+    network = _Conversion({"prior": "start", **options}).network(model)
+    network.in_users_units = True
+    return network
 
 
 class _Conversion:
@@ -113,7 +131,7 @@ class _Conversion:
                 model, clone_function=lambda layer: layer, call_function=self.call
             )
         for layer, means in self.pending:
-            layer.posterior.set_means(**means)
+            layer.start_at(**means)
         return network
 
     def sequence(self, model, tensor):
@@ -164,6 +182,7 @@ class _Conversion:
             cls, arguments, part = _VARIATIONAL[kind]
             new = cls(**{**arguments(layer, row_rank), **self.options_of(cls), "name": layer.name})
             means = {part: layer.weights[0].numpy()}
+            self.scale_start(new, means[part])
             if len(layer.weights) > 1:
                 means["bias"] = layer.weights[1].numpy()
             self.pending.append((new, means))
@@ -181,6 +200,12 @@ class _Conversion:
             "that acts on each row by itself (activations, pooling, reshaping, merging, dropout). "
             f"Received: layer {layer.name!r} of type {kind.__name__}"
         )
+
+    def scale_start(self, layer, kernel):
+        """Sets the initial spread of a posterior by the size of the weights."""
+        size = float(np.sqrt(np.mean(np.square(kernel))))
+        if size and isinstance(self.options.get("posterior", ""), str):
+            layer.posterior.initial_scale = _SPREAD * size * layer.fans(kernel.shape)[0] ** 0.5
 
     def options_of(self, cls):
         options = dict(self.options)

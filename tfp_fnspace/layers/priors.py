@@ -17,8 +17,10 @@ RULES = {
     "standard": lambda fan_in, fan_out: 1.0,
 }
 
-#: The rule whose standard deviations are learnt from the weights themselves.
-RELEVANCE = "relevance"
+#: The rules whose standard deviations are learnt from the weights themselves: around 0, and
+#: around the weights that a layer starts with.
+RELEVANCE, START = "relevance", "start"
+LEARNT = (RELEVANCE, START)
 
 _NOT_NUMBERS = ("name", "dtype")
 
@@ -27,7 +29,7 @@ def checked(prior, name="prior"):
     """A prior as layers keep it: a rule's name, or a distribution that no longer changes.
 
     Args:
-        prior: A key of `RULES` or `RELEVANCE`, the result of `serialize`, or a `tfd.Distribution`
+        prior: A key of `RULES` or one of `LEARNT`, the result of `serialize`, or a `tfd.Distribution`
             of one weight. The values of its parameters are taken as they are now.
         name: Name of the argument, for messages.
 
@@ -39,9 +41,9 @@ def checked(prior, name="prior"):
         ValueError: If there is no rule of that name, or the distribution is not one of a scalar.
     """
     if isinstance(prior, str):
-        if prior not in (*RULES, RELEVANCE):
+        if prior not in (*RULES, *LEARNT):
             raise ValueError(
-                f"`{name}` must be one of {sorted((*RULES, RELEVANCE))} or a TFP distribution. "
+                f"`{name}` must be one of {sorted((*RULES, *LEARNT))} or a TFP distribution. "
                 f"Received: {name}={prior!r}"
             )
         return prior
@@ -63,7 +65,7 @@ def distribution(prior, fan_in, fan_out, dtype):
     """The law of one weight.
 
     Args:
-        prior: Result of `checked`, not `RELEVANCE`.
+        prior: Result of `checked`, none of `LEARNT`.
         fan_in: Number of inputs that a unit sums over.
         fan_out: Number of units that an input goes to.
         dtype: Of the weights.
@@ -78,22 +80,26 @@ def distribution(prior, fan_in, fan_out, dtype):
     return prior if description is None else _build(description, dtype)
 
 
-def relevance(mean, variance, axes):
-    """Gaussians with mean 0 whose variances are the best for weights of these moments.
+def learnt(mean, variance, axes, start=None, least=0.0):
+    """Gaussians whose variances are the best for weights of these moments.
 
-    Of all Gaussians that the weights along `axes` have in common it is the one with the least
-    divergence from them: its variance is their mean square, `E w^2 = mean^2 + variance`.
+    Of all Gaussians around `start` that the weights along `axes` have in common it is the one with
+    the least divergence from them: its variance is `E (w - start)^2`, on average.
 
     Args:
         mean: Tensor of the shape of the weights.
         variance: Tensor of that shape.
         axes: List of axes.
+        start: Tensor of that shape; 0 by default.
+        least: The smallest standard deviation, a scalar.
 
     Returns:
         `tfd.Normal` that broadcasts with the weights.
     """
-    squares = tf.reduce_mean(tf.square(mean) + variance, axis=axes, keepdims=True)
-    return tfd.Normal(tf.zeros_like(squares), tf.sqrt(squares))
+    start = tf.zeros([], mean.dtype) if start is None else start
+    squares = tf.reduce_mean(tf.square(mean - start) + variance, axis=axes, keepdims=True)
+    least = tf.square(tf.cast(least, mean.dtype))
+    return tfd.Normal(start, tf.sqrt(tf.maximum(squares, least)))
 
 
 def log_prob(prior, weights):

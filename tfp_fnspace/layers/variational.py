@@ -19,6 +19,9 @@ _drawn = weakref.WeakKeyDictionary()
 #: Keras's context of a pass through a model -> id of a layer -> its draws. As short-lived.
 _draws_of_passes = weakref.WeakKeyDictionary()
 
+#: The least standard deviation of the prior `"start"`, in root mean squares of the kernel.
+_LEAST_SPREAD = 0.2
+
 #: Keeps the square root of a variance differentiable at inputs of 0.
 _TINY = 1e-20
 
@@ -78,11 +81,13 @@ class VariationalLayer(keras.layers.Layer):
             weight-space baselines of Sun et al. (2019) have. Under `"relevance"`, automatic
             relevance determination, the standard deviation is learnt: one for all weights that an
             input of the layer is multiplied by (of an embedding one for all), which is the one with
-            the least divergence, so that inputs and units that are of no use cost nothing. By
-            default that is for the model to say: `VariationalModel` takes `"relevance"`, all else
-            `"fan_in"`.
-        bias_prior: The same for biases, without `"relevance"`; by default the distribution given
-            as `prior`, under a rule the standard normal.
+            the least divergence, so that inputs and units that are of no use cost nothing.
+            `"start"` is the like around the weights that the layer starts with, those that
+            `from_keras` was given, with a standard deviation of a fifth of their root mean square
+            at the least. By default the model says: `VariationalModel` takes `"relevance"`, all
+            else `"fan_in"`.
+        bias_prior: The same for biases, without `"relevance"`; by default what was given as
+            `prior` where that is a distribution or `"start"`, else the standard normal.
         activation: As in Keras, applied entry by entry.
         use_bias: Whether there is a bias.
         estimator: See above.
@@ -143,14 +148,15 @@ class VariationalLayer(keras.layers.Layer):
         self.prior = None if prior is None else priors.checked(prior)
         self._given_bias_prior = bias_prior
         if bias_prior is None:
-            is_rule = self.prior is None or isinstance(self.prior, str)
-            bias_prior = "standard" if is_rule else self.prior
+            has_mean_0 = self.prior in (None, priors.RELEVANCE, *priors.RULES)
+            bias_prior = "standard" if has_mean_0 else self.prior
         self.bias_prior = priors.checked(bias_prior, "bias_prior")
         if self.bias_prior == priors.RELEVANCE:
             raise ValueError(
-                "`bias_prior` must have a scale of its own: only one bias goes to each unit. "
-                f"Received: bias_prior={bias_prior!r}"
+                "`bias_prior` must not be 'relevance': a unit has one bias, which nothing tells "
+                f"from a useless one. Received: bias_prior={bias_prior!r}"
             )
+        self._start = {}
         self.activation = _checked_activation(activation)
         self.use_bias = bool(use_bias)
         self.estimator = self._checked_estimator(estimator)
@@ -230,6 +236,17 @@ class VariationalLayer(keras.layers.Layer):
         if self.use_bias:
             shapes["bias"], initializers["bias"] = (shape[-1],), self.bias_initializer
         self.posterior.build(self, shapes, initializers, self._fans[0])
+        if priors.START in (self.prior, self.bias_prior):
+            for name, mean in self.posterior.means.items():
+                options = {"trainable": False, "autocast": False, "shape": mean.shape}
+                self._start[name] = self.add_weight(name=f"{name}_start", **options)
+            self.start_at(**{name: mean.value for name, mean in self.posterior.means.items()})
+
+    def start_at(self, **means):
+        """Assigns where the means of the posterior, and the prior `"start"`, are at first."""
+        self.posterior.set_means(**means)
+        for name in self._start.keys() & means.keys():
+            self._start[name].assign(means[name])
 
     def _check_rank(self, input_shape):
         if len(input_shape) not in (self.row_rank + 1, self.row_rank + 2):
@@ -330,23 +347,26 @@ class VariationalLayer(keras.layers.Layer):
         Args:
             rule: The prior of a layer that was given none.
         """
-        dtype, prior = self.variable_dtype, rule if self.prior is None else self.prior
-        if isinstance(prior, str) and prior == priors.RELEVANCE:
-            laws = {self.kernel_name: self._relevance()}
-        else:
-            laws = {self.kernel_name: priors.distribution(prior, *self._fans, dtype)}
+        given = {self.kernel_name: rule if self.prior is None else self.prior}
         if self.use_bias:
-            laws["bias"] = priors.distribution(self.bias_prior, *self._fans, dtype)
-        return laws
+            given["bias"] = self.bias_prior
+        return {
+            name: self._learnt_prior(name, prior)
+            if prior in priors.LEARNT
+            else priors.distribution(prior, *self._fans, self.variable_dtype)
+            for name, prior in given.items()
+        }
 
-    def _relevance(self):
-        """The prior `"relevance"` of the kernel as the posterior is now."""
-        name = self.kernel_name
+    def _learnt_prior(self, name, rule):
+        """The prior of a part, one of `priors.LEARNT`, as the posterior is now."""
         mean, variance = self.posterior.mean_values()[name], self.posterior.variances()[name]
         axes = list(range(len(mean.shape)))
-        if not self.takes_indices:
+        if name == self.kernel_name and not self.takes_indices:
             del axes[-2]  # that of the inputs
-        return priors.relevance(mean, variance, axes)
+        if rule == priors.RELEVANCE:
+            return priors.learnt(mean, variance, axes)
+        size = tf.sqrt(tf.reduce_mean(tf.square(self._start[self.kernel_name].value)))
+        return priors.learnt(mean, variance, axes, self._start[name].value, _LEAST_SPREAD * size)
 
     def _drawn_weights(self, draws, num_samples):
         """Draws of the weights, whose divergence is reported."""

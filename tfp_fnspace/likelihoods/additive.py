@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace import data
-from tfp_fnspace.arguments import checked_positive
+from tfp_fnspace.arguments import checked_choice, checked_positive
 from tfp_fnspace.distributions import observations
 from tfp_fnspace.likelihoods.mixtures import MixtureLikelihood, num_nodes
 from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes
@@ -16,6 +16,9 @@ from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.typing import GaussianMoments
 
 tfd = tfp.distributions
+
+#: Units in which a scale may be given.
+UNITS = ("model", "user")
 
 
 class _AdditiveNoise(MixtureLikelihood):
@@ -25,12 +28,15 @@ class _AdditiveNoise(MixtureLikelihood):
     variance of e, and `_components`, see `MixtureLikelihood`.
     """
 
-    def __init__(self, scale=1.0, trainable=False, min_scale=1e-3, separate=False, **kwargs):
+    def __init__(
+        self, scale=1.0, trainable=False, min_scale=1e-3, separate=False, units="model", **kwargs
+    ):
         super().__init__(autocast=False, trainable=bool(trainable), **kwargs)
+        self.units = checked_choice("units", units, UNITS)
         self._initial_scale = self._checked(scale)
         self.min_scale = checked_positive("min_scale", min_scale)
         self._learns_scale = bool(trainable)
-        self.separate = bool(separate)
+        self.separate = bool(separate) or units == "user"  # one unit of each column is another
         self._stored(self._initial_scale)  # refuses what cannot be trained
         self._scale = None
         if not self.separate or self._initial_scale.ndim:
@@ -118,6 +124,15 @@ class _AdditiveNoise(MixtureLikelihood):
         values = np.broadcast_to(self._checked(scale), self._scale.shape)
         self._scale.assign(self._stored(values))
 
+    def adapt(self, unit):
+        """Takes a scale in the user's units over into model units.
+
+        Args:
+            unit: One model unit of the targets, array `[D]`, in the user's units.
+        """
+        if self.units == "user":
+            self.set_scale(np.reshape(self._initial_scale / unit, self._scale.shape))
+
     def assign_scale(self, scale):
         """Sets a trained scale in the graph; a tensor, which is not checked."""
         tiny = np.finfo(self._scale.dtype).tiny
@@ -173,6 +188,7 @@ class _AdditiveNoise(MixtureLikelihood):
             "min_scale": self.min_scale,
             "trainable": self._learns_scale,
             "separate": self.separate,
+            "units": self.units,
             "frozen": self._learns_scale and not self.trainable,
         }
 
@@ -190,18 +206,21 @@ class Gaussian(_AdditiveNoise):
     r"""Gaussian noise, `y = f + v`, `v ~ N(0, scale^2)`, independent between outputs.
 
     Args:
-        scale: Standard deviation of the noise in model units (standardised targets when the
-            model standardises): a positive number, or one per output.
+        scale: Standard deviation of the noise: a positive number, or one per output. It is in model
+            units, standard deviations of the targets where the model standardises them, unless
+            `units` says otherwise.
         trainable: Whether models train the scale: by gradients, or in closed form by TAGI. The
             weight is then `r` in `scale = min_scale + softplus(r)`.
-        min_scale: Smallest scale that training can reach, a positive number.
+        min_scale: Smallest scale that training can reach, a positive number in model units.
         separate: Whether each output gets a scale of its own, where `scale` is one number: that is
             where all start. They are created when a model knows how many outputs there are.
+        units: Of `scale` as it is given: `"model"`, or `"user"`, those of the targets, from which
+            models take it over into their own as they learn the standardisation.
         **kwargs: `name`, `dtype`.
 
     Attributes:
-        scale: Variable `[]` or `[D]` (a tensor if it is trained), saved and exported with the
-            model.
+        scale: Variable `[]` or `[D]` (a tensor if it is trained) in model units, saved and exported
+            with the model.
 
     Raises:
         ValueError: If a scale is not a positive finite number, or a trained one is not larger
@@ -292,11 +311,12 @@ class StudentT(_AdditiveNoise):
 
     Args:
         df: Degrees of freedom, a positive number, fixed; 1 is Cauchy noise.
-        scale: Scale of the noise in model units (standardised targets when the model
-            standardises), not its standard deviation: a positive number, or one per output.
+        scale: Scale of the noise, not its standard deviation: a positive number, or one per output,
+            in the units of `units`.
         trainable: As for `Gaussian`.
         min_scale: As for `Gaussian`.
         separate: As for `Gaussian`.
+        units: As for `Gaussian`.
         **kwargs: `name`, `dtype`.
 
     Attributes:
@@ -366,6 +386,6 @@ class StudentT(_AdditiveNoise):
         return {**super().get_config(), "df": self.df}
 
 
-def default_noise(dtype):
+def default_noise(dtype, trainable=True):
     """The noise of models whose user says nothing of it: Gaussian, learned for each column."""
-    return Gaussian(scale=0.3, trainable=True, separate=True, dtype=dtype)
+    return Gaussian(scale=0.3, trainable=trainable, separate=True, dtype=dtype)

@@ -316,7 +316,7 @@ class Checks:
             notices.warn(
                 f"The noise of the likelihood, scale={scale:g}, is in standard deviations of the "
                 f"targets, {unit:g} here: if it was meant in units of the targets, pass "
-                f"scale={scale / unit:.3g}.",
+                f"scale={scale / unit:.3g} or units='user'.",
             )
 
     def _check_ready(self):

@@ -110,7 +110,14 @@ class Training(Checks):
         triples = zip(scalers, moments, names, strict=True)
         for scaler, running, name in itertools.compress(triples, enabled):
             scaler.adapt(running, name)
+        if self.target_scaler.enabled:
+            self._adapt_noise(self.target_scaler.stddev.numpy())
         self._warn_of_large_noise()
+
+    def _adapt_noise(self, unit):
+        """Takes a scale of the noise in the user's units over into model units."""
+        if hasattr(self.likelihood, "adapt"):
+            self.likelihood.adapt(unit)
 
     @one_thread_at_a_time
     @_keeping_whole

@@ -32,6 +32,11 @@ class ClosedForm:
                 '`kl="closed_form"` needs a Gaussian process as prior. '
                 f"Received: prior={type(self.prior).__name__}"
             )
+        if self._output is not None and self.in_users_units:
+            raise ValueError(
+                '`kl="closed_form"` needs a network from inputs to values in model units. '
+                "Received: in_users_units=True, as networks of `from_keras` are by default"
+            )
         if self.fit_output and (self._output is None or type(self.likelihood) is not Gaussian):
             raise ValueError(
                 '`fit_output` needs `kl="closed_form"` and a Gaussian likelihood. '

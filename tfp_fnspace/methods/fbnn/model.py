@@ -97,6 +97,7 @@ class FBNNModel(ClosedForm, VariationalModel):
         whiten: Of `spectral_stein_score`. The paper's program does not.
         standardize: As for `VariationalModel`.
         seed: As for `VariationalModel`.
+        in_users_units: As for `VariationalModel`; not of a network in closed form.
         **kwargs: `name`, `dtype`.
 
     Raises:
@@ -145,6 +146,7 @@ class FBNNModel(ClosedForm, VariationalModel):
         whiten=True,
         standardize=None,
         seed=None,
+        in_users_units=None,
         **kwargs,
     ):
         named = isinstance(kl_weight, str)
@@ -162,6 +164,7 @@ class FBNNModel(ClosedForm, VariationalModel):
             num_eval_samples,
             standardize,
             seed,
+            in_users_units,
             **kwargs,
         )
         self._weight_argument = kl_weight if named else self.kl_weight

@@ -10,6 +10,7 @@ from tfp_fnspace.layers import calls, networks
 from tfp_fnspace.layers.dense import VariationalDense
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.layers.fourier import RandomFourierFeatures
+from tfp_fnspace.layers.per_sample import PerSample
 from tfp_fnspace.layers.priors import RELEVANCE
 from tfp_fnspace.layers.variational import VariationalLayer
 from tfp_fnspace.likelihoods.additive import default_noise
@@ -51,13 +52,17 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         num_eval_samples: S of everything that predicts.
         standardize: Whether to standardise inputs and targets by the data of the first `fit`; by
             default for rows of rank 1 that are not indices.
+        in_users_units: Whether the network takes inputs in the user's units to values in them, and
+            is to go on doing so, whatever is standardised around it; by default that is so of
+            those of `from_keras`.
         seed: Non-negative integer: the same seed gives the same run from the same initial weights.
         **kwargs: `name`, `dtype`.
 
     Raises:
         TypeError: If `network` is neither, or `likelihood` is none.
         ValueError: If the network has no variational layers, layers with a `kl_weight` or with
-            `stateful=True`, or mixes rows; or an argument is not as described.
+            `stateful=True`, mixes rows, or ends in probabilities of classes; or an argument is not
+            as described.
 
     Example:
         >>> inputs = keras.Input((1,))
@@ -82,6 +87,7 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         num_eval_samples=100,
         standardize=None,
         seed=None,
+        in_users_units=None,
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)
@@ -96,12 +102,17 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
                 "kl_annealing_steps", kl_annealing_steps, 0
             )
         self.kl_annealing_steps = kl_annealing_steps
+        if in_users_units is None:
+            in_users_units = getattr(network, "in_users_units", False)
+        self.in_users_units = bool(in_users_units)
         self.network = with_real_inputs(
             _checked_network(network),
             lambda layer: isinstance(layer, VariationalDense | RandomFourierFeatures),
         )
         networks.refuse_states(self.network, type(self).__name__)
         networks.refuse_mixed_rows(self.network)
+        if getattr(likelihood, "is_classifier", False):
+            _refuse_probabilities(self.network)
         if likelihood is None:
             likelihood = default_noise(self.variable_dtype)
         inputs = self.network.inputs
@@ -159,11 +170,23 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         In training, the Keras layers of the network act as in training: dropout drops, and batch
         normalisation takes the moments of the batch, over draws and rows.
         """
+        if self.in_users_units:
+            scalers = zip(self.input_scalers, inputs, strict=True)
+            inputs = [s.inverse(x) if s.enabled else x for s, x in scalers]
+            inputs = [
+                tf.cast(x, tensor.dtype)
+                for x, tensor in zip(inputs, self.network.inputs, strict=True)
+            ]
         if isinstance(self.network, keras.Sequential):
             (packed,) = inputs
         else:
             packed = keras.tree.pack_sequence_as(self.network.input, inputs)
-        return tf.cast(self.network(packed, training=training), self.variable_dtype)
+        values = tf.cast(self.network(packed, training=training), self.variable_dtype)
+        if not self.in_users_units or not self.target_scaler.enabled:
+            return values
+        columns = self.num_target_columns  # what follows describes the noise
+        scaled = self.target_scaler(values[..., :columns])
+        return tf.concat([scaled, values[..., columns:]], axis=-1)
 
     def call(self, inputs):
         """Draws of f in model units, `[S, N, D]`, for inputs in the user's units."""
@@ -188,7 +211,7 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
 
     def get_config(self):
         options = ("kl_weight", "kl_annealing_steps", "num_samples", "num_eval_samples")
-        options += ("standardize", "seed")
+        options += ("standardize", "seed", "in_users_units")
         return {
             "name": self.name,
             "dtype": self.variable_dtype,
@@ -229,6 +252,18 @@ def _checked_network(network):
             f"Received: outputs of shapes {shapes}"
         )
     return network
+
+
+def _refuse_probabilities(network):
+    """Refuses a network of classes that ends in what makes probabilities of logits."""
+    last = network.outputs[0]._keras_history.operation
+    inner = last.layer if isinstance(last, PerSample) else last
+    kinds = keras.activations.softmax, keras.activations.sigmoid
+    if isinstance(inner, keras.layers.Softmax) or getattr(inner, "activation", None) in kinds:
+        raise ValueError(
+            "The network of a likelihood of classes must end in logits, without the softmax or "
+            f"sigmoid that makes probabilities of them. Received: layer {last.name!r} at its end"
+        )
 
 
 def _outputs(layer):

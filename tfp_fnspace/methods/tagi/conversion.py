@@ -103,7 +103,8 @@ def from_keras(model, prior_variance=None, likelihood=None, **options):
         prior_variance: Prior variance of all weights and biases, a positive number; or a dict
             from names of layers to such numbers, the other layers as with `None`: each layer's
             own rule (`prior`, `gain`, `bias_variance` of `BilinearLayer`).
-        likelihood: Observation model; Gaussian noise of scale 1 by default.
+        likelihood: Observation model; by default Gaussian noise, whose scale the first `fit`
+            chooses by cross-validation (`noise` of `TAGIModel`).
         **options: Of `TAGIModel`. `standardize` is `False` here unless given, since the Keras
             model has learnt from data as they are.
 
@@ -134,7 +135,10 @@ def from_keras(model, prior_variance=None, likelihood=None, **options):
         if isinstance(copy, TAGILayer):
             _assign(layer, copy)
     _assign_variances([copy for _, copy in converted.values()], prior_variance)
-    likelihood = likelihoods.Gaussian(scale=1.0) if likelihood is None else likelihood
+    if likelihood is None:
+        # In the user's units, of which nothing is known yet: the search begins anywhere.
+        likelihood = likelihoods.Gaussian(scale=1.0, separate=True)
+        options = {"noise": "cross_validate", **options}
     return TAGIModel(inputs, outputs, likelihood, **{"standardize": False, **options})
 
 

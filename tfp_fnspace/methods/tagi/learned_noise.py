@@ -29,8 +29,7 @@ class LearnedNoise(TAGILayer):
         super().__init__(**kwargs)
         self.min_scale = likelihood.min_scale
         scale = np.asarray(likelihood.scale, np.float64)
-        mean = np.log(scale**2 - self.min_scale**2) - 0.5 * _PRIOR_VARIANCE
-        initializers = {"mean": mean, "variance": _PRIOR_VARIANCE}
+        initializers = {"mean": self._prior_mean(scale), "variance": _PRIOR_VARIANCE}
         self.log_variance = GaussianMoments(
             *(
                 self.add_weight(
@@ -43,6 +42,14 @@ class LearnedNoise(TAGILayer):
             )
         )
         self.built = True
+
+    def _prior_mean(self, scale):
+        return np.log(scale**2 - self.min_scale**2) - 0.5 * _PRIOR_VARIANCE
+
+    def adapt(self, likelihood):
+        """Starts at the scale that a likelihood has now."""
+        scale = np.asarray(likelihood.scale, np.float64)
+        self.log_variance.mean.assign(self._prior_mean(scale))
 
     @property
     def parameters(self):

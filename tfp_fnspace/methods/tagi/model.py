@@ -11,6 +11,7 @@ from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.callbacks import refuse_learning_rates, wants_batches
 from tfp_fnspace.layers import calls
 from tfp_fnspace.likelihoods import HeteroscedasticGaussian
+from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.math.random import as_seed, fold_in, permutation
 from tfp_fnspace.methods.tagi import graph, noise, options, training
 from tfp_fnspace.methods.tagi.covariance import CovarianceChain
@@ -42,7 +43,8 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         outputs: `GaussianMoments` of shape `(N, D)` from a TAGI layer.
         likelihood: Observation model of `tfp_fnspace.likelihoods`: `Gaussian` (with
             `trainable=True` its scale is learnt with the weights), `HeteroscedasticGaussian`,
-            `HierarchicalCategorical`, `Categorical` or `Remax`.
+            `HierarchicalCategorical`, `Categorical` or `Remax`. By default Gaussian noise with a
+            scale for each column of the targets, which is learnt, or chosen as `noise` says.
         update: `"capped"` sums the innovations over a batch and limits each change to
             `sqrt(variance) / cap` (cap 0.1 for one row, 2 up to 255 rows, 3 from 256).
             `"exact"` is the paper's recursion, one row at a time without caps, in one compiled
@@ -67,7 +69,7 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         **kwargs: `name`.
 
     Raises:
-        TypeError: If there are no outputs, or no likelihood.
+        TypeError: If there are no outputs, or `likelihood` is none.
         ValueError: If the graph has ordinary trainable layers, lets moments through an ordinary
             layer, or does not end in moments; or an argument is unknown.
 
@@ -75,8 +77,7 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         >>> inputs = keras.Input((13,))
         >>> hidden = tfp_fnspace.tagi.Dense(50, activation="relu")(inputs)
         >>> outputs = tfp_fnspace.tagi.Dense(1)(hidden)
-        >>> noise = tfp_fnspace.likelihoods.Gaussian(scale=0.3)
-        >>> model = tfp_fnspace.tagi.TAGIModel(inputs, outputs, likelihood=noise)
+        >>> model = tfp_fnspace.tagi.TAGIModel(inputs, outputs)
 
     References:
         Goulet, Nguyen & Amiri (2021), "Tractable Approximate Gaussian Inference for Bayesian
@@ -116,6 +117,8 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
                 "update='exact' takes rows one by one: a stateful layer needs inputs with "
                 f"batch_size=1. Received: batch_size={self.batch_rows}"
             )
+        if likelihood is None:
+            likelihood = default_noise(self.variable_dtype, trainable=noise is None)
         self._setup(network.inputs, network.outputs[0].shape[-1], likelihood, standardize, seed)
         calls.refuse_masked_units(network, self.standardize)
         options.check_likelihood(likelihood, self.noise)
@@ -146,6 +149,11 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         for i, layer in enumerate(self.tagi_layers):
             if seed is not None and layer.fresh:
                 layer.redraw(fold_in(as_seed(self.seed_state.numpy()), i))
+
+    def _adapt_noise(self, unit):
+        super()._adapt_noise(unit)
+        if self.learned_noise is not None:
+            self.learned_noise.adapt(self.likelihood)
 
     # Forward ----------------------------------------------------------------------------------
 

@@ -228,10 +228,10 @@ def test_noise_is_learnt_by_default():
     x, y = line(400, 0.3)
     y = 5000.0 + y * [1000.0, 100.0]
     inputs = keras.Input((2,))
-    model = tagi.TAGIModel(inputs, tagi.Dense(2)(inputs), seed=0)
+    model = tagi.TAGIModel(inputs, tagi.Dense(2)(inputs), update="exact", seed=0)
     model.compile(jit_compile=False)
-    model.fit(x, y, epochs=10, verbose=0)
-    assert_allclose(model.predict(x[:1])["aleatoric_stddev"], [[300.0, 30.0]], rtol=0.15)
+    model.fit(x, y, epochs=1, verbose=0)
+    assert_allclose(model.predict(x[:1])["aleatoric_stddev"], [[300.0, 30.0]], rtol=0.2)
     start = tagi.TAGIModel(inputs, tagi.Dense(2)(inputs), noise="cross_validate").likelihood
     assert not start.learns_scale  # it is chosen
 

@@ -271,7 +271,7 @@ def test_mixed_precision(policy):
     assert model(X).dtype == dtype and model.predict(X)["mean"].dtype == "float64"
 
 
-# Trained networks -----------------------------------------------------------------------------------
+# Trained networks --------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -332,7 +332,7 @@ def test_probabilities_are_no_logits(last):
         VariationalModel(network, likelihoods.Categorical())
 
 
-# Defaults --------------------------------------------------------------------------------------------
+# Defaults ----------------------------------------------------------------------------------------
 
 
 def test_the_optimizer_and_the_warm_up_follow_from_the_steps():

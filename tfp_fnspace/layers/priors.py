@@ -29,7 +29,7 @@ def checked(prior, name="prior"):
     """A prior as layers keep it: a rule's name, or a distribution that no longer changes.
 
     Args:
-        prior: A key of `RULES` or one of `LEARNT`, the result of `serialize`, or a `tfd.Distribution`
+        prior: A key of `RULES`, one of `LEARNT`, the result of `serialize`, or a `tfd.Distribution`
             of one weight. The values of its parameters are taken as they are now.
         name: Name of the argument, for messages.
 

@@ -7,8 +7,9 @@ import tensorflow as tf
 
 from tfp_fnspace import arguments
 from tfp_fnspace.arguments import refuse_old_tensors
-from tfp_fnspace.layers import calls, posteriors, priors
+from tfp_fnspace.layers import calls, posteriors
 from tfp_fnspace.layers.draws import FunctionDraws, current_draws, draws_of_scope
+from tfp_fnspace.layers.weight_priors import WeightPriors
 from tfp_fnspace.math import replicas
 from tfp_fnspace.math.normals import fast_normal
 from tfp_fnspace.math.random import fold_in
@@ -18,9 +19,6 @@ _drawn = weakref.WeakKeyDictionary()
 
 #: Keras's context of a pass through a model -> id of a layer -> its draws. As short-lived.
 _draws_of_passes = weakref.WeakKeyDictionary()
-
-#: The least standard deviation of the prior `"start"`, in root mean squares of the kernel.
-_LEAST_SPREAD = 0.2
 
 #: Keeps the square root of a variance differentiable at inputs of 0.
 _TINY = 1e-20
@@ -41,7 +39,7 @@ def _checked_activation(activation):
     return function
 
 
-class VariationalLayer(keras.layers.Layer):
+class VariationalLayer(WeightPriors, keras.layers.Layer):
     r"""Base of layers with an approximate posterior over their weights.
 
     One draw of the weights for each function sample, shared by all inputs: within a
@@ -145,18 +143,7 @@ class VariationalLayer(keras.layers.Layer):
             self.kl_weight = arguments.checked_number("kl_weight", kl_weight, 0.0, inclusive=True)
             self.seed_generator = keras.random.SeedGenerator()
         self.posterior = posteriors.get(posterior)
-        self.prior = None if prior is None else priors.checked(prior)
-        self._given_bias_prior = bias_prior
-        if bias_prior is None:
-            has_mean_0 = self.prior in (None, priors.RELEVANCE, *priors.RULES)
-            bias_prior = "standard" if has_mean_0 else self.prior
-        self.bias_prior = priors.checked(bias_prior, "bias_prior")
-        if self.bias_prior == priors.RELEVANCE:
-            raise ValueError(
-                "`bias_prior` must not be 'relevance': a unit has one bias, which nothing tells "
-                f"from a useless one. Received: bias_prior={bias_prior!r}"
-            )
-        self._start = {}
+        self._take_priors(prior, bias_prior)
         self.activation = _checked_activation(activation)
         self.use_bias = bool(use_bias)
         self.estimator = self._checked_estimator(estimator)
@@ -236,17 +223,7 @@ class VariationalLayer(keras.layers.Layer):
         if self.use_bias:
             shapes["bias"], initializers["bias"] = (shape[-1],), self.bias_initializer
         self.posterior.build(self, shapes, initializers, self._fans[0])
-        if priors.START in (self.prior, self.bias_prior):
-            for name, mean in self.posterior.means.items():
-                options = {"trainable": False, "autocast": False, "shape": mean.shape}
-                self._start[name] = self.add_weight(name=f"{name}_start", **options)
-            self.start_at(**{name: mean.value for name, mean in self.posterior.means.items()})
-
-    def start_at(self, **means):
-        """Assigns where the means of the posterior, and the prior `"start"`, are at first."""
-        self.posterior.set_means(**means)
-        for name in self._start.keys() & means.keys():
-            self._start[name].assign(means[name])
+        self._build_start()
 
     def _check_rank(self, input_shape):
         if len(input_shape) not in (self.row_rank + 1, self.row_rank + 2):
@@ -318,12 +295,10 @@ class VariationalLayer(keras.layers.Layer):
         raise NotImplementedError
 
     def get_config(self):
-        bias_prior = None if self._given_bias_prior is None else priors.serialize(self.bias_prior)
         return {
             **super().get_config(),
             "posterior": keras.saving.serialize_keras_object(self.posterior),
-            "prior": None if self.prior is None else priors.serialize(self.prior),
-            "bias_prior": bias_prior,
+            **self._prior_config(),
             "activation": keras.activations.serialize(self.activation),
             "use_bias": self.use_bias,
             "estimator": self.estimator,
@@ -340,33 +315,6 @@ class VariationalLayer(keras.layers.Layer):
         if id(self) not in kept:
             kept[id(self)] = make()
         return kept[id(self)]
-
-    def weight_priors(self, rule="fan_in"):
-        """The laws of the weights of each part, a dict of `tfd.Distribution` that broadcast.
-
-        Args:
-            rule: The prior of a layer that was given none.
-        """
-        given = {self.kernel_name: rule if self.prior is None else self.prior}
-        if self.use_bias:
-            given["bias"] = self.bias_prior
-        return {
-            name: self._learnt_prior(name, prior)
-            if prior in priors.LEARNT
-            else priors.distribution(prior, *self._fans, self.variable_dtype)
-            for name, prior in given.items()
-        }
-
-    def _learnt_prior(self, name, rule):
-        """The prior of a part, one of `priors.LEARNT`, as the posterior is now."""
-        mean, variance = self.posterior.mean_values()[name], self.posterior.variances()[name]
-        axes = list(range(len(mean.shape)))
-        if name == self.kernel_name and not self.takes_indices:
-            del axes[-2]  # that of the inputs
-        if rule == priors.RELEVANCE:
-            return priors.learnt(mean, variance, axes)
-        size = tf.sqrt(tf.reduce_mean(tf.square(self._start[self.kernel_name].value)))
-        return priors.learnt(mean, variance, axes, self._start[name].value, _LEAST_SPREAD * size)
 
     def _drawn_weights(self, draws, num_samples):
         """Draws of the weights, whose divergence is reported."""

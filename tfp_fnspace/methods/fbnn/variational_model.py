@@ -20,7 +20,6 @@ from tfp_fnspace.model.mixture import MixturePrediction
 from tfp_fnspace.model.whole_numbers import with_real_inputs
 from tfp_fnspace.typing import GaussianMoments
 
-
 #: Steps of a first `fit` whose number is not known.
 _UNKNOWN_STEPS = 3000
 

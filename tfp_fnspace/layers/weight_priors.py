@@ -1,0 +1,73 @@
+"""What the weights of a variational layer have for a prior."""
+
+import tensorflow as tf
+
+from tfp_fnspace.layers import priors
+
+#: The least standard deviation of the prior `"start"`, in root mean squares of the kernel.
+_LEAST_SPREAD = 0.2
+
+
+class WeightPriors:
+    """Mixin of `VariationalLayer`: its `prior` and `bias_prior`."""
+
+    def _take_priors(self, prior, bias_prior):
+        """Checks and keeps what a user gives, see `VariationalLayer`."""
+        self.prior = None if prior is None else priors.checked(prior)
+        self._given_bias_prior = bias_prior
+        if bias_prior is None:
+            has_mean_0 = self.prior in (None, priors.RELEVANCE, *priors.RULES)
+            bias_prior = "standard" if has_mean_0 else self.prior
+        self.bias_prior = priors.checked(bias_prior, "bias_prior")
+        if self.bias_prior == priors.RELEVANCE:
+            raise ValueError(
+                "`bias_prior` must not be 'relevance': a unit has one bias, which nothing tells "
+                f"from a useless one. Received: bias_prior={bias_prior!r}"
+            )
+        self._start = {}
+
+    def _prior_config(self):
+        bias_prior = None if self._given_bias_prior is None else priors.serialize(self.bias_prior)
+        prior = None if self.prior is None else priors.serialize(self.prior)
+        return {"prior": prior, "bias_prior": bias_prior}
+
+    def _build_start(self):
+        """Keeps where the weights start, if a prior is around that."""
+        if priors.START in (self.prior, self.bias_prior):
+            for name, mean in self.posterior.means.items():
+                options = {"trainable": False, "autocast": False, "shape": mean.shape}
+                self._start[name] = self.add_weight(name=f"{name}_start", **options)
+            self.start_at(**{name: mean.value for name, mean in self.posterior.means.items()})
+
+    def start_at(self, **means):
+        """Assigns where the means of the posterior, and the prior `"start"`, are at first."""
+        self.posterior.set_means(**means)
+        for name in self._start.keys() & means.keys():
+            self._start[name].assign(means[name])
+
+    def weight_priors(self, rule="fan_in"):
+        """The laws of the weights of each part, a dict of `tfd.Distribution` that broadcast.
+
+        Args:
+            rule: The prior of a layer that was given none.
+        """
+        given = {self.kernel_name: rule if self.prior is None else self.prior}
+        if self.use_bias:
+            given["bias"] = self.bias_prior
+        return {
+            name: self._learnt_prior(name, prior)
+            if prior in priors.LEARNT
+            else priors.distribution(prior, *self._fans, self.variable_dtype)
+            for name, prior in given.items()
+        }
+
+    def _learnt_prior(self, name, rule):
+        """The prior of a part, one of `priors.LEARNT`, as the posterior is now."""
+        mean, variance = self.posterior.mean_values()[name], self.posterior.variances()[name]
+        axes = list(range(len(mean.shape)))
+        if name == self.kernel_name and not self.takes_indices:
+            del axes[-2]  # that of the inputs
+        if rule == priors.RELEVANCE:
+            return priors.learnt(mean, variance, axes)
+        size = tf.sqrt(tf.reduce_mean(tf.square(self._start[self.kernel_name].value)))
+        return priors.learnt(mean, variance, axes, self._start[name].value, _LEAST_SPREAD * size)

@@ -138,7 +138,7 @@ class Networks:
     def __init__(self, problem, functional, seed):
         width = problem.contexts.shape[1] + problem.num_actions
         self.prior = None
-        options = {"num_samples": 10}
+        options = {"num_samples": 10, "kl_annealing_steps": 0}
         if functional:
             self.prior = prior_of(problem)
             self.prior.build((None, width))

@@ -110,9 +110,8 @@ class Network:
             self.model = fbnn.FBNNModel(network(kernel), **options)
         else:
             # `fit` sees the rows of all steps at once, so that its N is STEPS times theirs.
-            self.model = fbnn.VariationalModel(
-                factorised_network(SIZE, [100]), num_samples=10, kl_weight=float(STEPS), **options
-            )
+            options |= {"num_samples": 10, "kl_weight": float(STEPS), "kl_annealing_steps": 0}
+            self.model = fbnn.VariationalModel(factorised_network(SIZE, [100]), **options)
         self.model.compile(optimizer=keras.optimizers.Adam(3e-3))
 
     def fit(self, x, y):

@@ -74,9 +74,11 @@ def network(units, activation, posterior="factorized", frequency=None, years=Non
         first["bias_initializer"] = keras.initializers.RandomUniform(*bias, seed=2)
     for width in units:
         activate = keras.ops.cos if activation == "cos" else activation
-        hidden = layers.VariationalDense(width, activation=activate, **first)(hidden)
+        hidden = layers.VariationalDense(width, activation=activate, prior="fan_in", **first)(
+            hidden
+        )
         first = {}
-    return inputs, layers.VariationalDense(1, posterior=posterior)(hidden)
+    return inputs, layers.VariationalDense(1, posterior=posterior, prior="fan_in")(hidden)
 
 
 class Problem:

@@ -39,10 +39,10 @@ _CHUNK = 500
 def network():
     """Inputs and outputs of the variational layers."""
     inputs = keras.Input((28, 28, 1))
-    hidden = layers.VariationalConv2D(8, 5, strides=2, activation="relu")(inputs)
-    hidden = layers.VariationalConv2D(16, 3, strides=2, activation="relu")(hidden)
+    hidden = layers.VariationalConv2D(8, 5, strides=2, activation="relu", prior="fan_in")(inputs)
+    hidden = layers.VariationalConv2D(16, 3, strides=2, activation="relu", prior="fan_in")(hidden)
     hidden = layers.PerSample(keras.layers.Flatten())(hidden)
-    return inputs, layers.VariationalDense(10)(hidden)
+    return inputs, layers.VariationalDense(10, prior="fan_in")(hidden)
 
 
 def make(method, options, seed):
@@ -50,7 +50,8 @@ def make(method, options, seed):
     keras.utils.set_random_seed(seed)
     shared = {"standardize": False, "num_eval_samples": 30, "seed": seed}
     if method != "fbnn":
-        model = fbnn.VariationalModel(network(), likelihoods.Categorical(), num_samples=4, **shared)
+        shared.update(num_samples=4, kl_annealing_steps=0)
+        model = fbnn.VariationalModel(network(), likelihoods.Categorical(), **shared)
     else:
         kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(5.0, 20.0, feature_ndims=3)
         model = fbnn.FBNNModel(

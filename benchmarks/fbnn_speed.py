@@ -52,8 +52,8 @@ def make(units, prior=processes.GaussianProcess, model_class=fbnn.FBNNModel, **o
     keras.utils.set_random_seed(0)
     inputs = hidden = keras.Input((INPUTS,))
     for width in units:
-        hidden = layers.VariationalDense(width, activation="relu")(hidden)
-    parts = inputs, layers.VariationalDense(1)(hidden)
+        hidden = layers.VariationalDense(width, activation="relu", prior="fan_in")(hidden)
+    parts = inputs, layers.VariationalDense(1, prior="fan_in")(hidden)
     if model_class is fbnn.FBNNModel:
         options["prior"] = prior(processes.ard_squared_exponential(INPUTS))
         options["measurement"] = fbnn.Box(POINTS)

@@ -68,9 +68,9 @@ def from_keras(model, **options):
     It computes the same function, but for a little noise: the posterior of a layer starts with
     standard deviations of a hundredth of the root mean square of its kernel. The prior is around
     the given weights too (`"start"`, see `VariationalLayer`), so that training need not unlearn
-    them (empirical Bayes, as MOPED). `VariationalModel` and `FBNNModel` know that the inputs and outputs
-    of such a network are in the user's units (`in_users_units`), and their likelihoods of classes
-    take logits: a network for them has no softmax at its end.
+    them (empirical Bayes, as MOPED). `VariationalModel` and `FBNNModel` know that the inputs and
+    outputs of such a network are in the user's units (`in_users_units`), and their likelihoods of
+    classes take logits: a network for them has no softmax at its end.
 
     `Dense`, `Conv1D`, `Conv2D` and `Embedding` become their variational counterparts; layers
     without weights are kept and applied to each draw; dropout and noise layers are left out, and

@@ -30,7 +30,8 @@ class BayesByBackprop(Rival):
             hidden = VariationalDense(_UNITS, activation="relu", prior="fan_in")(hidden)
         outputs = VariationalDense(1, prior="fan_in")(hidden)
         noise = Gaussian(0.5, trainable=True, min_scale=0.005)
-        self._model = VariationalModel((inputs, outputs), noise, seed=self.random_state)
+        options = {"kl_annealing_steps": 0, "seed": self.random_state}
+        self._model = VariationalModel((inputs, outputs), noise, **options)
         rate = keras.optimizers.schedules.CosineDecay(3e-3, _STEPS, alpha=0.01)
         self._model.compile(optimizer=keras.optimizers.Adam(rate))
         epochs = -(-_STEPS // -(-len(x) // _BATCH_SIZE))

@@ -58,7 +58,7 @@ def fit(x, y, *, units, epochs, batch_size, learning_rate, num_samples, min_scal
             "kl_weight": "batch",
         }
     likelihood = likelihoods.Gaussian(2.0 * min_scale, trainable=True, min_scale=min_scale)
-    options.update(likelihood=likelihood, num_samples=num_samples, seed=seed)
+    options.update(likelihood=likelihood, num_samples=num_samples, kl_annealing_steps=0, seed=seed)
     model = (FBNNModel if prior else VariationalModel)(network(x.shape[1], units), **options)
     model.compile(optimizer=keras.optimizers.Adam(learning_rate))
     model.fit(x, y, batch_size=batch_size, epochs=epochs, verbose=0)

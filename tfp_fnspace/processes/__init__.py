@@ -2,6 +2,7 @@
 
 from tfp_fnspace.processes.base import Process
 from tfp_fnspace.processes.callable import CallableProcess
+from tfp_fnspace.processes.fitted import fitted_prior
 from tfp_fnspace.processes.gaussian import GaussianProcess
 from tfp_fnspace.processes.kernel_weights import KernelWeights, ard_squared_exponential
 from tfp_fnspace.processes.networks import BNNProcess, NeuralSamplerProcess
@@ -21,4 +22,5 @@ __all__ = [
     "StudentTProcess",
     "VariationalProcess",
     "ard_squared_exponential",
+    "fitted_prior",
 ]

@@ -7,7 +7,7 @@ from tfp_fnspace.processes.gaussian import GaussianProcess
 from tfp_fnspace.processes.kernel_weights import ard_squared_exponential
 
 
-def fitted_prior(x, y, max_rows, seed, dtype=None):
+def fitted_prior(x, y, max_rows=500, seed=0, dtype=None):
     """A Gaussian process of a squared exponential kernel, a length each input, fitted to data.
 
     Of rows with equal inputs only the first counts: where data were entered twice, the likelihood
@@ -21,7 +21,12 @@ def fitted_prior(x, y, max_rows, seed, dtype=None):
         dtype: Of the process.
 
     Returns:
-        `processes.GaussianProcess` in standardised units.
+        `processes.GaussianProcess` in standardised units, with `kernel()` and `noise_scale`.
+
+    Example:
+        >>> x = np.linspace(-1.0, 1.0, 30)[:, np.newaxis]
+        >>> prior = tfp_fnspace.processes.fitted_prior(x, np.sin(3.0 * x))
+        >>> functions = prior.sample(x, 5, seed=0)  # [5, 30, 1]
     """
     x, y = (_standardised(np.asarray(values, np.float64)) for values in (x, y))
     rows = np.sort(np.unique(x, axis=0, return_index=True)[1])

@@ -197,9 +197,41 @@ def test_epochs_ahead_are_told_one_by_one():
         counts.append(count)
         return {"loss": np.arange(start, start + count, dtype="float32")}
 
-    epochs = epochs_ahead.EpochsAhead(run, 1000)
+    epochs = epochs_ahead.EpochsAhead(run, 1000, 1000)
     assert [epochs()["loss"] for _ in range(1000)] == list(range(1000))
     assert counts[:2] == [1, 1] and max(counts) > 10 and sum(counts) == 1000
+
+
+class _Looks(keras.callbacks.Callback):
+    """Keeps a weight after every fifth epoch."""
+
+    allows_ahead, looks_every = True, 5
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        if (epoch + 1) % self.looks_every == 0:
+            self.found.append(self.model.mean.numpy())
+
+
+def test_who_looks_at_times_sees_the_weights_of_these_times(monkeypatch):
+    monkeypatch.setattr(epochs_ahead, "_AHEAD_SECONDS", 1e6)
+    x, y = example_data()
+
+    def made():
+        model = make()
+        model.compile(keras.optimizers.Adam(0.01))
+        return model
+
+    looks = _Looks()
+    made().fit(x, y, epochs=12, batch_size=16, verbose=0, callbacks=[looks])
+    assert len(looks.found) == 2
+    for i, found in enumerate(looks.found):
+        other = made()
+        other.fit(x, y, epochs=5 * (i + 1), batch_size=16, verbose=0)
+        np.testing.assert_array_equal(found, other.mean)
 
 
 def test_runs_without_callbacks_are_those_with(monkeypatch):

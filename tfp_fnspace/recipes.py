@@ -160,6 +160,8 @@ def scale_learnt_noise(model, factor):
 class _StopAt(keras.callbacks.Callback):
     """Ends `fit` after the epoch in which a time is passed."""
 
+    allows_ahead = True
+
     def __init__(self, ends):
         super().__init__()
         self.ends = ends

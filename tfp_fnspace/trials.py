@@ -139,15 +139,18 @@ def tried(recipe, table, settings, seconds, seed):
         path = Path(candidates[-1], table.rows(part), settings, begin + seconds, len(parts) - i)
         paths.append(path)
         fit(candidates[-1].model, settings, train, path)
-    # One number of epochs for all parts: the best of each would promise too much.
-    sums = [sum(sum(path.log_densities[i]) for path in paths) for i in range(min(map(len, paths)))]
-    best, epochs = int(np.argmax(sums)), min(paths, key=len).epochs
+    # One number of epochs for all parts: the best of each would promise too much. Where a path has
+    # ended before others its last look stands for what would have followed.
+    longest = max(paths, key=len)
+    looks = range(len(longest))
+    sums = [sum(np.sum(path.at(look)[0]) for path in paths) for look in looks]
+    best, epochs = int(np.argmax(sums)), longest.epochs
     epochs = _of_all_rows(epochs[best], settings["batch_size"], train.num_rows, table.num_rows)
     if best + 1 == len(sums) and any(path.is_late for path in paths):
         epochs = min(2 * epochs, settings["epochs"])  # it was getting better when time was over
     densities = []
     for part, path, scored in zip(parts, paths, candidates, strict=True):
-        scored.model.set_weights(path.weights[best])
+        scored.model.set_weights(path.at(best)[1])
         densities.append(_densities_by_factor(recipe, scored, table.rows(part)))
     densities = np.concatenate(densities, axis=1)  # [factors, H]
     factor = int(np.argmax(densities.mean(axis=1)))
@@ -263,23 +266,31 @@ class Path(keras.callbacks.Callback):
         is_late: Whether time ended the fit.
     """
 
+    allows_ahead = True  # it looks at the weights after `looks_every` epochs
+
     def __init__(self, scored, held_out, settings, deadline, fits_left):
         super().__init__()
         self.scored, self.held_out, self.settings = scored, held_out, settings
         self.deadline, self.fits_left, self.ends = deadline, fits_left, None
+        self.looks_every = settings["epochs_between_looks"]
         self.epochs, self.log_densities, self.weights, self.is_late = [], [], [], False
 
     def __len__(self):
         return len(self.epochs)
 
+    def at(self, look):
+        """Log densities and weights of a look, of the last one where there were fewer."""
+        look = min(look, len(self) - 1)
+        return self.log_densities[look], self.weights[look]
+
     def on_epoch_end(self, epoch, logs=None):
         now = time.monotonic()
         if self.ends is None:
             self.ends = now + max(self.deadline - now, 0.0) / self.fits_left
-        self.is_late = now > self.ends and len(self) + 1 >= _LEAST_LOOKS
-        is_last = self.is_late or epoch + 1 == self.settings["epochs"]
-        if not is_last and (epoch + 1) % self.settings["epochs_between_looks"]:
+        is_last = epoch + 1 == self.settings["epochs"]
+        if not is_last and (epoch + 1) % self.looks_every:
             return
+        self.is_late = now > self.ends and len(self) + 1 >= _LEAST_LOOKS
         self.epochs.append(epoch + 1)
         self.log_densities.append(self.scored.log_density(self.held_out))
         self.weights.append(self.model.get_weights())

@@ -18,20 +18,23 @@ class EpochsAhead:
     Args:
         run: Function of a number of epochs to a dict of arrays with as many values each.
         num_epochs: How many there are.
+        looks_every: After how many epochs each the weights must be those of the epoch that is told.
     """
 
-    def __init__(self, run, num_epochs):
-        self.run, self.left = run, num_epochs
+    def __init__(self, run, num_epochs, looks_every):
+        self.run, self.left, self.looks_every, self.done = run, num_epochs, looks_every, 0
         self.told, self.calls, self.seconds = collections.deque(), 0, 0.0
 
     def __call__(self):
         """The logs of the next epoch."""
         if not self.told:
             count = int(_AHEAD_SECONDS / max(self.seconds, 1e-6)) if self.calls > 1 else 1
-            count = max(1, min(count, self.left))
+            until_look = self.looks_every - self.done % self.looks_every
+            count = max(1, min(count, self.left, until_look))
             start = time.perf_counter()
             logs = {name: np.asarray(values) for name, values in self.run(count).items()}
             self.seconds = (time.perf_counter() - start) / count
             self.told.extend({name: v[i] for name, v in logs.items()} for i in range(count))
-            self.calls, self.left = self.calls + 1, self.left - count  # the first call may trace
+            self.calls += 1  # the first call may trace
+            self.left, self.done = self.left - count, self.done + count
         return self.told.popleft()

@@ -1,5 +1,7 @@
 """Training by stochastic gradients, whole epochs in one compiled loop where nothing forbids it."""
 
+import math
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -391,10 +393,7 @@ class GradientTraining:
             orders = tf.constant(orders, tf.int32)
             return self._epoch_function(*arguments, orders, tf.constant(batch_size, tf.int32))
 
-        may_be_ahead = options["validation_data"] is None and all(
-            getattr(callback, "allows_ahead", False) for callback in options["callbacks"]
-        )
-        train_epoch = EpochsAhead(run, epochs if may_be_ahead else 1)
+        train_epoch = EpochsAhead(run, epochs, _looks_every(options))
         return self._fit_epochs(train_epoch, inputs, targets, options, num_batches)
 
     def _prepare_with_rows(self, inputs, targets):
@@ -431,3 +430,17 @@ class GradientTraining:
             self._prepare_with_rows(inputs, targets)
         self._prepare_steps(None, None)
         return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)
+
+
+def _looks_every(options):
+    """After how many epochs each something may look at the weights, 1 unless all say otherwise.
+
+    A callback with `allows_ahead` looks at none, or says how often it does by `looks_every`.
+    """
+    callbacks = options["callbacks"]
+    if options["validation_data"] is not None:
+        return 1
+    if not all(getattr(callback, "allows_ahead", False) for callback in callbacks):
+        return 1
+    every = [getattr(callback, "looks_every", None) for callback in callbacks]
+    return math.gcd(*filter(None, every)) or options["epochs"]

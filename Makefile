@@ -111,16 +111,14 @@ format: $(STAMP) ## ruff: format and fix in place
 docs: $(DOCS_STAMP) ## the site, into build/site: links checked, warnings are errors
 	@echo "==> checking the links of the Markdown files"
 	@"$(VENV_PYTHON)" docs/check_links.py
-	@echo "==> running the notebooks that have not been run as they are now (short; make colabs: in full)"
-	@"$(VENV_PYTHON)" colabs/run.py --missing --budget 0.02
 	@echo "==> building the site"
 	@NO_MKDOCS_2_WARNING=1 "$(VENV_PYTHON)" -m mkdocs build --strict --quiet
 	@echo "==> the site is built: open build/site/index.html"
 
-colabs: $(STAMP) ## all notebooks with their full budgets; the site then shows these runs
-	@echo "==> running the notebooks: some minutes each"
+colabs: $(STAMP) ## the notebooks anew, with what they show kept in them
+	@echo "==> running the notebooks: about a minute each"
 	@"$(VENV_PYTHON)" colabs/run.py
-	@echo "==> done: build/colabs/full; now make docs"
+	@echo "==> done: colabs/*.ipynb; now make docs"
 
 estimators: $(STAMP) ## scikit-learn's checks of every estimator
 	@echo "==> running scikit-learn's checks: minutes for each estimator"

@@ -1,11 +1,11 @@
-"""Executes the notebooks of this folder, each in a kernel of its own, top to bottom.
+"""Runs the notebooks of this folder, each in a kernel of its own, and keeps what they show in them.
 
-    python colabs/run.py                    all of them, full budget, into build/colabs/full
-    python colabs/run.py --budget 0.02      shortened, into build/colabs/short
-    python colabs/run.py 01 02              those whose names start so
-    python colabs/run.py --missing ...      only those without an executed copy of what they are now
+    python colabs/run.py            all of them
+    python colabs/run.py 01 02      those whose names start so
+    python colabs/run.py --stale    those whose code is not what ran
 
-The notebooks in git have no outputs. `docs/site_hooks.py` makes pages of the executed copies.
+A notebook notes a hash of the code that ran: `make docs` and `tests/test_colabs.py` refuse one
+whose code has changed since.
 """
 
 import argparse
@@ -23,11 +23,6 @@ except ImportError as error:
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "colabs"
-BUILD = ROOT / "build" / "colabs"
-
-#: What notebooks multiply their numbers of epochs by.
-BUDGET_VARIABLE = "TFP_FNSPACE_COLAB_BUDGET"
-SHORT_BUDGET = 0.02
 _TIMEOUT = 1800
 
 
@@ -42,45 +37,35 @@ def read(path):
 
 
 def fingerprint(notebook):
-    """A hash of the cells' sources."""
-    cells = [f"{cell.cell_type}\n{cell.source}" for cell in notebook.cells]
+    """A hash of the code cells."""
+    cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     return hashlib.sha256("\n\0".join(cells).encode()).hexdigest()
 
 
-def executed_copy(path):
-    """The executed copy of a notebook as it is now, a full run rather than a short one, or None."""
-    wanted = fingerprint(read(path))
-    for kind in ("full", "short"):
-        copy = BUILD / kind / path.name
-        if copy.exists() and read(copy).metadata.get("fnspace", {}).get("source") == wanted:
-            return copy
-    return None
+def is_stale(notebook):
+    """Whether the outputs of a notebook are not those of its code."""
+    return notebook.metadata.get("fnspace", {}).get("source") != fingerprint(notebook)
 
 
-def execute(path, budget, folder=None):
-    """Runs a notebook and saves it with its outputs.
+def execute(path, destination=None):
+    """Runs a notebook and writes it with its outputs.
 
     Args:
         path: The notebook.
-        budget: Its budget, 1 for a full run.
-        folder: Where the copy goes; by default where the documentation looks for it.
+        destination: Where it is written, by default where it was.
 
     Returns:
         The executed notebook.
 
     Raises:
-        nbclient.exceptions.CellExecutionError: If a cell fails.
+        nbclient.exceptions.CellExecutionError: If a cell fails; then nothing is written.
     """
     from jupyter_client import AsyncKernelManager
     from nbclient import NotebookClient
 
     notebook = read(path)
-    source = fingerprint(notebook)
     environment = {
         **os.environ,
-        BUDGET_VARIABLE: str(budget),
-        # Fits that are cut short have learnt nothing after so many steps, and say so.
-        **({"PYTHONWARNINGS": "ignore:After"} if budget < 1 else {}),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
@@ -97,33 +82,29 @@ def execute(path, budget, folder=None):
         kernel = AsyncKernelManager(transport="ipc", connection_file=connection)
         client = NotebookClient(notebook, km=kernel, **options)
         client.execute(env=environment, cleanup_kc=True)  # a kernel that is given else lives on
-    # When cells ran is of no use, and makes every copy different.
+    # When cells ran, and by which Python, is of no use and makes every run different.
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
-    notebook.metadata["fnspace"] = {"source": source, "budget": budget}
-    folder = Path(folder or BUILD / ("full" if budget >= 1 else "short"))
-    folder.mkdir(parents=True, exist_ok=True)
-    nbformat.write(notebook, folder / path.name)
+    notebook.metadata["language_info"] = {"name": "python"}
+    notebook.metadata["fnspace"] = {"source": fingerprint(notebook)}
+    nbformat.write(notebook, destination or path)
     return notebook
 
 
 def main(argv=None):
-    """Executes what the command line asks for."""
+    """Runs what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help="beginnings of names; all if none is given")
-    parser.add_argument("--budget", type=float, default=1.0)
-    parser.add_argument("--missing", action="store_true")
+    parser.add_argument("--stale", action="store_true", help="only those that have changed")
     arguments = parser.parse_args(argv)
     chosen = [p for p in notebooks() if p.name.startswith(tuple(arguments.names) or "")]
-    if arguments.missing:
-        chosen = [p for p in chosen if executed_copy(p) is None]
+    if arguments.stale:
+        chosen = [p for p in chosen if is_stale(read(p))]
     for path in chosen:
         start = time.perf_counter()
         print(f"colabs/{path.name}: running, which says nothing until it is done", flush=True)
-        execute(path, arguments.budget)
-        folder = BUILD / ("full" if arguments.budget >= 1 else "short")
-        seconds = f"{time.perf_counter() - start:.0f} s"
-        print(f"colabs/{path.name}: {seconds}; executed in {folder / path.name}", flush=True)
+        execute(path)
+        print(f"colabs/{path.name}: {time.perf_counter() - start:.0f} s", flush=True)
     return 0
 
 

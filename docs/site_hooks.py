@@ -2,15 +2,14 @@
 
 - `$...$` and `$$...$$` become MathML, which browsers draw without a script. LaTeX that cannot be
   converted is a warning, and so an error of `make docs`.
-- Each notebook of `colabs/` becomes a page, with the figures of the copy that `colabs/run.py` has
-  executed (`build/colabs/`), or without if there is none.
+- Each notebook of `colabs/` becomes a page, with the outputs that it has. That its code is not
+  what ran is a warning.
 - `CHANGELOG.md` and `CONTRIBUTING.md` become pages.
 - Entries of the nav that end in `/*` stand for the pages in that folder.
 """
 
 import ast
 import html
-import json
 import logging
 import re
 import sys
@@ -91,30 +90,23 @@ def _notebook_files(path, repository):
     """The page of a notebook and its figures, by their names in the site's `colabs/`."""
     from nbconvert import MarkdownExporter
 
-    executed = colabs.executed_copy(path)
-    if executed is None:
-        LOG.info("colabs/%s has not been executed: `make colabs` does it", path.name)
+    if colabs.is_stale(colabs.read(path)):
+        LOG.warning("colabs/%s has other code than what ran: `make colabs`", path.name)
     exporter = MarkdownExporter()
     exporter.exclude_input_prompt = exporter.exclude_output_prompt = True
-    body, resources = exporter.from_filename(str(executed or path))
+    body, resources = exporter.from_filename(str(path))
     found = {}
     for name, content in resources.get("outputs", {}).items():
         found[f"{path.stem}/{name}"] = content
         body = body.replace(f"]({name})", f"]({path.stem}/{name})")
     body = re.sub(r"\]\(\.\./docs/", "](../", body)
     body = re.sub(r"\]\((\d\d_\w+)\.ipynb", r"](\1.md", body)
-    return {f"{path.stem}.md": _with_note(body, path, executed, repository), **found}
+    return {f"{path.stem}.md": _with_note(body, path, repository), **found}
 
 
-def _with_note(body, path, executed, repository):
-    """Says below the title where the page comes from, and with which budget it was run."""
-    if executed is None:
-        state = "It has not been executed here"
-    elif json.loads(executed.read_text(encoding="utf-8"))["metadata"]["fnspace"]["budget"] >= 1:
-        state = "Its outputs are those of a full run"
-    else:
-        state = "Its outputs are those of a short run, as in CI: fits are worse than in a full one"
-    note = f"*This page is the notebook `colabs/{path.name}`. {state}.*"
+def _with_note(body, path, repository):
+    """Says below the title where the page comes from."""
+    note = f"*This page is the notebook `colabs/{path.name}` with the outputs of a whole run.*"
     if repository:
         place = repository.removeprefix("https://github.com/")
         link = f"{_COLAB}{place}/blob/main/colabs/{path.name}"

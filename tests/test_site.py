@@ -131,7 +131,7 @@ def test_nav_is_filled_from_the_folders(hooks):
 
 @pytest.mark.parametrize("repository", ["", "https://github.com/someone/something"])
 def test_notebooks_have_badges_where_the_repository_is_published(hooks, repository):
-    page = hooks._with_note("# Title\n\ntext", ROOT / "colabs" / "00_tour.ipynb", None, repository)
+    page = hooks._with_note("# Title\n\ntext", ROOT / "colabs" / "00_tour.ipynb", repository)
     target = "colab.research.google.com/github/someone/something/blob/main/colabs/00_tour.ipynb"
     assert (target in page) == bool(repository)
     assert page.startswith("# Title\n\n*This page is the notebook")

@@ -215,3 +215,14 @@ def test_tagi_is_less_sure_where_a_number_is_missing(in_training):
         warnings.simplefilter("error")
         fitted.partial_fit(table.iloc[:1], y[:1])
     assert not np.allclose(fitted.predict(known), same)
+
+
+def test_columns_are_drawn_together_only_where_that_predicts_better():
+    """A target that is linear in a column with heavy tails, and one in its logarithm."""
+    generator = np.random.default_rng(0)
+    x = np.exp(1.5 * generator.normal(size=(300, 1)))
+    noise = 0.3 * generator.normal(size=300)
+    straight = LinearRegressor().fit(x, x[:, 0] + noise)
+    bent = LinearRegressor().fit(x, np.log(x[:, 0]) + noise)
+    assert not np.isfinite(straight.encoder_.scales_).any()
+    assert np.isfinite(bent.encoder_.scales_).all()

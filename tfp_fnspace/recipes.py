@@ -79,7 +79,7 @@ def warped_table(table, seed):
         `Table`, and the `warping.Warp` or `None`.
     """
     is_regression = table.num_classes is None
-    warp = chosen_warp(table.inputs[0], table.y, seed) if is_regression else None
+    warp = chosen_warp(table.inputs[0], table.y, seed).warp if is_regression else None
     if warp is None:
         return table, None
     return Table(table.x, warp(table.y), None, warp.log_jacobian(table.y)), warp

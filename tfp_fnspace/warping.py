@@ -1,6 +1,7 @@
 """Warped targets: a monotone transform that the rows ask for, and the model of what it gives."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -48,6 +49,18 @@ class Warp:
         return -np.sum(0.5 * np.log1p(np.square(u)) + np.log(self.scale), axis=1)
 
 
+class Choice(NamedTuple):
+    """What a regression says of warps.
+
+    Attributes:
+        warp: `Warp`, or `None` if the targets ask for none.
+        log_density: Mean log density of a row given all others, under it, a float.
+    """
+
+    warp: Warp | None
+    log_density: float
+
+
 def chosen_warp(x, y, seed=0):
     """The warp under which a regression predicts rows best that it has not seen.
 
@@ -61,7 +74,7 @@ def chosen_warp(x, y, seed=0):
         seed: Of the features, and of the rows if there are more than 5,000.
 
     Returns:
-        `Warp`, or `None` if the targets ask for none.
+        `Choice`.
 
     References:
         Box and Cox (1964), "An analysis of transformations", JRSS B 26.
@@ -73,9 +86,11 @@ def chosen_warp(x, y, seed=0):
         x, y = x[rows], y[rows]
     basis = _left_singular(_features(x, generator))
     found = [_of_column(column, *basis) for column in y.T]
-    if not any(is_warped for *_, is_warped in found):
-        return None
-    return Warp(np.array([shift for shift, *_ in found]), np.array([s for _, s, _ in found]))
+    log_density = sum(each.log_density for each in found)
+    if not any(each.is_warped for each in found):
+        return Choice(None, log_density)
+    shift, scale = (np.array([getattr(f, name) for f in found]) for name in ("shift", "scale"))
+    return Choice(Warp(shift, scale), log_density)
 
 
 def _features(x, generator):
@@ -96,11 +111,20 @@ def _left_singular(features):
     return u, np.square(s)
 
 
+class _Column(NamedTuple):
+    """The choice for a column of the targets."""
+
+    shift: float
+    scale: float
+    is_warped: bool
+    log_density: float
+
+
 def _of_column(y, u, squares):
-    """Shift and scale of a column, and whether it is warped."""
+    """The `_Column` of a column."""
     width = np.subtract(*np.quantile(y, [0.95, 0.05])) or np.std(y) or 1.0
     straight = _density_of_others(y, np.zeros_like(y), u, squares)
-    best, found = straight, (float(np.mean(y)), _STRAIGHT * float(width), False)
+    found = _Column(float(np.mean(y)), _STRAIGHT * float(width), False, float(np.mean(straight)))
     for shift in np.unique(np.quantile(y, _SHIFTS)):
         for scale in np.multiply(_SCALES, width):
             warp = Warp(shift[np.newaxis], scale[np.newaxis])
@@ -108,8 +132,9 @@ def _of_column(y, u, squares):
             density = _density_of_others(z[:, 0], warp.log_jacobian(y[:, np.newaxis]), u, squares)
             gain = density - straight
             error = np.std(gain) / np.sqrt(len(gain))
-            if np.mean(density) > np.mean(best) and np.mean(gain) > _LEAST_ERRORS * error:
-                best, found = density, (float(shift), float(scale), True)
+            is_clear = np.mean(gain) > _LEAST_ERRORS * error
+            if is_clear and np.mean(density) > found.log_density:
+                found = _Column(float(shift), float(scale), True, float(np.mean(density)))
     return found
 
 

@@ -13,6 +13,7 @@ from tfp_fnspace import arguments, recipes
 from tfp_fnspace.distributions import quantile
 from tfp_fnspace.sklearn import pickles
 from tfp_fnspace.sklearn.tables import TableEncoder, is_frame, table_values
+from tfp_fnspace.warping import chosen_warp
 
 #: Seeds are smaller.
 _MOST_SEEDS = 2**31 - 1
@@ -64,17 +65,22 @@ class TableEstimator(BaseEstimator):
         check_consistent_length(values, y)
         if sample_weight is not None:
             options["sample_weight"] = self._checked_weights(sample_weight, values)
-        self.encoder_ = TableEncoder(uncertain=self._takes_variances).fit(values, is_category)
+        seed = _seed(self.random_state)
+        self.encoder_ = self._fitted_encoder(values, is_category, y, seed)
         found = self._fit_model(
             self.encoder_.transform(values),
             y,
             time_limit=time_limit,
-            seed=_seed(self.random_state),
+            seed=seed,
             report=_report if self.verbose else None,
             **options,
         )
         self.model_, self.settings_ = found.model, found.settings
         return self
+
+    def _fitted_encoder(self, values, is_category, y, seed, squash=True):
+        encoder = TableEncoder(uncertain=self._takes_variances, squash=squash)
+        return encoder.fit(values, is_category)
 
     def _checked_weights(self, sample_weight, values):
         weights = _check_sample_weight(
@@ -181,6 +187,19 @@ class TableRegressor(RegressorMixin, TableEstimator):
         y = self._targets(y)
         self._has_columns = y.ndim == 2
         return self._fit(X, y.reshape(len(y), -1), sample_weight)
+
+    def _fitted_encoder(self, values, is_category, y, seed, squash=True):
+        """That which draws columns together only where a regression of y predicts better so."""
+        encoder = super()._fitted_encoder(values, is_category, y, seed)
+        if not np.any(np.isfinite(encoder.scales_)):
+            return encoder
+        plain = super()._fitted_encoder(values, is_category, y, seed, squash=False)
+
+        def log_density(encoder):
+            x = encoder.transform(values)
+            return chosen_warp(x[0] if isinstance(x, list) else x, y, seed).log_density
+
+        return encoder if log_density(encoder) > log_density(plain) else plain
 
     def _targets(self, y):
         """Targets `[N]` or `[N, D]`, float64."""

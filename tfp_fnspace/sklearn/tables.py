@@ -107,18 +107,20 @@ def _heavy_tails(numbers):
 class TableEncoder(BaseEstimator):
     """Makes numbers of the columns of a table, by scikit-learn's own transformers.
 
-    A number in a column with heavy tails becomes `asinh((x - median) / scale)`, so that few rows
-    far out do not rule a fit. Columns of categories are one-hot; words that were not seen in
-    training, and missing ones, are zeros throughout. A missing number is the column's mean, and a
-    column with missing numbers in training gets another, 0 or 1, that says where; or, for a model
-    that takes uncertain inputs, it has the mean and the variance of its column.
+    With `squash` a number in a column with heavy tails becomes `asinh((x - median) / scale)`, so
+    that few rows far out do not rule a fit. Columns of categories are one-hot; words that were not
+    seen in training, and missing ones, are zeros throughout. A missing number is the column's mean,
+    and a column with missing numbers in training gets another, 0 or 1, that says where; or, for a
+    model that takes uncertain inputs, it has the mean and the variance of its column.
 
     Args:
         uncertain: Whether the model takes variances of its inputs.
+        squash: Whether columns with heavy tails are drawn together.
     """
 
-    def __init__(self, uncertain=False):
+    def __init__(self, uncertain=False, squash=True):
         self.uncertain = uncertain
+        self.squash = squash
 
     def fit(self, values, is_category):
         """Learns means, variances and words.
@@ -133,6 +135,8 @@ class TableEncoder(BaseEstimator):
         self.is_category_ = list(is_category)
         numbers, words = self._positions(False), self._positions(True)
         self.medians_, self.scales_ = _heavy_tails(values[:, numbers].astype(np.float64))
+        if not self.squash:
+            self.scales_[:] = np.inf
         values = self._squashed(values)
         known = [np.array(sorted(set(values[:, i]) - {None}, key=str), dtype=object) for i in words]
         imputer = SimpleImputer(add_indicator=not self.uncertain, keep_empty_features=True)

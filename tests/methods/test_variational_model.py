@@ -340,13 +340,16 @@ def test_the_optimizer_and_the_warm_up_follow_from_the_steps():
     model.compile()
     fit(model, epochs=6)
     rates = model.optimizer.get_config()["learning_rate"]["config"]
-    assert rates["decay_steps"] == 12 and model.annealing_steps.numpy() == 4
+    assert rates["decay_steps"] == 12 and model.annealing_steps.numpy() == 1000
     fit(model, epochs=6)
-    assert model.annealing_steps.numpy() == 4
     assert_allclose(model.optimizer.learning_rate, 1e-3, rtol=1e-6)
     given = make()
+    given.adapt(X, Y)
+    given._prepare_steps(40, 6000)
+    assert given.annealing_steps.numpy() == 2000
     fit(given)
     assert_allclose(given.optimizer.learning_rate, 0.01, rtol=1e-6)
+    assert given.annealing_steps.numpy() == 1000  # of the first steps that were taken
 
 
 class Stop(keras.callbacks.Callback):

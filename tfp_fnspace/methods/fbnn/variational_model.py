@@ -23,6 +23,9 @@ from tfp_fnspace.typing import GaussianMoments
 #: Steps of a first `fit` whose number is not known.
 _UNKNOWN_STEPS = 3000
 
+#: The fewest steps in which the divergence comes in by default: short runs are better without it.
+_LEAST_ANNEALING = 1000
+
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
 class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
@@ -45,8 +48,8 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         kl_weight: What the divergence is multiplied by in the loss. With 1 it is the negative
             bound; less, such as 0.001, tempers the prior's influence.
         kl_annealing_steps: The weight rises to `kl_weight` in equal parts over so many steps; by
-            default over the first third of those of the first `fit` (1000 if it has no known end),
-            so that a network has learnt something before the divergence switches units off.
+            default over the first third of those of the first `fit`, and 1000 at the least, so that
+            a network has learnt something before the divergence switches units off.
         num_samples: S in a training step.
         num_eval_samples: S of everything that predicts.
         standardize: Whether to standardise inputs and targets by the data of the first `fit`; by
@@ -135,7 +138,7 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
     def _prepare_steps(self, num_rows, total_steps):
         super()._prepare_steps(num_rows, total_steps)
         if self.kl_annealing_steps is None and not self.steps_seen.numpy():
-            self.annealing_steps.assign((total_steps or _UNKNOWN_STEPS) // 3)
+            self.annealing_steps.assign(max((total_steps or 0) // 3, _LEAST_ANNEALING))
 
     def objective(self, inputs, targets, num_rows, seed):
         """See `GradientTraining.objective`.

@@ -24,14 +24,14 @@ tfd = tfp.distributions
 
 _SEED = 0
 
-# Estimators and their seconds: in all, with export and serving, two minutes on two cores. The
-# stable process, of which an iteration is cubic in the rows, takes that long alone.
+# Estimators and their seconds: in all, with export and serving, two minutes on two cores. SIP,
+# which takes thousands of steps, and the stable process, of which an iteration is cubic in the
+# rows, would not be done by then.
 _ESTIMATORS = {
-    "TAGI": ("TAGIRegressor", 10),
-    "deep kernels (DIWP)": ("DIWPRegressor", 10),
-    "fBNN": ("FBNNRegressor", 10),
-    "SIP": ("SIPRegressor", 15),
-    "all, weighed": ("FunctionSpaceRegressor", 40),
+    "TAGI": ("TAGIRegressor", 20),
+    "deep kernels (DIWP)": ("DIWPRegressor", 20),
+    "fBNN": ("FBNNRegressor", 20),
+    "all, weighed": ("FunctionSpaceRegressor", 45),
 }
 
 _SAMPLE_SEED = (1, 2)

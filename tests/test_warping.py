@@ -145,6 +145,15 @@ def test_targets_without_spread_are_left_alone(y):
     assert warp is None or np.all(np.isfinite(warp(y)))
 
 
+def test_a_warp_is_no_finer_than_the_rounding_of_counts():
+    generator = np.random.default_rng(5)
+    x = generator.normal(size=(400, 1))
+    y = generator.poisson(np.exp(x - 0.5)).astype(float)
+    warp = warping.chosen_warp(x, y).warp
+    assert warp.scale[0] >= 12.0**-0.5
+    assert warp.shift[0] in (-0.5, *np.quantile(y, [0.05, 0.5, 0.95, 1.0]))
+
+
 def test_recipe_scores_are_densities_of_the_targets():
     table, warp = recipes.warped_table(trials.Table(X, np.exp(3.0 * Z)), seed=0)
     assert warp is not None

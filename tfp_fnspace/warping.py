@@ -17,8 +17,12 @@ tfd = tfp.distributions
 
 #: Where `asinh((y - shift) / scale)` may bend: quantiles of y, and parts of the width between the
 #: 5 % and the 95 % quantile. The last is as good as a straight line.
-_SHIFTS, _SCALES = (0.0, 0.05, 0.5, 0.95, 1.0), (0.01, 0.03, 0.1, 0.3, 1.0)
+_SHIFTS, _SCALES = (0.05, 0.5, 0.95, 1.0), (0.01, 0.03, 0.1, 0.3, 1.0)
 _STRAIGHT = 1e4
+
+#: Standard deviation of what rounding to multiples of 1 takes away: a finer scale would draw apart
+#: values that are equal only because they are rounded.
+_ROUNDING = 12.0**-0.5
 
 #: A warp must gain so many standard errors of the mean gain of a row.
 _LEAST_ERRORS = 2.0
@@ -125,8 +129,9 @@ def _of_column(y, u, squares):
     width = np.subtract(*np.quantile(y, [0.95, 0.05])) or np.std(y) or 1.0
     straight = _density_of_others(y, np.zeros_like(y), u, squares)
     found = _Column(float(np.mean(y)), _STRAIGHT * float(width), False, float(np.mean(straight)))
-    for shift in np.unique(np.quantile(y, _SHIFTS)):
-        for scale in np.multiply(_SCALES, width):
+    gap = _gap(y)
+    for shift in np.unique([np.min(y) - 0.5 * gap, *np.quantile(y, _SHIFTS)]):
+        for scale in np.unique(np.maximum(np.multiply(_SCALES, width), gap * _ROUNDING)):
             warp = Warp(shift[np.newaxis], scale[np.newaxis])
             z = warp(y[:, np.newaxis])
             density = _density_of_others(z[:, 0], warp.log_jacobian(y[:, np.newaxis]), u, squares)
@@ -136,6 +141,12 @@ def _of_column(y, u, squares):
             if is_clear and np.mean(density) > found.log_density:
                 found = _Column(float(shift), float(scale), True, float(np.mean(density)))
     return found
+
+
+def _gap(y):
+    """The least distance of two values that are not equal, that to which counts are rounded."""
+    values = np.unique(y)
+    return np.min(np.diff(values)) if len(values) > 1 else 0.0
 
 
 def _density_of_others(z, log_jacobian, u, squares):

@@ -37,7 +37,7 @@ class TableEstimator(BaseEstimator):
     #: Whether the recipe has a meaning for weights of the rows.
     _takes_weights = False
 
-    def __init__(self, *, time_limit=20.0, random_state=None, verbose=0):
+    def __init__(self, *, time_limit=15.0, random_state=None, verbose=0):
         self.time_limit = time_limit
         self.random_state = random_state
         self.verbose = verbose

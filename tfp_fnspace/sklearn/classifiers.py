@@ -12,7 +12,7 @@ class TAGIClassifier(WithTAGI, TableClassifier):
     A missing number is a Gaussian with the moments of its column.
 
     Args:
-        time_limit: Seconds that `fit` may take, 20 by default; what has begun is finished.
+        time_limit: Seconds that `fit` may take, 15 by default; what has begun is finished.
         random_state: As in scikit-learn: an integer makes `fit` repeatable.
         verbose: 1 for a progress bar.
 

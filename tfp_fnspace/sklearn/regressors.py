@@ -10,7 +10,7 @@ class TAGIRegressor(WithTAGI, TableRegressor):
     A missing number is a Gaussian with the moments of its column.
 
     Args:
-        time_limit: Seconds that `fit` may take, 20 by default; what has begun is finished.
+        time_limit: Seconds that `fit` may take, 15 by default; what has begun is finished.
         random_state: As in scikit-learn: an integer makes `fit` repeatable.
         verbose: 1 for a progress bar.
 
@@ -55,14 +55,14 @@ class StableProcessRegressor(TableRegressor):
     Its functions may jump, and so suit rough targets with few inputs.
 
     Args:
-        time_limit: As for `TAGIRegressor`, but 60 by default: chains take longer.
+        time_limit: As for `TAGIRegressor`, but 45 by default: chains take longer.
         random_state: As for `TAGIRegressor`.
         verbose: As for `TAGIRegressor`.
     """
 
     _method = "stable_process"
 
-    def __init__(self, *, time_limit=60.0, random_state=None, verbose=0):
+    def __init__(self, *, time_limit=45.0, random_state=None, verbose=0):
         super().__init__(time_limit=time_limit, random_state=random_state, verbose=verbose)
 
 

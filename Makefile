@@ -20,9 +20,11 @@ FUZZ_CASES ?= 2000
 
 TF_CPP_MIN_LOG_LEVEL ?= 3
 export TF_CPP_MIN_LOG_LEVEL
-# Each worker of the tests has a core, and one thread each for what TensorFlow runs side by side.
+# Each worker of the tests has a core, and one thread each for what TensorFlow, NumPy and
+# scikit-learn run side by side.
 test test-fast exhaustive fuzz: export TF_NUM_INTRAOP_THREADS ?= 1
 test test-fast exhaustive fuzz: export TF_NUM_INTEROP_THREADS ?= 1
+test test-fast exhaustive fuzz: export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 VENV_PYTHON := $(VENV)/bin/python

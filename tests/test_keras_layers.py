@@ -52,7 +52,9 @@ def network(*middle):
 
 def variational(*middle, **options):
     options = {"num_samples": 3, "num_eval_samples": 20, "seed": 0, **options}
-    return fns.fbnn.VariationalModel(network(*middle), **options)
+    model = fns.fbnn.VariationalModel(network(*middle), **options)
+    model.compile(keras.optimizers.Adam(1e-3))  # the default one depends on the number of steps
+    return model
 
 
 def fitted(model, epochs=2, **options):

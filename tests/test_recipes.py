@@ -125,7 +125,7 @@ class _Constant:
         return tfd.Independent(tfd.Normal(tf.zeros_like(x), self.scale), 1)
 
 
-def stand_in(log):
+def stand_in(log, most_rows=None):
     settings = {"batch_size": 8, "epochs": 20, "epochs_between_looks": 1}
 
     def scale_noise(model, factor):
@@ -136,6 +136,7 @@ def stand_in(log):
         build=lambda settings, table, seed: _Constant(log),
         scale_noise=scale_noise,
         BUILDS_FROM_ROWS=False,
+        MOST_ROWS=most_rows,
     )
 
 
@@ -151,6 +152,12 @@ def test_epochs_and_factor_are_those_of_the_largest_held_out_density():
     assert fitted.score == pytest.approx(scores[1.0], abs=1e-9)
     assert log == [160] * 5 + [200]
     assert fitted.model.scale.numpy() == 1.0
+
+
+def test_a_method_of_few_rows_sees_a_part_of_many():
+    log, y = [], np.zeros((900, 1))
+    recipes.fit_table(stand_in(log, most_rows=600), y, y)
+    assert log == [480, 600]
 
 
 def test_labels_have_log_densities_of_their_own_and_no_factor():

@@ -234,7 +234,7 @@ def test_all_layers_frozen_learn_nothing(fitted):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("likelihood", [None, 0.3])
+@pytest.mark.parametrize("likelihood", ["gaussian", 0.3])
 def test_likelihood_must_be_one(likelihood):
     with pytest.raises(TypeError, match=r"`likelihood` must be one of `tfp_fnspace.likelihoods`"):
         batteries.tagi_model(likelihood=likelihood)

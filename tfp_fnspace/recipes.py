@@ -1,12 +1,13 @@
 """From a table to a fitted model, without a setting by hand: what the recipes of methods share.
 
-A recipe is a module of three functions. `candidates(table)` is a list of settings, dicts that JSON
-can hold, the most likely first; `build(settings, table, seed)` is a compiled model that is not
-fitted; `scale_noise(model, factor)` multiplies the standard deviation of a fitted model's noise.
-`BUILDS_FROM_ROWS` says whether `build` looks at values: then held-out rows ask for another model.
-Each candidate is tried on held-out rows, which tell the number of epochs and by how much the noise
-is too small; the best by their mean log density is fitted to all rows. Targets that ask for it are
-warped before all that (`warping.chosen_warp`).
+A recipe is a module of three functions and two constants. `candidates(table)` is a list of
+settings, dicts that JSON can hold, the most likely first; `build(settings, table, seed)` is a
+compiled model that is not fitted; `scale_noise(model, factor)` multiplies the standard deviation of
+a fitted model's noise. `BUILDS_FROM_ROWS` says whether `build` looks at values: then held-out rows
+ask for another model. `MOST_ROWS` is how many rows a method takes, `None` if any number: of more it
+sees a random part. Each candidate is tried on held-out rows, which tell the number of epochs and by
+how much the noise is too small; the best by their mean log density is fitted to all rows. Targets
+that ask for it are warped before all that (`warping.chosen_warp`).
 """
 
 import time
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 
-from tfp_fnspace.trials import Table, fit, tried
+from tfp_fnspace.trials import Table, fit, least_epochs, tried
 from tfp_fnspace.warping import WarpedModel, chosen_warp
 
 #: The part of the time that trials may take; the rest is for the fit to all rows.
@@ -58,7 +59,11 @@ def fit_table(recipe, x, y, *, time_limit=60.0, seed=0, num_classes=None, report
         `Fitted`.
     """
     begin = time.monotonic()
-    table, warp = warped_table(Table(x, y, num_classes), seed)
+    table = Table(x, y, num_classes)
+    if recipe.MOST_ROWS is not None and table.num_rows > recipe.MOST_ROWS:
+        rows = np.random.default_rng(seed).choice(table.num_rows, recipe.MOST_ROWS, replace=False)
+        table = table.rows(np.sort(rows))
+    table, warp = warped_table(table, seed)
     seconds = time_limit * TIME_FOR_TRIALS
     trials = try_candidates(candidates_of(recipe, table), table, seconds, seed, report)
     best = max(trials, key=lambda trial: trial.score)
@@ -139,7 +144,8 @@ def fit_as_tried(trial, table, seconds, seed):
     """
     model = trial.model.put_back().model if trial.model else None
     model = model or trial.recipe.build(trial.settings, table, seed)
-    fit(model, trial.settings, table, _StopAt(time.monotonic() + seconds))
+    stop = _StopAt(time.monotonic() + seconds, least_epochs(trial.settings))
+    fit(model, trial.settings, table, stop)
     if trial.settings["noise_factor"] != 1.0:
         trial.recipe.scale_noise(model, trial.settings["noise_factor"])
     return model
@@ -158,14 +164,14 @@ def scale_learnt_noise(model, factor):
 
 
 class _StopAt(keras.callbacks.Callback):
-    """Ends `fit` after the epoch in which a time is passed."""
+    """Ends `fit` after the epoch in which a time is passed, if there were enough of them."""
 
     allows_ahead = True
 
-    def __init__(self, ends):
+    def __init__(self, ends, least_epochs):
         super().__init__()
-        self.ends = ends
+        self.ends, self.least_epochs = ends, least_epochs
 
     def on_epoch_end(self, epoch, logs=None):
-        if time.monotonic() > self.ends:
+        if time.monotonic() > self.ends and epoch + 1 >= self.least_epochs:
             self.model.stop_training = True

@@ -1,6 +1,7 @@
 """Trials of candidates on held-out rows: how many epochs, how much noise, which log density."""
 
 import time
+import warnings
 from dataclasses import dataclass
 
 import keras
@@ -131,6 +132,8 @@ def tried(recipe, table, settings, seconds, seed):
     reusable = None if recipe.BUILDS_FROM_ROWS else Reusable(recipe, table, settings, seed)
     candidates, paths = [], []
     for i, part in enumerate(parts):
+        if i and not reusable and time.monotonic() > begin + seconds:
+            break  # a model for each part: fewer parts have to do
         train = table.rows(np.setdiff1d(np.arange(table.num_rows), part))
         if reusable:
             candidates.append(reusable.put_back())
@@ -138,7 +141,10 @@ def tried(recipe, table, settings, seconds, seed):
             candidates.append(Scored(recipe.build(settings, train, seed)))
         path = Path(candidates[-1], table.rows(part), settings, begin + seconds, len(parts) - i)
         paths.append(path)
-        fit(candidates[-1].model, settings, train, path)
+        with warnings.catch_warnings():  # what is to be said of a fit is said of the last one
+            warnings.simplefilter("ignore", UserWarning)
+            fit(candidates[-1].model, settings, train, path)
+    parts = parts[: len(paths)]
     # One number of epochs for all parts: the best of each would promise too much. Where a path has
     # ended before others its last look stands for what would have followed.
     longest = max(paths, key=len)
@@ -157,6 +163,11 @@ def tried(recipe, table, settings, seconds, seed):
     chosen = {**settings, "epochs": epochs, "noise_factor": _NOISE_FACTORS[factor]}
     rows, seconds = np.concatenate(parts), time.monotonic() - begin
     return Trial(recipe, chosen, rows, densities[factor], seconds, reusable)
+
+
+def least_epochs(settings):
+    """How many epochs a fit has before time may end it."""
+    return _LEAST_LOOKS * settings["epochs_between_looks"]
 
 
 def _of_all_rows(epochs, batch_size, num_rows, num_all_rows):
@@ -290,7 +301,7 @@ class Path(keras.callbacks.Callback):
         is_last = epoch + 1 == self.settings["epochs"]
         if not is_last and (epoch + 1) % self.looks_every:
             return
-        self.is_late = now > self.ends and len(self) + 1 >= _LEAST_LOOKS
+        self.is_late = now > self.ends and epoch + 1 >= least_epochs(self.settings)
         self.epochs.append(epoch + 1)
         self.log_densities.append(self.scored.log_density(self.held_out))
         self.weights.append(self.model.get_weights())

@@ -130,6 +130,8 @@ def _of_column(y, u, squares):
     straight = _density_of_others(y, np.zeros_like(y), u, squares)
     found = _Column(float(np.mean(y)), _STRAIGHT * float(width), False, float(np.mean(straight)))
     gap = _gap(y)
+    if not gap:
+        return found  # all values are equal
     for shift in np.unique([np.min(y) - 0.5 * gap, *np.quantile(y, _SHIFTS)]):
         for scale in np.unique(np.maximum(np.multiply(_SCALES, width), gap * _ROUNDING)):
             warp = Warp(shift[np.newaxis], scale[np.newaxis])

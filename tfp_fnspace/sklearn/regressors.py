@@ -52,7 +52,8 @@ class TAGIRegressor(WithTAGI, TableRegressor):
 class StableProcessRegressor(TableRegressor):
     """Regression by the posterior of a wide network with stable weights, drawn by MCMC.
 
-    Its functions may jump, and so suit rough targets with few inputs.
+    Its functions may jump, and so suit rough targets with few inputs. Of more than 400 rows it sees
+    a random part, since its cost is the cube of their number.
 
     Args:
         time_limit: As for `TAGIRegressor`, but 45 by default: chains take longer.

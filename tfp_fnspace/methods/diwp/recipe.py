@@ -18,6 +18,9 @@ _INDUCING_POINTS = 100
 #: Only the number of rows counts, and how many columns they have.
 BUILDS_FROM_ROWS = False
 
+#: Any number of rows.
+MOST_ROWS = None
+
 
 def candidates(table):
     """Settings to try, the most likely first."""

@@ -24,6 +24,9 @@ _LEAST_NOISE = 0.01
 #: The prior is fitted to them.
 BUILDS_FROM_ROWS = True
 
+#: Any number of rows.
+MOST_ROWS = None
+
 
 def candidates(table):
     """Settings to try, the most likely first."""

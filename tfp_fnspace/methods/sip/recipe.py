@@ -10,6 +10,9 @@ _STEPS, _STEPS_BETWEEN_LOOKS = 2000, 100
 #: Only the number of rows counts, and how many columns they have.
 BUILDS_FROM_ROWS = False
 
+#: Any number of rows.
+MOST_ROWS = None
+
 
 def candidates(table):
     """Settings to try, the most likely first."""

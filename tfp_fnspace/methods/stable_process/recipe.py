@@ -5,11 +5,14 @@ from tfp_fnspace.methods.stable_process.model import StableProcessModel
 #: The chains' state has the size of the rows.
 BUILDS_FROM_ROWS = True
 
+#: A sweep costs their cube: 1,000 rows leave time for some hundred sweeps, too few for chains.
+MOST_ROWS = 400
+
 
 def candidates(table):
     """Settings to try: the index and the scale are sampled, so that there is one set."""
-    common = {"batch_size": None, "epochs": 15, "epochs_between_looks": 15}
-    return [{"num_atoms": 1000, "num_chains": 2, "burn_in": 5, **common}]
+    common = {"batch_size": None, "epochs": 75, "epochs_between_looks": 3}
+    return [{"num_atoms": 1000, "num_chains": 2, "sweeps_per_epoch": 20, "burn_in": 10, **common}]
 
 
 def build(settings, table, seed):
@@ -20,6 +23,7 @@ def build(settings, table, seed):
         partition="sampled",
         num_atoms=settings["num_atoms"],
         num_chains=settings["num_chains"],
+        sweeps_per_epoch=settings["sweeps_per_epoch"],
         burn_in=settings["burn_in"],
         max_draws=400,
         seed=seed,

@@ -21,6 +21,9 @@ _LARGEST_BATCH = 256
 #: Only the number of rows counts, and how many columns they have.
 BUILDS_FROM_ROWS = False
 
+#: Any number of rows.
+MOST_ROWS = None
+
 
 def candidates(table):
     """Settings to try, the most likely first."""

@@ -216,7 +216,8 @@ class _Looks(keras.callbacks.Callback):
             self.found.append(self.model.mean.numpy())
 
 
-def test_who_looks_at_times_sees_the_weights_of_these_times(monkeypatch):
+@pytest.mark.parametrize("first", [0, 3])
+def test_who_looks_at_times_sees_the_weights_of_these_times(first, monkeypatch):
     monkeypatch.setattr(epochs_ahead, "_AHEAD_SECONDS", 1e6)
     x, y = example_data()
 
@@ -226,11 +227,12 @@ def test_who_looks_at_times_sees_the_weights_of_these_times(monkeypatch):
         return model
 
     looks = _Looks()
-    made().fit(x, y, epochs=12, batch_size=16, verbose=0, callbacks=[looks])
+    options = {"batch_size": 16, "verbose": 0, "initial_epoch": first}
+    made().fit(x, y, epochs=12, callbacks=[looks], **options)
     assert len(looks.found) == 2
     for i, found in enumerate(looks.found):
         other = made()
-        other.fit(x, y, epochs=5 * (i + 1), batch_size=16, verbose=0)
+        other.fit(x, y, epochs=5 * (i + 1), **options)
         np.testing.assert_array_equal(found, other.mean)
 
 

@@ -15,8 +15,9 @@ from tfp_fnspace.model import FunctionSpaceModel
 
 tfd = tfp.distributions
 
-#: Where `asinh((y - shift) / scale)` may bend: quantiles of y, and parts of the width between the
-#: 5 % and the 95 % quantile. The last is as good as a straight line.
+#: Where `asinh((y - shift) / scale)` may bend: quantiles of y, besides just below its least value,
+#: and parts of the width between the 5 % and the 95 % quantile. A scale of `_STRAIGHT` widths is as
+#: good as a straight line.
 _SHIFTS, _SCALES = (0.05, 0.5, 0.95, 1.0), (0.01, 0.03, 0.1, 0.3, 1.0)
 _STRAIGHT = 1e4
 

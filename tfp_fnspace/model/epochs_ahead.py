@@ -18,11 +18,13 @@ class EpochsAhead:
     Args:
         run: Function of a number of epochs to a dict of arrays with as many values each.
         num_epochs: How many there are.
-        looks_every: After how many epochs each the weights must be those of the epoch that is told.
+        looks_every: The weights must be those of the epoch that is told where the number of epochs
+            so far is a multiple of it.
+        num_before: Number of epochs before these.
     """
 
-    def __init__(self, run, num_epochs, looks_every):
-        self.run, self.left, self.looks_every, self.done = run, num_epochs, looks_every, 0
+    def __init__(self, run, num_epochs, looks_every, num_before=0):
+        self.run, self.left, self.looks_every, self.done = run, num_epochs, looks_every, num_before
         self.told, self.calls, self.seconds = collections.deque(), 0, 0.0
 
     def __call__(self):

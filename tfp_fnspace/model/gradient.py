@@ -393,7 +393,7 @@ class GradientTraining:
             orders = tf.constant(orders, tf.int32)
             return self._epoch_function(*arguments, orders, tf.constant(batch_size, tf.int32))
 
-        train_epoch = EpochsAhead(run, epochs, _looks_every(options))
+        train_epoch = EpochsAhead(run, epochs, _looks_every(options), options["initial_epoch"])
         return self._fit_epochs(train_epoch, inputs, targets, options, num_batches)
 
     def _prepare_with_rows(self, inputs, targets):

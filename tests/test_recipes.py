@@ -125,17 +125,22 @@ class _Constant:
         return tfd.Independent(tfd.Normal(tf.zeros_like(x), self.scale), 1)
 
 
-def stand_in(log, most_rows=None):
+def stand_in(log, most_rows=None, builds=None):
     settings = {"batch_size": 8, "epochs": 20, "epochs_between_looks": 1}
 
     def scale_noise(model, factor):
         model.scale.assign(model.scale * factor)
 
+    def build(settings, table, seed):
+        if builds is not None:
+            builds.append(table.num_rows)
+        return _Constant(log)
+
     return types.SimpleNamespace(
         candidates=lambda table: [settings],
-        build=lambda settings, table, seed: _Constant(log),
+        build=build,
         scale_noise=scale_noise,
-        BUILDS_FROM_ROWS=False,
+        BUILDS_FROM_ROWS=builds is not None,
         MOST_ROWS=most_rows,
     )
 
@@ -158,6 +163,14 @@ def test_a_method_of_few_rows_sees_a_part_of_many():
     log, y = [], np.zeros((900, 1))
     recipes.fit_table(stand_in(log, most_rows=600), y, y)
     assert log == [480, 600]
+
+
+def test_a_model_of_the_rows_is_built_for_each_of_several_parts_and_once_for_one():
+    for num_rows, expected in ((100, [80] * 5 + [100]), (600, [480])):
+        log, builds, y = [], [], np.zeros((num_rows, 1))
+        recipes.fit_table(stand_in(log, builds=builds), y, y)
+        assert builds == expected
+        assert log[-1] == num_rows
 
 
 def test_labels_have_log_densities_of_their_own_and_no_factor():

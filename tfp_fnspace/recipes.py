@@ -3,11 +3,11 @@
 A recipe is a module of three functions and two constants. `candidates(table)` is a list of
 settings, dicts that JSON can hold, the most likely first; `build(settings, table, seed)` is a
 compiled model that is not fitted; `scale_noise(model, factor)` multiplies the standard deviation of
-a fitted model's noise. `BUILDS_FROM_ROWS` says whether `build` looks at values: then held-out rows
-ask for another model. `MOST_ROWS` is how many rows a method takes, `None` if any number: of more it
-sees a random part. Each candidate is tried on held-out rows, which tell the number of epochs and by
-how much the noise is too small; the best by their mean log density is fitted to all rows. Targets
-that ask for it are warped before all that (`warping.chosen_warp`).
+a fitted model's noise. `BUILDS_FROM_ROWS` says whether `build` looks at values: then each of
+several held-out parts asks for another model. `MOST_ROWS` is how many rows a method takes, `None`
+if any number: of more it sees a random part. Each candidate is tried on held-out rows, which tell
+the number of epochs and by how much the noise is too small; the best by their mean log density is
+fitted to all rows. Targets that ask for it are warped before all that (`warping.chosen_warp`).
 """
 
 import time

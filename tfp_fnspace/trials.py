@@ -129,12 +129,14 @@ def tried(recipe, table, settings, seconds, seed):
     """
     begin = time.monotonic()
     parts = held_out_parts(table.num_rows, seed)
-    reusable = None if recipe.BUILDS_FROM_ROWS else Reusable(recipe, table, settings, seed)
+    trains = [table.rows(np.setdiff1d(np.arange(table.num_rows), part)) for part in parts]
+    # A model that is built from the rows of the only part is as good for all rows.
+    is_reusable = len(parts) == 1 or not recipe.BUILDS_FROM_ROWS
+    reusable = Reusable(recipe, trains[0], table, settings, seed) if is_reusable else None
     candidates, paths = [], []
-    for i, part in enumerate(parts):
+    for i, (part, train) in enumerate(zip(parts, trains, strict=True)):
         if i and not reusable and time.monotonic() > begin + seconds:
             break  # a model for each part: fewer parts have to do
-        train = table.rows(np.setdiff1d(np.arange(table.num_rows), part))
         if reusable:
             candidates.append(reusable.put_back())
         else:
@@ -210,10 +212,18 @@ class Scored:
 
 
 class Reusable(Scored):
-    """A model that is put back before each fit, so that its steps are traced once."""
+    """A model that is put back before each fit, so that its steps are traced once.
 
-    def __init__(self, recipe, table, settings, seed):
-        super().__init__(recipe.build(settings, table, seed))
+    Args:
+        recipe: Module of a recipe.
+        train: `Table` of the rows that it is built from.
+        table: `Table` of all rows, whose moments it takes.
+        settings: Of the candidate.
+        seed: Non-negative integer.
+    """
+
+    def __init__(self, recipe, train, table, settings, seed):
+        super().__init__(recipe.build(settings, train, seed))
         self.model.adapt(table.x, table.y)
         self._weights = self.model.get_weights()
         self._of_optimizer = None

@@ -7,7 +7,7 @@ from tfp_fnspace.processes.gaussian import GaussianProcess
 from tfp_fnspace.processes.kernel_weights import ard_squared_exponential
 
 
-def fitted_prior(x, y, max_rows=500, seed=0, dtype=None):
+def fitted_prior(x, y, max_rows=500, seed=0, dtype=None, max_iterations=200):
     """A Gaussian process of a squared exponential kernel, a length each input, fitted to data.
 
     Of rows with equal inputs only the first counts: where data were entered twice, the likelihood
@@ -19,6 +19,7 @@ def fitted_prior(x, y, max_rows=500, seed=0, dtype=None):
         max_rows: The most rows that it is fitted to, drawn at random.
         seed: Of the rows.
         dtype: Of the process.
+        max_iterations: Of L-BFGS, positive integer.
 
     Returns:
         `processes.GaussianProcess` in standardised units, with `kernel()` and `noise_scale`.
@@ -35,7 +36,7 @@ def fitted_prior(x, y, max_rows=500, seed=0, dtype=None):
     x, y = x[rows], y[rows]
     kernel = ard_squared_exponential(x.shape[1])
     prior = GaussianProcess(kernel, num_outputs=y.shape[1], dtype=dtype)
-    prior.fit(x, y)
+    prior.fit(x, y, max_iterations=max_iterations)
     return prior
 
 

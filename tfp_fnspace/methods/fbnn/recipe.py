@@ -15,8 +15,9 @@ from tfp_fnspace.processes.fitted import fitted_prior
 from tfp_fnspace.processes.gaussian import GaussianProcess
 from tfp_fnspace.recipes import scale_learnt_noise
 
-#: An exact process is fitted to at most so many rows: its time is cubic in them.
-_PRIOR_ROWS = 500
+#: An exact process is fitted to at most so many rows, its time is cubic in them, in so many
+#: iterations: those that follow lengthen what is long already, the lengths of idle inputs.
+_PRIOR_ROWS, _PRIOR_ITERATIONS = 500, 50
 
 #: Standard deviation of the least noise, in that of the targets.
 _LEAST_NOISE = 0.01
@@ -46,7 +47,7 @@ def build(settings, table, seed):
     """A network with these settings, compiled and not fitted."""
     if table.num_classes is not None:
         return _classifier(settings, table, seed)
-    prior = fitted_prior(table.x, table.y, _PRIOR_ROWS, seed, "float64")
+    prior = fitted_prior(table.x, table.y, _PRIOR_ROWS, seed, "float64", _PRIOR_ITERATIONS)
     noise = max(2.0 * _LEAST_NOISE, float(prior.noise_scale))
     inputs = keras.Input((table.num_inputs,))
     features = layers.RandomFourierFeatures(settings["units"], prior.kernel(), seed=seed)(inputs)

@@ -1,4 +1,4 @@
-"""Baselines from the same layers: `DIWPModel` with other hidden layers."""
+"""Baselines from the same layers, `DIWPModel` with other hidden layers."""
 
 import keras
 
@@ -10,7 +10,7 @@ from tfp_fnspace.methods.diwp.model import DIWPModel
 class NNGPModel(DIWPModel):
     """Gaussian process with the kernel of an infinitely wide network: `DIWPModel(hidden="none")`.
 
-    Arguments as for `DIWPModel`; `hidden` is no other.
+    The arguments are those of `DIWPModel`, but `hidden` cannot be changed.
     """
 
     def __init__(self, inducing_points=100, kernel="relu", depth=2, hidden="none", *args, **kwargs):
@@ -20,9 +20,9 @@ class NNGPModel(DIWPModel):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
 class DeepGPModel(DIWPModel):
-    """Deep Gaussian process, as wide as the input: `DIWPModel(hidden="gaussian_process")`.
+    """Deep Gaussian process as wide as the input: `DIWPModel(hidden="gaussian_process")`.
 
-    Arguments as for `DIWPModel`; `hidden` is no other.
+    The arguments are those of `DIWPModel`, but `hidden` cannot be changed.
     """
 
     def __init__(

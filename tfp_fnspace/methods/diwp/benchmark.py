@@ -1,4 +1,4 @@
-"""What `benchmark paper` fits: a deep inverse Wishart process or one of its limits."""
+"""The model of `benchmark paper`, a deep inverse Wishart process or one of its limits."""
 
 import keras
 import numpy as np
@@ -7,19 +7,20 @@ from tfp_fnspace.methods.diwp.model import DIWPModel
 
 
 def fit(x, y, *, steps, learning_rate, batch_size, seed, **options):
-    """Builds and fits a model, as `registry` asks for it.
+    """Builds and fits a model, in the form that `registry` expects.
 
     Args:
         x: Training inputs `[N, X]`.
         y: Training targets `[N, D]`.
-        steps: Steps of Adam, up to the end of an epoch.
-        learning_rate: Of the first half of them; a tenth of it in the second.
-        batch_size: Rows of a step; 0 for all.
+        steps: Number of steps of Adam, rounded up to the end of an epoch.
+        learning_rate: Learning rate in the first half of the steps; it is a tenth of this in the
+            second half.
+        batch_size: Rows in a batch; 0 for all rows.
         seed: Integer.
         **options: Other arguments of `DIWPModel`.
 
     Returns:
-        The model, and a dict of what the training rows chose.
+        The model, and a dict of values that the training rows have determined.
     """
     model = DIWPModel(seed=seed, **options)
     batch_size = batch_size or len(x)

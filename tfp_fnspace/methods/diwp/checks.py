@@ -1,4 +1,4 @@
-"""What `DIWPModel` refuses when it is made, each with one clear error."""
+"""Checks of the arguments of `DIWPModel`, each with one clear error."""
 
 import inspect
 
@@ -8,7 +8,7 @@ from tfp_fnspace import likelihoods
 from tfp_fnspace.methods.diwp import layers
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram, GlobalInducingGP
 
-#: Layers that `start` knows: their draws tend to the mean as delta grows.
+#: Layers that `start` supports, whose draws tend to the mean as delta grows.
 _WITH_MEANS = (
     FeaturesToGram,
     layers.InverseWishartFeatures,
@@ -19,11 +19,11 @@ _WITH_MEANS = (
 
 
 def check_network(network):
-    """Refuses what is not a network from one input to the moments of f.
+    """Refuses networks that do not map one input to the moments of f.
 
     Raises:
-        TypeError: If it is no Keras model.
-        ValueError: If it has no shapes yet, several inputs, or other first and last layers.
+        TypeError: If it is not a Keras model.
+        ValueError: If it has no shapes yet, several inputs, or unsuitable first and last layers.
     """
     if not isinstance(network, keras.Model):
         raise TypeError(f"`network` must be a Keras model. Received: network={network!r}")
@@ -42,17 +42,17 @@ def check_network(network):
 
 
 def check_start(init, likelihood, network, hidden):
-    """Refuses what has no fitted start.
+    """Refuses models without a fitted start.
 
     Args:
-        init: Which fitted start, for the message.
+        init: Name of the fitted start, for the message.
         likelihood: The likelihood.
         network: A given network, or `None`.
         hidden: The kind of hidden layers.
 
     Raises:
-        ValueError: If the likelihood is not Gaussian, hidden layers are Gaussian processes, or
-            layers of the network do not stand one after the other or are no layers of `diwp`.
+        ValueError: If the likelihood is not Gaussian, if hidden layers are Gaussian processes, or
+            if the network is not a sequence of layers of `diwp`.
     """
     rule = f'`init="{init}"` '
     if type(likelihood) is not likelihoods.Gaussian:
@@ -70,45 +70,44 @@ def check_start(init, likelihood, network, hidden):
     other = [type(each).__name__ for each in other if not isinstance(each, keras.layers.InputLayer)]
     if other or not isinstance(network, keras.Sequential):
         raise ValueError(
-            f"{rule}needs a `keras.Sequential` of layers of `diwp`, `GaussianProcessGram` not "
-            "among them. "
+            f"{rule}needs a `keras.Sequential` of layers of `diwp` without `GaussianProcessGram`. "
             f"Received: {type(network).__name__} with {', '.join(other) or 'no other layers'}"
         )
 
 
 def check_alpha(alpha, likelihood, num_samples):
-    """Refuses an objective that is not what it says.
+    """Refuses a positive alpha that would have no effect.
 
     Args:
         alpha: Number from 0 to 1.
         likelihood: A likelihood.
-        num_samples: Samples in a training step.
+        num_samples: Number of samples in a training step.
 
     Raises:
-        ValueError: If alpha is positive and its expectation would be of one draw of f.
+        ValueError: If alpha is positive and the expectation would use a single draw of f.
     """
     if alpha > 0.0 and num_samples < 2 and not likelihood.has_expected_power:
         raise ValueError(
-            "`num_samples` must be at least 2 with `alpha` and noise that is not Gaussian: of one "
-            "draw of f the power's mean is that of alpha=0. "
+            "`num_samples` must be at least 2 with `alpha` and noise that is not Gaussian: with "
+            "one draw of f the objective is that of alpha=0. "
             f"Received: num_samples={num_samples}, alpha={alpha:g}"
         )
 
 
 def check_defaults(cls, options):
-    """Refuses options that describe a network where one is given.
+    """Refuses options that describe a network if one is given.
 
     Args:
         cls: Class whose constructor has the defaults.
         options: Dict of arguments.
 
     Raises:
-        ValueError: With those that are not the default.
+        ValueError: If some are not the default; the message names them.
     """
     parameters = inspect.signature(cls.__init__).parameters
     other = [f"{k}={v!r}" for k, v in options.items() if v != parameters[k].default]
     if other:
         raise ValueError(
-            "`network` has layers of its own and goes without the arguments that describe them. "
-            f"Received: network and {', '.join(other)}"
+            "`network` has its own layers, so the arguments that describe layers must not be "
+            f"given. Received: network and {', '.join(other)}"
         )

@@ -20,16 +20,17 @@ from tfp_fnspace.model.mixture import MixturePrediction
 from tfp_fnspace.model.sizes import INDUCING_INITS, StartsAtRows
 from tfp_fnspace.typing import GaussianMoments
 
-#: Numbers that the largest tensor of a batch of predictions may hold.
+#: How many numbers the largest tensor of a batch of predictions may hold.
 _PREDICT_NUMBERS = 2**23
 
-#: Numbers that the joint covariances of a chunk of function draws may hold, and their points.
+#: How many numbers the joint covariances of a chunk of function draws may hold, and their maximum
+#: number of points.
 _SAMPLE_NUMBERS, _MAX_POINTS = 2**26, 10_000
 
-#: Starts at a process that is fitted.
+#: The names of fitted starts.
 _FITTED = ("marginal_likelihood", "lower_bound")
 
-#: Where training may start, and the rates of the default optimizer.
+#: Where training may start, and the learning rates of the default optimizer.
 _LEARNING_RATES = {"rows": (1e-2, 1e-3), **dict.fromkeys(_FITTED, (1e-3, 1e-4))}
 
 #: Arguments that describe the layers, with `kernel` and `num_outputs`.
@@ -41,83 +42,84 @@ _LAYER_OPTIONS += ("learn_scale", "constant", "batch_size_defect", "whiten")
 class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     r"""Deep inverse Wishart process.
 
-    A deep kernel machine with kernel matrices instead of features: they are transformed by
-    kernels and sampled by inverse Wishart processes in turn,
+    This is a deep kernel machine with kernel matrices instead of features. They are alternately
+    transformed by kernels and sampled by inverse Wishart processes,
 
         K_1 = K(Z Z^T / N_0),
         G_l ~ W^-1(delta_l K_l, delta_l + P + 1),   K_{l+1} = K(G_l),   l = 1 ... depth,
         f_d ~ N(0, a^2 K_{depth+1}),    y ~ p(y | f),
 
-    with P inducing points that are learned, conditional priors for the data, and the approximate
-    posterior of equation 21. Training maximises the evidence lower bound (equation 27), unless
-    alpha is positive, by gradients; the divergences of all layers, and f at the data given the Gram
-    matrices, are in closed form. delta to infinity is the deterministic kernel of an infinitely
-    wide network.
+    with P learned inducing points, conditional priors for the data, and the approximate posterior
+    of equation 21. Unless alpha is positive, training maximises the evidence lower bound
+    (equation 27) by gradients. The divergences of all layers, and f at the data given the Gram
+    matrices, have closed forms. As delta tends to infinity, the limit is the deterministic kernel
+    of an infinitely wide network.
 
-    With alpha in (0, 1] each row's E_q log p(y_n | f_n) of the bound gives way to
+    With alpha in (0, 1], each row's term E_q log p(y_n | f_n) of the bound is replaced by
 
         1/alpha log E_q p(y_n | f_n)^alpha,
 
-    which tends to it as alpha goes to 0: no bound any more, but an objective closer to the
-    predictive density of each row. It fits less noise to the likelihood and moves the rest into
-    the variance of f, so that the spread of f, its joint law and function draws are then no
-    statement about what is not known of f.
+    which tends to it as alpha goes to 0. This is not a bound, but an objective closer to the
+    predictive density of each row. It fits less noise in the likelihood and moves the rest into the
+    variance of f. The spread of f, its joint distribution and function draws then do not describe
+    the uncertainty about f.
 
     `History` has, in the user's units and per row, `elbo`, `log_likelihood` (expected, under the
-    approximate posterior) and `kl`, with `elbo = log_likelihood - kl = -loss`; with alpha > 0 no
-    `elbo`, and the mean of the term above as `log_likelihood`; and `jittered`, the mean number of
-    matrices in a step that had no Cholesky factor before more was added to their diagonal. A
-    warning says so once a run, and at its end if predictions need it.
+    approximate posterior) and `kl`, with `elbo = log_likelihood - kl = -loss`. With alpha > 0 there
+    is no `elbo`, and `log_likelihood` is the mean of the term above. `jittered` is the mean number
+    of matrices in a step that had no Cholesky factor before more was added to their diagonal. A
+    warning reports this once per run, and at its end if predictions need it.
 
     Args:
-        inducing_points: P, at most. They start at rows of the first data (but see `init`), of a
-            dataset at those of as many batches as it takes; fewer rows than P give as many inducing
-            points as there are rows, with a warning.
+        inducing_points: P, the maximum number of inducing points. They start at rows of the first
+            data (but see `init`); for a dataset, at rows of as many batches as necessary. If there
+            are fewer rows than P, there are as many inducing points as rows, with a warning.
         kernel: A kernel of `tfp_fnspace.kernels` or its name, or a list of depth + 1.
         depth: Number of hidden layers; there are depth + 1 kernels.
-        hidden: `"inverse_wishart"`; `"none"`: no hidden layers (`NNGPModel`);
-            `"gaussian_process"`: features are sampled (`DeepGPModel`).
-        stack: `"features"`: scaled inputs, as in the paper's experiments; `"omega"`: an inverse
-            Wishart matrix on the inputs too (equation 18).
-        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise by default, with
-            a learned scale for each column of the targets.
-        num_outputs: D; by default the columns of the first targets. `Categorical` needs it, the
-            number of classes.
+        hidden: `"inverse_wishart"`; `"none"` for no hidden layers (`NNGPModel`); or
+            `"gaussian_process"` for sampled features (`DeepGPModel`).
+        stack: `"features"` for scaled inputs, as in the paper's experiments, or `"omega"` for an
+            inverse Wishart matrix also on the inputs (equation 18).
+        likelihood: A layer of `tfp_fnspace.likelihoods`. The default is Gaussian noise with a
+            learned scale for each column of the targets.
+        num_outputs: D. The default is the number of columns of the first targets. It is required
+            for `Categorical`, as the number of classes.
         network: A Keras model of layers of `tfp_fnspace.diwp` from inputs in model units to the
-            moments of f, in place of all arguments that describe its layers.
-        num_samples: S, posterior samples in a training step.
-        num_eval_samples: Samples of everything that predicts.
+            moments of f. It replaces all arguments that describe layers.
+        num_samples: S, the number of posterior samples in a training step.
+        num_eval_samples: Number of samples of all predictions.
         delta: Initial delta of each layer.
         learn_delta: Whether the deltas are learned.
-        learn_scale: Whether scale and bias of each input are learned; by default for rows of
-            rank 1.
-        constant: Whether the first Gram matrix has a learned constant, the bias of a first layer.
-        batch_size_defect: For comparison only, see `diwp.InverseWishartProcess`.
-        standardize: Whether to standardise inputs and targets by the data of the first `fit`;
-            by default for rows of rank 1.
+        learn_scale: Whether scale and bias of each input are learned; the default is true for rows
+            of rank 1.
+        constant: Whether the first Gram matrix has a learned constant, the bias of the first layer.
+        batch_size_defect: For comparisons only, see `diwp.InverseWishartProcess`.
+        standardize: Whether to standardise inputs and targets by the data of the first `fit`; the
+            default is true for rows of rank 1.
         seed: Non-negative integer: the same seed gives the same run.
         whiten: Whether V of the posterior is learned in the coordinates of the kernel matrix, see
-            `diwp.InverseWishartProcess`; the paper has V itself.
-        inducing_init: Which rows the inducing points start at: `"random"` ones; or `"greedy"`, each
-            where a smooth process given its values at those before it has the greatest variance
-            (`math.selection.greedy_rows`, of 10,000 random rows at most).
-        init: Where training starts: `"rows"`, with the pseudo-targets of the posterior at those of
-            the inducing points and all other parameters at fixed values; or
-            `"marginal_likelihood"`, at the Gaussian process that the model is with its random
-            matrices at their prior means, which is near for large delta: scale and bias of the
-            inputs, amplitude and noise fitted to at most 500 random rows (P if that is more) by
-            L-BFGS, v and A in closed form of at most 10,000 (`start.fitted_start`). `"greedy"` then
-            chooses among the 500, under the fitted kernel. Or `"lower_bound"`: from there the
-            inducing points move, unless they are frozen, with kernel and noise to a larger lower
-            bound of those rows: for few hundred rows with little noise. Both for Gaussian noise,
-            and not with `hidden="gaussian_process"`.
-        alpha: From 0, the lower bound, to 1. The expectation inside the logarithm is a mean over
-            `num_samples`, few of which favour a smaller alpha; over f it is in closed form where
-            noise is Gaussian, else one draw of f for each sample.
-        **kwargs: `name`, `dtype`: `"float64"` where delta is very large.
+            `diwp.InverseWishartProcess`. The paper learns V itself.
+        inducing_init: The rows at which the inducing points start. `"random"` takes random rows.
+            `"greedy"` takes each where a smooth process has the largest variance given its values
+            at the previous ones (`math.selection.greedy_rows`, among at most 10,000 random rows).
+        init: Where training starts. With `"rows"`, the pseudo-targets of the posterior are the
+            targets at the inducing points, and all other parameters have fixed values.
+            `"marginal_likelihood"` starts at the Gaussian process that results when the random
+            matrices are at their prior means, which is a good approximation for large delta. Scale
+            and bias of the inputs, amplitude and noise are then fitted to at most 500 random rows
+            (P if that is more) by L-BFGS; v and A follow in closed form from at most 10,000 rows
+            (`start.fitted_start`). `"greedy"` then chooses among the 500 rows, under the fitted
+            kernel. `"lower_bound"` continues from there: the inducing points, unless they are
+            frozen, move together with kernel and noise to a larger lower bound of those rows; it is
+            for a few hundred rows with little noise. Both fitted starts need Gaussian noise, and do
+            not support `hidden="gaussian_process"`.
+        alpha: Number from 0, the lower bound, to 1. The expectation inside the logarithm is a mean
+            over `num_samples`; few samples have the effect of a smaller alpha. Over f it has a
+            closed form if the noise is Gaussian, else it uses one draw of f for each sample.
+        **kwargs: `name`, `dtype` (use `"float64"` if delta is very large).
 
     Raises:
-        TypeError: If `network` is no Keras model, or `likelihood` no likelihood.
+        TypeError: If `network` is not a Keras model, or `likelihood` not a likelihood.
         ValueError: If an argument is not as described.
 
     Example:
@@ -129,12 +131,12 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     References:
         Aitchison, Yang & Ober (2021), "Deep kernel processes", ICML.
         Li & Gal (2017), "Dropout inference in Bayesian neural networks with alpha-divergences",
-        ICML: positive alpha.
-        Jankowiak, Pleiss & Gardner (2020), "Parametric Gaussian process regressors", ICML: alpha
-        of 1 without random matrices.
+        ICML (positive alpha).
+        Jankowiak, Pleiss & Gardner (2020), "Parametric Gaussian process regressors", ICML (alpha of
+        1 without random matrices).
     """
 
-    draws_smooth_functions = False  # they are joint within a call
+    draws_smooth_functions = False  # draws are joint within a call
     jittered_matrix = "A covariance at the inducing points"
 
     def __init__(
@@ -238,9 +240,9 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     # Training ---------------------------------------------------------------------------------
 
     def default_optimizer(self, total_steps):
-        """Adam, 1e-2 in the first half of the first `fit` and 1e-3 after it (section 7).
+        """Makes Adam, with 1e-2 in the first half of the first `fit` and 1e-3 after it (section 7).
 
-        From a fitted start a tenth of that.
+        After a fitted start, the rates are a tenth of that.
         """
         half = (total_steps or 8000) // 2
         rates = list(_LEARNING_RATES[self.init])
@@ -253,7 +255,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         return max(self._features.inducing_points, most)
 
     def prepare_training(self, inputs, targets):
-        """Puts inducing points and pseudo-targets where `init` says: at rows, or fitted."""
+        """Sets the initial inducing points and pseudo-targets by `init`, at rows or fitted."""
         if self.init in _FITTED:
             self._start_at_fitted_process(inputs[0], targets)
             return
@@ -295,14 +297,14 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         return [*super()._epoch_callbacks(callbacks, initial_epoch), JitterReport()]
 
     def jittered_when_predicting(self):
-        """How many matrices that predictions use need more on their diagonal than the jitter."""
+        """Returns how many matrices of predictions need more on their diagonal than the jitter."""
         row = tf.convert_to_tensor(self._features.inducing_inputs)[:1]
         with self._prediction_draws(self.num_eval_samples, self._prediction_seed()) as draws:
             self.network(tf.reshape(row, [1, *self.input_tensors[0].shape[1:]]))
         return int(draws.num_jittered)
 
     def _samples(self, count):
-        """One sample is all of them where nothing is sampled."""
+        """Returns the number of samples, which is 1 if nothing is random."""
         has_no_layers = self.hidden == "none" or self.depth == 0
         is_deterministic = self._given_network is None and has_no_layers
         return 1 if is_deterministic and self.stack == "features" else count
@@ -310,7 +312,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     # Prediction -------------------------------------------------------------------------------
 
     def call(self, inputs):
-        """Moments of f in model units given samples of the Gram matrices, `[S, N, D]`."""
+        """Returns moments of f in model units given sampled Gram matrices, `[S, N, D]`."""
         if self.network is None:
             self._check_ready()
         return self._moments(inputs, self.num_eval_samples, self._prediction_seed())
@@ -319,7 +321,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         return fold_in(tf.convert_to_tensor(self.seed_state), -1)
 
     def _prediction_draws(self, num_samples, seed):
-        # One noise for all points: a prediction does not depend on the batch it is made in.
+        # All points share the noise, so that a prediction does not depend on its batch.
         return function_draws(self._samples(num_samples), seed, noise="shared")
 
     def _moments(self, inputs, num_samples, seed):
@@ -336,13 +338,13 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     def sample_functions(self, x, num_samples, seed=(0, 0)):
         """Draws functions from the posterior, jointly at all points of one call.
 
-        A draw costs `O((P + N)^3)`; many are made in chunks, so that memory is bounded.
+        A draw costs `O((P + N)^3)`. Many draws are made in chunks, so that memory is bounded.
 
         Args:
             x: As for `predict`, arrays of at most 10,000 rows.
             num_samples: S, a positive integer.
-            seed: Integer or two integers. The same seed gives the same functions for the same x
-                and S; draws at other points are other functions.
+            seed: Integer or two integers. The same seed gives the same functions for the same x and
+                S; draws at other points are different functions.
 
         Returns:
             NumPy array `[S, N, D]` in the user's units.
@@ -356,24 +358,25 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         if num_rows > _MAX_POINTS:
             raise ValueError(
                 f"`x` must have at most {_MAX_POINTS} rows: functions are drawn from their joint "
-                f"law, a matrix [N, N]. Received: x with {num_rows} rows"
+                f"distribution, whose covariance is a matrix [N, N]. Received: x with {num_rows} "
+                "rows"
             )
         numbers = self.num_outputs * (num_rows + self._features.inducing_points) ** 2
         num_chunks = -(-int(num_samples) // max(1, _SAMPLE_NUMBERS // numbers))
-        size = -(-int(num_samples) // num_chunks)  # one for all: each size is traced
+        size = -(-int(num_samples) // num_chunks)  # one size for all, since each is traced
         draw, seed = super().sample_functions, as_seed(seed)
         chunks = [draw(x, size, fold_in(seed, -i) if i else seed) for i in range(num_chunks)]
         return np.concatenate(chunks)[:num_samples]
 
     def draw_functions(self, x, num_samples, seed):
-        """Function draws from the joint law at the points, `O((P + N)^3)` each."""
+        """Draws functions from the joint distribution at the points, `O((P + N)^3)` each."""
         with function_draws(num_samples, seed, noise="joint"):
             mean, _ = self.network(self.scaled(x)[0])
         mean = tf.broadcast_to(mean, [num_samples, *tf.unstack(tf.shape(mean))[1:]])
         return self.functions_in_user_units(mean)
 
     def numbers_per_row(self, num_samples):
-        return 1  # function draws are joint within a call: one chunk
+        return 1  # function draws are joint within a call, so there is one chunk
 
     @property
     def predict_batch_size(self):
@@ -383,7 +386,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         return int(np.clip(_PREDICT_NUMBERS // numbers, 1, 4096))
 
     def inducing_inputs_in_user_units(self):
-        """The inducing inputs, NumPy array `[P, ...]` in the user's units."""
+        """Returns the inducing inputs, NumPy array `[P, ...]` in the user's units."""
         self._check_ready()
         values = tf.reshape(self._features.inducing_inputs, [-1, *self.input_tensors[0].shape[1:]])
         return self.input_scalers[0].inverse(values).numpy()
@@ -410,7 +413,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        if "depth" in config:  # from before there was `whiten`, V is not whitened
+        if "depth" in config:  # without `whiten` in an old config, V is not whitened
             config = {"whiten": False, **config}
         return super().from_config(config, custom_objects)
 

@@ -1,4 +1,4 @@
-"""Draws from deep kernel processes before any data: Gram matrices of layers, and functions."""
+"""Prior draws from deep kernel processes: Gram matrices of layers, and functions."""
 
 import math
 from typing import NamedTuple
@@ -14,16 +14,16 @@ from tfp_fnspace.methods.diwp.stacks import STACKS, checked_kernels
 
 PROCESSES = ("inverse_wishart", "wishart", "residual_wishart")
 
-#: Jitter, in mean diagonals, beyond which a matrix was not positive semidefinite but for rounding.
+#: Jitter, relative to the mean diagonal, beyond which rounding cannot explain a matrix that is not
+#: positive semidefinite.
 _ROUNDING = 1e-3
 
 
 class PriorSample(NamedTuple):
-    """What `sample_prior` draws, for S samples, P points and `depth` hidden layers.
+    """The draws of `sample_prior`, for S samples, P points and `depth` hidden layers.
 
     Attributes:
-        grams: List of depth + 1 Gram matrices, `[S, P, P]`: that of the inputs and those of the
-            hidden layers.
+        grams: List of depth + 1 Gram matrices, `[S, P, P]`, of the inputs and of the hidden layers.
         kernels: List of depth + 1 kernel matrices K(G) of these, `[S, P, P]`.
         functions: `[S, P, D]`, Gaussian with the last kernel matrix as covariance.
     """
@@ -44,30 +44,33 @@ def sample_gram(
 ):
     r"""Draws the Gram matrix of a layer around a kernel matrix K, which is its mean.
 
-    With the number P of points, K = L L^T, and xi of independent standard normal entries:
+    Let P be the number of points, K = L L^T, and xi a matrix of independent standard normal
+    entries:
 
         "inverse_wishart"     G ~ W^-1(delta K, delta + P + 1)                     (equation 4c)
         "wishart"             G ~ W(K / N, N)                                      (equation 4a)
         "residual_wishart"    G = L W W^T L^T,                               (equations 102, 103)
                               W = (xi / sqrt(N) + a I) / sqrt(1 + a^2),  [P, N]
 
-    N = `width` is that of a layer of N features, of which G is the Gram matrix (equation 5c);
-    with N < P the matrix has rank N. a = `residual` is the weight of what a residual layer hands
-    on. In its W the identity is the first P rows of one of size N, so that N >= P. All three are
-    kernel processes: the law at some of the points does not depend on the others. With K_ij^2 +
-    K_ii K_jj = v_ij, Var G_ij is `v_ij / N` for the Wishart process (equation 93; equation 12 has
-    a misprint), `v_ij (1 + 2 a^2) / (N (1 + a^2)^2)` for the residual one, and for delta > 2
-    `((delta + 2) K_ij^2 + delta K_ii K_jj) / ((delta + 1) (delta - 2))` for the inverse.
+    N = `width` is the number of features of a layer whose Gram matrix is G (equation 5c). If N < P,
+    the matrix has rank N. a = `residual` is the weight of the skip connection of a residual layer.
+    In its W the identity is the first P rows of an identity matrix of size N, so N >= P. All three
+    are kernel processes: the distribution at some of the points does not depend on the others. With
+    K_ij^2 + K_ii K_jj = v_ij, Var G_ij is `v_ij / N` for the Wishart process (equation 93; equation
+    12 has a misprint) and `v_ij (1 + 2 a^2) / (N (1 + a^2)^2)` for the residual process. For
+    delta > 2 it is `((delta + 2) K_ij^2 + delta K_ii K_jj) / ((delta + 1) (delta - 2))` for the
+    inverse Wishart process.
 
     Args:
         kernel_matrix: K, symmetric positive semidefinite floating tensor `[..., P, P]`. A singular
-            one is given the least jitter with which it has a Cholesky factor.
+            matrix gets the least jitter with which it has a Cholesky factor.
         process: One of `PROCESSES`.
         seed: Integer, pair of integers, or int32 tensor `[2]`.
-        delta: Positive number, for the inverse Wishart process: the larger, the closer G to K.
-        width: N, for the others. A positive integer; for the Wishart process any real number
-            greater than P - 1, too.
-        residual: a >= 0, for the residual Wishart process. 0 is the Wishart process.
+        delta: Positive number, for the inverse Wishart process. The larger it is, the closer is G
+            to K.
+        width: N, for the other processes, a positive integer. For the Wishart process it may also
+            be any real number greater than P - 1.
+        residual: a >= 0, for the residual Wishart process; 0 gives the Wishart process.
         num_samples: S, the number of draws for each K.
 
     Returns:
@@ -116,20 +119,21 @@ def sample_prior(
         l = 1 ... depth:     G_l around K(G_{l-1})                                  (8b and 18)
         d = 1 ... units:     f_d ~ N(0, K(G_depth)),
 
-    where "around" is the law of `sample_gram`. These are the priors of `DIWPModel`, whose
-    arguments `depth` and `stack` mean the same, of deep Gaussian processes (`"wishart"`), and of
-    their residual form. The layers above the first are independent given the one below.
+    where "around" stands for the distribution of `sample_gram`. These are the priors of
+    `DIWPModel`, whose arguments `depth` and `stack` have the same meaning, of deep Gaussian
+    processes (`"wishart"`), and of their residual form. Each layer is independent of earlier layers
+    given the one below it.
 
     Args:
         x: Floating array or tensor `[P, ...]`; axes after the first are flattened to N_0 features.
         kernel: A kernel of `tfp_fnspace.kernels` or its name, or a list of depth + 1.
         depth: Number of hidden layers, an integer of at least 0.
-        process: As for `sample_gram`, of all layers, Omega included.
+        process: As for `sample_gram`, for all layers including Omega.
         delta: As for `sample_gram`.
-        width: As for `sample_gram`. Omega, too, is drawn with it.
+        width: As for `sample_gram`. It is also used for Omega.
         residual: As for `sample_gram`.
         stack: `"omega"` or `"features"`.
-        units: D, functions for each sample of the Gram matrices.
+        units: D, the number of functions for each sample of the Gram matrices.
         num_samples: S.
         seed: Integer, pair of integers, or int32 tensor `[2]`.
 
@@ -174,8 +178,8 @@ def sample_prior(
 def _inverse_wishart(factor, seed, num_samples, delta):
     delta = checked_positive("delta", delta)
     df = tf.constant(delta + factor.shape[-1] + 1.0, factor.dtype)
-    law = InverseWishart(df, scale_tril=math.sqrt(delta) * factor)
-    return law.sample(num_samples, seed=seed)
+    distribution = InverseWishart(df, scale_tril=math.sqrt(delta) * factor)
+    return distribution.sample(num_samples, seed=seed)
 
 
 def _wishart(factor, seed, num_samples, width):
@@ -187,7 +191,7 @@ def _wishart(factor, seed, num_samples, width):
         )
     if width != int(width):
         raise ValueError(
-            "`width` must be an integer where it is not greater than P - 1, P the number of "
+            "`width` must be an integer if it is not greater than P - 1, P the number of "
             f"points. Received: width={width}, P={size}"
         )
     return SingularWishart(int(width), scale_tril=root).sample(num_samples, seed=seed)
@@ -198,7 +202,7 @@ def _residual_wishart(factor, seed, num_samples, width, residual):
     if width < size:
         raise ValueError(
             "`width` must be at least the number of points P: the identity of a residual layer "
-            f"has no room otherwise. Received: width={width}, P={size}"
+            f"does not fit otherwise. Received: width={width}, P={size}"
         )
     residual = checked_number("residual", residual, 0.0, inclusive=True)
     shape = tf.concat([[num_samples], tf.shape(factor)[:-1], [width]], axis=0)
@@ -208,7 +212,7 @@ def _residual_wishart(factor, seed, num_samples, width, residual):
 
 
 def _gaussian(matrix, units, seed):
-    """`[S, P, D]` draws of N(0, matrix), `[S, P, P]`."""
+    """Draws from N(0, matrix), `[S, P, D]` for a matrix `[S, P, P]`."""
     factor = _factor_of_kernel(matrix)
     shape = tf.concat([tf.shape(factor)[:-1], [units]], axis=0)
     return tf.matmul(factor, random.normal(shape, seed, factor.dtype))
@@ -235,7 +239,7 @@ def _factor_of_kernel(matrix):
 
 
 def _features(x):
-    """`[P, N_0]` features, divided by the root of their number."""
+    """Returns features `[P, N_0]`, divided by the root of their number."""
     x = _floating("x", x)
     if x.shape.rank is None or x.shape.rank < 2 or not x.shape.is_fully_defined():
         raise ValueError(f"`x` must have shape [P, ...]. Received: x.shape={x.shape}")

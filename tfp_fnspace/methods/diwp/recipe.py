@@ -1,4 +1,4 @@
-"""From the rows of a table to a deep kernel process: which kernel, how many steps."""
+"""The recipe of deep kernel processes for a table: the choice of kernel and number of steps."""
 
 import keras
 
@@ -6,24 +6,25 @@ from tfp_fnspace import likelihoods
 from tfp_fnspace.methods.diwp.model import DIWPModel
 from tfp_fnspace.recipes import scale_learnt_noise
 
-#: Rows in a step: all of a small table, whose bound has no noise then.
+#: Rows in a batch. A small table is a single batch, whose bound has no noise.
 _BATCH_SIZE = 1000
 
-#: Steps of Adam at a rate at which a few hundred fit scales and noise; held-out rows stop it.
+#: Steps of Adam, at a rate at which a few hundred steps fit scales and noise; held-out rows stop
+#: it.
 _STEPS, _LEARNING_RATE, _STEPS_BETWEEN_LOOKS = 1000, 0.02, 10
 
-#: Inducing points: twice as many told no more on the two tables of hundreds of rows tried.
+#: Number of inducing points. Twice as many did not help on two tables with hundreds of rows.
 _INDUCING_POINTS = 100
 
-#: Only the number of rows counts, and how many columns they have.
+#: `build` uses only the numbers of rows and columns.
 BUILDS_FROM_ROWS = False
 
-#: Any number of rows.
+#: There is no limit to the number of rows.
 MOST_ROWS = None
 
 
 def candidates(table):
-    """Settings to try, the most likely first."""
+    """Returns the settings to try, the most promising first."""
     batch_size = min(_BATCH_SIZE, table.num_rows)
     steps = -(-table.num_rows // batch_size)  # of an epoch
     common = {
@@ -32,8 +33,8 @@ def candidates(table):
         "epochs": -(-_STEPS // steps),
         "epochs_between_looks": -(-_STEPS_BETWEEN_LOOKS // steps),
     }
-    # The kernels of wide networks; random matrices between them cost four times as much and told
-    # no more on the small table tried, so that they come last.
+    # The kernels of wide networks come first. Random matrices between them cost four times as much
+    # and did not help on a small table, so they come last.
     return [
         {"kernel": "relu", "depth": 2, "hidden": "none", **common},
         {"kernel": "squared_exponential", "depth": 0, "hidden": "none", **common},
@@ -42,7 +43,7 @@ def candidates(table):
 
 
 def build(settings, table, seed):
-    """A process with these settings, compiled and not fitted."""
+    """Builds and compiles a process with these settings, without fitting it."""
     is_random = settings["hidden"] != "none"
     model = DIWPModel(
         inducing_points=settings["inducing_points"],

@@ -10,7 +10,7 @@ STACKS = ("features", "omega")
 
 
 def checked_kernels(kernel, depth):
-    """The kernels of `depth + 1` layers, from one for all or a list.
+    """Returns the kernels of `depth + 1` layers, given one for all or a list.
 
     Raises:
         ValueError: If a list has another length.
@@ -26,12 +26,12 @@ def checked_kernels(kernel, depth):
 
 
 def network(input_shape, num_outputs, inducing_points, options, dtype):
-    """A stack of kernels with hidden layers between them.
+    """Builds a stack of kernels with hidden layers between them.
 
-    - `stack="features"`: scaled features -> Gram -> K -> (hidden -> K) x depth -> GP, the networks
-      of the paper's experiments with depth 2.
-    - `stack="omega"`: the inputs have an inverse Wishart layer of their own (equation 18):
-      Omega -> K -> (hidden -> K) x depth -> GP.
+    - `stack="features"`: scaled features -> Gram -> K -> (hidden -> K) x depth -> GP. With depth 2
+      these are the networks of the paper's experiments.
+    - `stack="omega"`: the inputs have a separate inverse Wishart layer (equation 18): Omega -> K ->
+      (hidden -> K) x depth -> GP.
 
     Args:
         input_shape: Shape of a row.

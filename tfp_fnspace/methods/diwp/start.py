@@ -1,4 +1,4 @@
-"""Where training starts: a Gaussian process that is fitted by marginal likelihood."""
+"""The start of training at a Gaussian process that is fitted by marginal likelihood."""
 
 from typing import NamedTuple
 
@@ -17,35 +17,36 @@ from tfp_fnspace.processes.marginal_likelihood import Maximiser, collapsed_bound
 #: The most rows that kernel and noise are fitted to, unless there are more inducing points.
 MAX_ROWS = 500
 
-#: What the scales of the inputs are multiplied by, one after the other: several starts.
+#: Factors of the scales of the inputs, one for each of several starts.
 _SCALES = (0.5, 2.0, 8.0)
 
-#: By how much more a row and output a start must have than the fit to all rows to replace it.
+#: By how much per row and output a start must exceed the fit to all rows to replace it.
 _MARGIN = 0.05
 
-#: What the noise is multiplied by when the inducing points become few; again the best counts.
+#: Factors of the noise when the inducing points become few; the best one is used.
 _NOISE_FACTORS = tuple(2.0**i for i in range(8))
 
-#: L-BFGS of kernel and noise, and of inducing points that move with them.
+#: Iterations of L-BFGS for kernel and noise, and for inducing points that move with them.
 _MAX_ITERATIONS, _MAX_MOVES = 100, 1000
 
 #: The pseudo-observations are at least this precise, in units of the prior's precision.
 _LEAST_PRECISION = 1e-3
 
-#: A learned noise starts at least this many times its least: below it has next to no gradient.
+#: A learned noise starts at least at this multiple of its minimum, since it has almost no gradient
+#: below.
 _ABOVE_LEAST = 1.01
 
 
 class Start(NamedTuple):
-    """A process with inducing points and its best posterior there; numbers in model units.
+    """A process with inducing points and its best posterior there; numbers are in model units.
 
     Attributes:
-        inducing_inputs: Where the inducing points are, `[P, N_0]`.
+        inducing_inputs: Positions of the inducing points, `[P, N_0]`.
         weights: Values of the kernel's weights, one array each.
         noise_scale: Standard deviation of the noise, `[]` or `[D]`.
         pseudo_targets: v, `[D, P]`.
         pseudo_noise_factor: T, lower triangular with positive diagonal, `[D, P, P]`.
-        log_marginal_likelihood: Of the rows, at the weights that maximise it; a float.
+        log_marginal_likelihood: That of the rows, at the weights that maximise it; a float.
         bound: The lower bound of the rows with the inducing points, at `weights`; a float.
     """
 
@@ -58,7 +59,7 @@ class Start(NamedTuple):
     bound: float
 
     def assign_to(self, network, likelihood):
-        """Gives a network and a likelihood, as for `fitted_start`, these values."""
+        """Assigns these values to a network and a likelihood of `fitted_start`."""
         features = next(each for each in network.layers if isinstance(each, FeaturesToGram))
         features.inducing_inputs.assign(self.inducing_inputs)
         _assign(_kernel_weights(network.layers), self.weights)
@@ -68,10 +69,10 @@ class Start(NamedTuple):
 
 
 def _kernel_weights(layers):
-    """The weights of a network's layers that are parameters of its kernels.
+    """Returns those weights of a network's layers that are parameters of its kernels.
 
     Args:
-        layers: Layers, of which those that draw random matrices have no such weights.
+        layers: The layers. Those that draw random matrices have no such weights.
     """
     names = ("scale", "bias", "log_constant", "log_amplitude")
     kinds = (FeaturesToGram, GramKernel)
@@ -82,18 +83,18 @@ def _kernel_weights(layers):
 
 
 def _is_trained(weight, layers):
-    """Whether a weight is trained: one made in a frozen layer is not, whatever it says itself."""
+    """Returns whether a weight is trained, which it is not in a frozen layer."""
     return any(weight is each for layer in layers for each in layer.trainable_weights)
 
 
 class _MeanKernel:
     """The kernel of a network whose random matrices are at their prior means, in float64.
 
-    The mean of a draw of an inverse Wishart process is the matrix that comes in, that of Omega is
+    The mean of a draw of an inverse Wishart process is its input matrix, and the mean of Omega is
     the identity.
 
     Args:
-        layers: The network's, in order.
+        layers: The layers of the network, in order.
         points: Tensor `[P, N_0]`, the inducing inputs.
     """
 
@@ -127,7 +128,7 @@ class _MeanKernel:
         return self.layers[0].inducing_inputs
 
     def blocks(self, data):
-        """K_zz, K_zx and the diagonal of K_xx for data x, `[P, P]`, `[P, N]` and `[N]`."""
+        """Computes K_zz, K_zx and the diagonal of K_xx for data x, `[P, P]`, `[P, N]` and `[N]`."""
         with function_draws(1, 0):
             blocks = data
             for layer in self.layers:
@@ -136,7 +137,7 @@ class _MeanKernel:
 
 
 class _Noise:
-    """The noise of a Gaussian likelihood, with a float64 weight where it is learned."""
+    """The noise of a Gaussian likelihood, with a float64 weight if it is learned."""
 
     def __init__(self, likelihood):
         scale = np.asarray(keras.ops.convert_to_numpy(likelihood.scale), np.float64)
@@ -145,7 +146,7 @@ class _Noise:
             self.weights = [keras.Variable(self.stored(scale), dtype="float64", name="noise")]
 
     def stored(self, scale):
-        """The value of the weight that stands for a scale."""
+        """Returns the value of the weight that represents a scale."""
         return np.log(np.maximum(scale - self.least, 1e-6 * self.least))
 
     @property
@@ -156,30 +157,30 @@ class _Noise:
 
 
 def fitted_start(network, likelihood, x, y, size, count, greedy, move=False):
-    r"""Fits the Gaussian process that the network is with its random matrices at their means.
+    r"""Fits the Gaussian process of a network whose random matrices are at their means.
 
-    1. Kernel and noise at maxima of `log N(y; 0, K + s^2 I)`, by L-BFGS from several multiples of
-       the scales of the inputs.
-    2. The inducing points at rows, and kernel and noise at a maximum of the lower bound with them,
-       from the largest maximum of 1. As that may be too rough for few points, also from the other
-       maxima and from where 1. started; one of these is taken if its density of 1. is larger by
-       0.05 a row and output. If they may move, from there at most 1,000 steps of L-BFGS on the
-       same bound in the inducing inputs too.
-    3. The best posterior of all rows: with `L L^T = K_zz` and
-       `W = L^-1 K_zx K_xz L^-T + c s^2 I`, c a small number for what the data do not see,
+    1. Kernel and noise are set to maxima of `log N(y; 0, K + s^2 I)`, by L-BFGS from several
+    multiples of the scales of the inputs.
+    2. The inducing points are set to rows, and kernel and noise to a maximum of the lower bound
+    with them, starting from the largest maximum of step 1. As its functions may be too rough for
+    few points, the other maxima and the initial values of step 1 are also tried. One of these is
+    used if its density of step 1 is larger by 0.05 per row and output. If the inducing points may
+    move, at most 1,000 further steps of L-BFGS on the same bound also change the inducing inputs.
+    3. The posterior is the best one for all rows: with `L L^T = K_zz` and `W = L^-1 K_zx K_xz
+    L^-T + c s^2 I`, where c is a small number for directions without data,
 
            A = s^2 L W^-1 L^T = T T^T,     v = L W^-1 L^-1 K_zx y.
 
     Args:
-        network: Keras model of layers of `diwp`, one after the other.
+        network: Keras model of a sequence of layers of `diwp`.
         likelihood: `likelihoods.Gaussian`.
         x: Tensor `[N, N_0]`, the rows in model units.
         y: Tensor `[N, D]`.
-        size: How many of the rows, the first, kernel and noise are fitted to.
+        size: Number of rows, from the first on, that kernel and noise are fitted to.
         count: Number of inducing points, at most `size`.
-        greedy: Whether they are at those rows of greatest variance given the ones before them,
-            under the kernel that a run of 2. starts at; else at the first.
-        move: Whether they move from those rows, unless they are frozen.
+        greedy: Whether they are at the rows of largest variance given the previous ones, under the
+            kernel at which a run of step 2 starts; otherwise they are at the first rows.
+        move: Whether they move from these rows, unless they are frozen.
 
     Returns:
         `Start`.
@@ -223,7 +224,7 @@ def fitted_start(network, likelihood, x, y, size, count, greedy, move=False):
             rows = np.sort(greedy_pivots(np.diag(k), k.__getitem__, count))
         of_few.inducing_inputs.assign(tf.gather(x, rows))
         _assign(few_weights, values)
-        # The noise of all rows is too small for a few points.
+        # The noise fitted to all rows is too small for a few points.
         for weight in noise.weights:
             stored = [noise.stored(factor * noise.scale.numpy()) for factor in _NOISE_FACTORS]
             take_best(bound, weight, stored)
@@ -252,7 +253,7 @@ def fitted_start(network, likelihood, x, y, size, count, greedy, move=False):
 
 
 def _starts(kernel, noise):
-    """Where L-BFGS starts: the present values of what is fitted, with several scales."""
+    """Returns the starts of L-BFGS: the present values, with several scales."""
     weights = kernel.trainable_weights + noise.weights
     values = _values(weights)
     scale = getattr(kernel.layers[0], "scale", None)
@@ -263,7 +264,7 @@ def _starts(kernel, noise):
 
 
 def _maximiser(objective, weights, max_iterations=_MAX_ITERATIONS):
-    """A function that takes weights from where they are to a maximum, and returns its value."""
+    """Returns a function that moves weights to a maximum from their values, and returns it."""
     if not weights:
         return lambda: float(objective())
     maximiser = Maximiser(objective, weights)
@@ -280,20 +281,20 @@ def _assign(weights, values):
 
 
 def _log_evidence(y, k, noise_scale):
-    """`sum_d log N(y_d; 0, K + s_d^2 I)` of y `[N, D]`, K `[N, N]` and s `[]` or `[D]`."""
+    """Returns `sum_d log N(y_d; 0, K + s_d^2 I)` for y `[N, D]`, K `[N, N]`, s `[]` or `[D]`."""
     variance = tf.square(noise_scale)[..., tf.newaxis, tf.newaxis]
     factor = linalg.cholesky(k + variance * tf.eye(tf.shape(k)[0], dtype=k.dtype)).factor
-    law = tfp.distributions.MultivariateNormalTriL(scale_tril=factor)
-    return tf.reduce_sum(law.log_prob(tf.transpose(y)))
+    normal = tfp.distributions.MultivariateNormalTriL(scale_tril=factor)
+    return tf.reduce_sum(normal.log_prob(tf.transpose(y)))
 
 
 def _best_posterior(y, ii, it, noise_scale):
-    """The v `[D, P]` and T `[D, P, P]` of `fitted_start`, for a noise of each output."""
+    """Computes v `[D, P]` and T `[D, P, P]` of `fitted_start`, with a noise for each output."""
     factor = linalg.cholesky(ii).factor.numpy()
     cross = np.linalg.solve(factor, it)
     targets, factors = [], []
     for column, scale in zip(y.T, noise_scale, strict=True):
-        # Factors not of W and A themselves, whose small eigenvalues rounding would take.
+        # These avoid factors of W and A, whose small eigenvalues would be lost to rounding.
         least = np.sqrt(_LEAST_PRECISION) * scale * np.eye(len(factor))
         root = np.linalg.qr(np.concatenate([cross.T, least]), mode="r").T
         targets.append(factor @ np.linalg.solve(root.T, np.linalg.solve(root, cross @ column)))

@@ -1,4 +1,4 @@
-"""Functional variational Bayesian neural networks: variational networks with priors on functions.
+"""Functional variational Bayesian neural networks, variational networks with function priors.
 
 References:
     Sun, Zhang, Shi and Grosse (2019), "Functional variational Bayesian neural networks", ICLR.

@@ -1,4 +1,4 @@
-"""Measurement points that seek the largest divergence."""
+"""Measurement points that move towards the largest divergence."""
 
 import keras
 import tensorflow as tf
@@ -10,19 +10,19 @@ from tfp_fnspace.methods.fbnn.measurement import Box, uniform
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
 class Adversarial(Box):
-    """Points that go where the divergence is largest, the inner player of equation 6.
+    """Points that move to where the divergence is largest, the inner player of equation 6.
 
-    M points in a box are a state, started by the first `restart`; `ascend` moves them along the
+    M points in a box are a state, which `restart` initialises. `ascend` moves them along the
     gradient of the divergence, concurrently with the training of the network. The authors report
-    that such points generalise worse than drawn ones: they go near the data.
+    that such points generalise worse than drawn ones, since they move near the data.
 
     Args:
         num_points: M, a positive integer.
-        low: As of `Box`.
-        high: As of `Box`.
-        margin: As of `Box`.
+        low: As for `Box`.
+        high: As for `Box`.
+        margin: As for `Box`.
         step_size: Length of a step in widths of the box, positive.
-        num_steps: Steps of an `ascend`, a positive integer.
+        num_steps: Number of steps of an `ascend`, a positive integer.
         **kwargs: `name`, `dtype`.
 
     Raises:
@@ -43,7 +43,7 @@ class Adversarial(Box):
     def build(self, input_shape):
         super().build(input_shape)
         shape = (self.num_points, input_shape[-1])
-        # In widths of the box, so that they stay inside when `adapt` moves it.
+        # The places are relative to the box, so that they stay inside when `adapt` moves it.
         start = keras.initializers.RandomUniform(0.0, 1.0, seed=0)
         self.places = self.add_weight(
             name="places", shape=shape, initializer=start, trainable=False
@@ -59,11 +59,11 @@ class Adversarial(Box):
         places.assign(uniform(places.shape, random.as_seed(seed), tf.as_dtype(places.dtype)))
 
     def ascend(self, divergence):
-        """Moves the points up a divergence.
+        """Moves the points along the gradient of a divergence.
 
         Args:
-            divergence: Function of points `[M, I]` to a scalar, differentiable. `FBNNModel` gives
-                the divergence of its objective, that at the rows of the batch and these points.
+            divergence: Differentiable function from points `[M, I]` to a scalar. `FBNNModel` passes
+                the divergence of its objective, at the rows of the batch and these points.
         """
         low, high = self.limits
         points = gradient_ascent(
@@ -80,18 +80,19 @@ class Adversarial(Box):
 
 
 def gradient_ascent(function, points, low, high, step_size, num_steps=1):
-    """Points of a box moved up a function by projected, normalised gradient steps.
+    """Moves points of a box along a function's gradient by projected, normalised steps.
 
         u = x / (high - low),   u <- clip(u + step_size g / rms(g)),   g = grad_u function
 
-    The gradient's root mean square is over all entries, so that a step is of `step_size` widths
-    whatever the units of the function; where the gradient is 0 or not finite nothing moves.
+    The gradient's root mean square is over all entries, so that a step is `step_size` widths of the
+    box whatever the units of the function are. Points do not move if the gradient is 0 or not
+    finite.
 
     Args:
-        function: From points `[M, I]` to a scalar, differentiable.
-        points: Start, `[M, I]`.
+        function: Differentiable function from points `[M, I]` to a scalar.
+        points: Initial points, `[M, I]`.
         low: Lower ends of the box, `[I]`.
-        high: Upper ends.
+        high: Upper ends of the box, `[I]`.
         step_size: Positive number.
         num_steps: Positive integer.
 

@@ -1,4 +1,4 @@
-"""What `benchmark paper` fits: fBNN or Bayes by Backprop."""
+"""The models of `benchmark paper`, fBNN or Bayes by Backprop."""
 
 import keras
 
@@ -10,10 +10,10 @@ from tfp_fnspace.processes.fitted import fitted_prior
 
 
 def network(num_inputs, units):
-    """ReLU layers of weights with independent normal priors of variance 1 / inputs, one output.
+    """Builds ReLU layers with independent normal priors of variance 1 / inputs and one output.
 
     Args:
-        num_inputs: X.
+        num_inputs: X, the number of inputs.
         units: List of the widths of the hidden layers.
 
     Returns:
@@ -26,24 +26,25 @@ def network(num_inputs, units):
 
 
 def fit(x, y, *, units, epochs, batch_size, learning_rate, num_samples, min_scale, seed, prior):
-    """Builds and fits a model whose noise is learnt, as `registry` asks for it.
+    """Builds and fits a model with learnt noise, in the form that `registry` expects.
 
     Args:
         x: Training inputs `[N, X]`.
         y: Training targets `[N, 1]`.
         units: List of the widths of the hidden layers.
-        epochs: Passes over the rows.
-        batch_size: Rows of a step.
-        learning_rate: Of Adam.
-        num_samples: Draws of a step.
-        min_scale: Least standard deviation of the noise, in those of the targets.
+        epochs: Number of passes over the rows.
+        batch_size: Rows in a batch.
+        learning_rate: Learning rate of Adam.
+        num_samples: Number of draws in a step.
+        min_scale: Least standard deviation of the noise, in standard deviations of the targets.
         seed: Integer.
-        prior: Dict of `max_rows` to which a Gaussian process is fitted first, the prior, whose
-            noise is the least one if it is larger; `measurement`, uniform points of a step; and
-            `injected_noise`. Empty: Bayes by Backprop.
+        prior: Dict with three entries. `max_rows` is the number of rows to which a Gaussian
+            process, the prior, is fitted first; if its noise is larger, it becomes the least noise.
+            `measurement` is the number of uniform points in a step, and `injected_noise` the noise.
+            An empty dict means Bayes by Backprop.
 
     Returns:
-        The model, and a dict of what the training rows chose.
+        The model, and a dict of values that the training rows have determined.
     """
     keras.utils.set_random_seed(seed)
     chosen, options = {}, {}

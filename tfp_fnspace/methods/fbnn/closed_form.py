@@ -1,4 +1,4 @@
-"""The divergence of networks whose functions are Gaussian, in closed form."""
+"""The divergence in closed form of networks whose functions are Gaussian."""
 
 import tensorflow as tf
 
@@ -8,10 +8,11 @@ from tfp_fnspace.likelihoods import Gaussian
 from tfp_fnspace.methods.fbnn.functional_kl import gaussian_kl
 from tfp_fnspace.typing import GaussianMoments
 
-#: Rows whose features are in memory at a time while the last layer is fitted.
+#: Number of rows whose features are in memory at once while the last layer is fitted.
 _ROWS_OF_FEATURES = 2000
 
-#: Where a trained noise scale starts at the least, in units of that: at 1 it would not move.
+#: Least initial value of a trained noise scale, relative to its minimum, at which it would not
+#: move.
 _ABOVE_LEAST = 1.01
 
 
@@ -19,8 +20,8 @@ class ClosedForm:
     """Mixin of `FBNNModel`: `kl="closed_form"` and `fit_output`.
 
     The model has `kl`, `prior`, `likelihood`, `fit_output` and `injected_noise` when it calls
-    `_setup_closed_form`. After that `_output` is the `GaussianOutput` of its network, or None where
-    the divergence is another.
+    `_setup_closed_form`. Afterwards `_output` is the `GaussianOutput` of its network, or None if
+    another divergence is used.
     """
 
     jittered_matrix = "A covariance of the network or of the prior at the measurement points"
@@ -43,7 +44,7 @@ class ClosedForm:
                 f"Received: kl={self.kl!r}, likelihood={type(self.likelihood).__name__}"
             )
         if self.fit_output:
-            self._output.prior_scales()  # refuses a layer that cannot
+            self._output.prior_scales()  # refuses unsuitable layers
 
     def _epoch_callbacks(self, callbacks, initial_epoch):
         reports = [] if self._output is None else [JitterReport()]
@@ -51,7 +52,7 @@ class ClosedForm:
 
     @staticmethod
     def jittered_when_predicting():
-        """No covariance is factored then."""
+        """Returns 0, since predictions factor no covariance."""
         return 0
 
     @property
@@ -59,7 +60,7 @@ class ClosedForm:
         return self.fit_output
 
     def prepare_with_batches(self, batches):
-        """Fits the last layer, by so many rows at a time that features take little memory."""
+        """Fits the last layer, in parts of the rows so that features take little memory."""
 
         def parts():
             for (x,), targets in batches:
@@ -76,8 +77,8 @@ class ClosedForm:
         scale = tf.cast(likelihood.scale, tf.float64).numpy()
         self._output.layer.posterior.condition(regression, scale)
 
-    def _gaussian_law_at(self, points):
-        """As `_law_at` of the model, of a normal law."""
+    def _gaussian_distribution_at(self, points):
+        """Returns the result of `_distribution_at` of the model for a normal distribution."""
         joint = self._output.joint(points)
 
         def divergence(_):
@@ -91,7 +92,7 @@ class ClosedForm:
         return gaussian_kl(mean, root, points, self.prior, self.injected_noise)
 
     def _moments_of(self, joint):
-        """`GaussianMoments`, `[1, N, D]`."""
+        """Returns the `GaussianMoments` of a joint distribution, `[1, N, D]`."""
         moments = joint.mean, joint.variance()
         return GaussianMoments(*(tf.cast(v, self.variable_dtype)[tf.newaxis] for v in moments))
 

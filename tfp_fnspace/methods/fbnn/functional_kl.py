@@ -21,15 +21,15 @@ def kl_surrogate(
     num_prior_samples=None,
     train_prior=False,
 ):
-    r"""A loss whose gradient is that of `KL[q(f_X) || p(f_X)]`; its value means nothing.
+    r"""Returns a loss with the gradient of `KL[q(f_X) || p(f_X)]`; its value has no meaning.
 
         grad KL = E[J^T (grad_f log q - grad_f log p)]                               (equation 11)
 
-    J is the Jacobian of the values in what q depends on: the functions must be differentiable
+    J is the Jacobian of the values in the parameters of q, so the functions must be differentiable
     draws. The score of q is `spectral_stein_score` of the draws, over the values of all points and
-    outputs jointly; that of p is exact where the prior has a density, else estimated from draws of
-    it. Noise `N(0, gamma^2)` is added to the values of both sides: `f + gamma e` against
-    `K + gamma^2 I` (appendix D.1), which is the gradient of `KL[q * N || p * N] <= KL[q || p]`.
+    outputs jointly. The score of p is exact if the prior has a density, otherwise it is estimated
+    from draws. Noise `N(0, gamma^2)` is added to the values of both sides: `f + gamma e` against
+    `K + gamma^2 I` (appendix D.1). This gives the gradient of `KL[q * N || p * N] <= KL[q || p]`.
 
     Args:
         functions: Draws of q at the points, `[S, N, D]`, S at least 2.
@@ -37,12 +37,12 @@ def kl_surrogate(
         prior: `Process`.
         seed: Integer, two integers, or int32 tensor `[2]`.
         injected_noise: gamma, a number at least 0, in units of f.
-        share: As of `spectral_stein_score`.
-        bandwidth: As of `spectral_stein_score`.
-        whiten: As of `spectral_stein_score`.
-        num_prior_samples: Draws of a prior without density; None is S.
-        train_prior: Whether the gradient in parameters of the prior, `-E[grad log p(f)]`, and in
-            the points is included; the prior must have a density.
+        share: As for `spectral_stein_score`.
+        bandwidth: As for `spectral_stein_score`.
+        whiten: As for `spectral_stein_score`.
+        num_prior_samples: Number of draws of a prior without density; None stands for S.
+        train_prior: Whether to include the gradient in parameters of the prior, `-E[grad log
+            p(f)]`, and in the points. The prior must have a density.
 
     Returns:
         Scalar of the dtype of the functions.
@@ -80,11 +80,12 @@ def kl_surrogate(
 
 
 class GaussianDivergence(NamedTuple):
-    """A divergence between normal laws.
+    """A divergence between normal distributions.
 
     Attributes:
         kl: Scalar.
-        num_jittered: How many of the two covariances had no Cholesky factor as they were, int32.
+        num_jittered: Number of the two covariances that had no Cholesky factor without jitter,
+            int32.
     """
 
     kl: tf.Tensor
@@ -92,17 +93,17 @@ class GaussianDivergence(NamedTuple):
 
 
 def gaussian_kl(mean, root, points, prior, injected_noise=0.0):
-    r"""`KL[N(m, R R^T) * N || p * N]` of values at points from a Gaussian process, in closed form.
+    r"""Returns `KL[N(m, R R^T) * N || p * N]` at points for a Gaussian process p, in closed form.
 
         1/2 [tr(P^-1 C) + (m - m_p)^T P^-1 (m - m_p) - N D + log |P| - log |C|],
         C = R R^T + gamma^2 I,     P = the prior's covariance + gamma^2 I
 
-    In float64, whatever the dtypes of q and the prior: C has the condition 1 / gamma^2, and in
-    float32 one rounding of an input would turn the gradient by more than a hundredth. The prior's
-    covariance is still made in its own dtype: use a prior in float64 where gamma is below a
-    thousandth of its scale. At `gamma = 0` it is finite only where R has as many columns as there
-    are values, and the prior's covariance a factor; what is missing is added as jitter, and
-    counted.
+    It is computed in float64, whatever the dtypes of q and the prior: C has the condition 1 /
+    gamma^2, and in float32 a rounding error of an input would change the gradient by more than a
+    hundredth. The prior's covariance is still computed in its own dtype, so use a prior in float64
+    if gamma is below a thousandth of its scale. At `gamma = 0` the divergence is finite only if R
+    has as many columns as there are values, and the prior's covariance has a factor. Otherwise
+    jitter is added and counted.
 
     Args:
         mean: m, `[N, D]`.
@@ -136,11 +137,11 @@ def gaussian_kl(mean, root, points, prior, injected_noise=0.0):
 
 
 def score_surrogate(functions, scores):
-    """`1/S sum_s f_s . stop_gradient(scores_s)`: its gradient is the mean of `J^T scores`.
+    """Returns `1/S sum_s f_s . stop_gradient(scores_s)`, with the mean of `J^T scores` as gradient.
 
     Args:
         functions: Differentiable draws `[S, ...]`.
-        scores: Tensor of that shape.
+        scores: Tensor of the same shape.
 
     Returns:
         Scalar.
@@ -150,29 +151,31 @@ def score_surrogate(functions, scores):
 
 
 def kl_estimate(functions, points, prior, seed, injected_noise=0.0, num_prior_samples=None):
-    r"""Estimates `KL[q(f_X) || p(f_X)]` by that of normal laws with the same moments.
+    r"""Estimates `KL[q(f_X) || p(f_X)]` by that of normal distributions with the same moments.
 
         1/2 [tr(P^-1 C) + (m - m_p)^T P^-1 (m - m_p) - N + log |P| - log |C|]
 
-    for each output, summed over outputs: with C the covariance of the draws of q with noise
-    `N(0, gamma^2)`, P that of the prior, exact (with `gamma^2 I`) where it is known, else of draws
-    of it. For a normal q and S draws it is unbiased: `log |C|` and the square of `m - m_p` are
-    corrected for S (and those of P for its number of draws, as if it were normal too). Where q is
-    far from normal, or its outputs are dependent, this is not its divergence: it is for watching,
-    not a bound.
+    for each output, summed over outputs. Here C is the covariance of the draws of q with noise
+    `N(0, gamma^2)`, and P that of the prior. P is exact (with `gamma^2 I`) if it is known,
+    otherwise it is estimated from draws. For a normal q and S draws the estimate is unbiased: `log
+    |C|` and the square of `m - m_p` are corrected for S (and those of P for its number of draws, as
+    if the prior were normal). If q is far from normal, or its outputs are dependent, this is not
+    its divergence. It is for monitoring, and is not a bound.
 
-    It needs N + 3 draws of each side for N points, and it has a large variance where there are not
-    several times as many: that of its gradient is infinite for fewer than N + 5. Where there are
-    fewer than N + 3, it estimates the divergence at half as many random points as there are draws,
-    which the seed chooses: less than or equal to that at all (Theorem 1). A warning says so.
+    It needs N + 3 draws of each side for N points, and has a large variance unless there are
+    several times as many. The variance of its gradient is infinite for fewer than N + 5 draws. If
+    there are fewer than N + 3, it estimates the divergence at half as many random points as there
+    are draws, which the seed chooses. This is at most the divergence at all points (Theorem 1). A
+    warning reports it.
 
     Args:
-        functions: Draws of q, `[S, N, D]`, S known and at least 4.
-        points: X, `[N, ...]`. The estimate can be differentiated in them, and in the functions.
+        functions: Draws of q, `[S, N, D]`, where S is static and at least 4.
+        points: X, `[N, ...]`. The estimate is differentiable in the points and in the functions.
         prior: `Process`.
         seed: Integer, two integers, or int32 tensor `[2]`.
         injected_noise: gamma, a number at least 0.
-        num_prior_samples: Draws of a prior without moments, at least 4; None is 10 S.
+        num_prior_samples: Number of draws of a prior without moments, at least 4; None stands for
+            10 S.
 
     Returns:
         Scalar of the dtype of the functions.
@@ -209,31 +212,31 @@ def kl_estimate(functions, points, prior, seed, injected_noise=0.0, num_prior_sa
 
 
 def _trace_and_square(factor, covariance, difference):
-    """`tr(P^-1 C)` and `d^T P^-1 d`, `[D]`, by the Cholesky factor of P, `[D, N, N]`."""
+    """Returns `tr(P^-1 C)` and `d^T P^-1 d`, `[D]`, given the Cholesky factor of P, `[D, N, N]`."""
     trace = tf.linalg.trace(tf.linalg.cholesky_solve(factor, covariance))
     return trace, linalg.squared_norm_of_solution(factor, difference[..., tf.newaxis])
 
 
 def most_points(num_samples):
-    """How many points a training step compares at the most: half as many as it has functions.
+    """Returns the most points that a training step compares, half the number of functions.
 
-    With more of them the gradient of `kl_estimate` has a variance that hides it.
+    With more points the variance of the gradient of `kl_estimate` would hide the gradient.
     """
     return (num_samples - 1) // 2
 
 
 def at_some_points(functions, points, most, seed):
-    """Values at random ones of the points, each set of them equally likely, and these points.
+    """Returns random points, each set of them equally likely, and the values there.
 
     Args:
         functions: `[S, N, D]`.
         points: `[N, ...]`.
-        most: How many points there are to be at the most, an integer.
-        seed: Integer, two integers, or int32 tensor `[2]`: another one gives other points.
+        most: Maximum number of points, an integer.
+        seed: Integer, two integers, or int32 tensor `[2]`; different seeds give different points.
 
     Returns:
-        Tensors `[S, n, D]` and `[n, ...]`, n the smaller of N and `most`. Where N is not larger
-        they are what they were.
+        Values `[S, n, D]` and points `[n, ...]`, where n is the smaller of N and `most`. If N is
+        not larger, the arguments are returned.
     """
     static = functions.shape[1]
     if static is not None and static <= most:
@@ -245,12 +248,12 @@ def at_some_points(functions, points, most, seed):
 
 
 def _as_many_as_can_be(functions, points, fewest, seed):
-    """All points where the draws are enough for them, else half as many as there are draws."""
+    """Returns all points if there are enough draws for them, else half as many as draws."""
     size, half = tf.shape(functions)[1], most_points(fewest)
     if functions.shape[1] is not None:
         notices.warn(
-            f"Of {fewest} draws the divergence at {functions.shape[1]} points cannot be estimated: "
-            f"it is that at {half} random ones of them, which is less. Draw at least "
+            f"The divergence at {functions.shape[1]} points cannot be estimated from {fewest} "
+            f"draws: {half} random points are used, where it is smaller. Draw at least "
             f"{functions.shape[1] + 3}.",
         )
         most = half
@@ -260,7 +263,7 @@ def _as_many_as_can_be(functions, points, fewest, seed):
 
 
 def _count_of_prior_draws(prior, given, num_samples):
-    """Draws that the moments of a prior are taken of, None where they are known.
+    """Returns the number of draws for the moments of a prior, or None if these are known.
 
     Raises:
         ValueError: If there are fewer than 4.
@@ -274,7 +277,7 @@ def _count_of_prior_draws(prior, given, num_samples):
 
 
 def _prior_moments(prior, points, injected_noise, count, seeds, dtype):
-    """Mean, covariance, log determinant, and b of `E[b P^-1] = inverse of the covariance`."""
+    """Returns mean, covariance P, its log determinant, and b that makes b P^-1 unbiased."""
     if prior.has_moments:
         mean, covariance = (tf.cast(v, dtype) for v in prior.moments(points, injected_noise))
         log_det = linalg.log_determinant(linalg.cholesky(covariance).factor)
@@ -282,12 +285,12 @@ def _prior_moments(prior, points, injected_noise, count, seeds, dtype):
     draws = tf.cast(prior.sample(points, count, seeds[1]), dtype)
     mean, covariance = _moments(_with_noise(draws, injected_noise, seeds[2]))
     size = tf.cast(tf.shape(mean)[-1], dtype)
-    shrink = (count - size - 2.0) / (count - 1.0)  # of the mean of an inverse Wishart matrix
+    shrink = (count - size - 2.0) / (count - 1.0)  # from the mean of an inverse Wishart matrix
     return mean, covariance, _log_determinant(covariance, count), shrink
 
 
 def _moments(functions):
-    """Means `[D, N]` and unbiased covariances `[D, N, N]` of draws `[S, N, D]`."""
+    """Returns the means `[D, N]` and unbiased covariances `[D, N, N]` of draws `[S, N, D]`."""
     values = tf.transpose(functions, [2, 1, 0])  # [D, N, S]
     mean = tf.reduce_mean(values, axis=-1)
     centred = values - mean[..., tf.newaxis]
@@ -296,7 +299,7 @@ def _moments(functions):
 
 
 def _log_determinant(covariance, num_samples):
-    """Unbiased `log |Sigma|` from a covariance of that many draws of N(., Sigma).
+    """Returns an unbiased `log |Sigma|`, given a covariance of draws from N(., Sigma).
 
     `E log |(n - 1) C| = log |Sigma| + sum_{i<N} digamma((n - 1 - i) / 2) + N log 2`.
     """
@@ -313,7 +316,7 @@ def _with_noise(functions, scale, seed):
 
 
 def _flat(functions):
-    """`[S, N, D]` as `[S, N D]`."""
+    """Reshapes `[S, N, D]` to `[S, N D]`."""
     return tf.reshape(functions, [tf.shape(functions)[0], -1])
 
 

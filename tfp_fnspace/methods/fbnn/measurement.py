@@ -1,4 +1,4 @@
-"""Measurement sets: the points at which a network is compared with its prior."""
+"""Measurement sets, the points at which a network is compared with its prior."""
 
 import keras
 import numpy as np
@@ -10,12 +10,12 @@ from tfp_fnspace.streams import all_parts, is_endless, is_stream, own_errors
 
 
 class MeasurementSet(keras.layers.Layer):
-    """The rows of a batch and points drawn besides.
+    """The rows of a batch and additional drawn points.
 
-    `points(x, seed)` is `[x; draw(seed)]`, `[B + M, I]`: the training rows first. What a set knows
-    of the data (`adapt`) are weights, so that it is saved with the model. Points are in model
-    units. A subclass has `_draw(seed, width)` and, if it looks at data, `_see(rows)` for each batch
-    of rows in `adapt`.
+    `points(x, seed)` is `[x; draw(seed)]`, `[B + M, I]`, with the training rows first. A set stores
+    what it learns from the data (`adapt`) in weights, which are saved with the model. Points are in
+    model units. A subclass has `_draw(seed, width)` and, if it uses data, `_see(rows)` for each
+    batch of rows in `adapt`.
 
     Args:
         num_points: M, an integer, at least 1.
@@ -32,10 +32,10 @@ class MeasurementSet(keras.layers.Layer):
     _least_points = 1
 
     def adapt(self, x):
-        """Takes from the data what the set needs, by one pass.
+        """Adapts the set to data in one pass.
 
         Args:
-            x: Rows `[N, I]`, or a stream of batches of them (of which the first part is the rows).
+            x: Rows `[N, I]`, or a stream of batches whose first part is the rows.
 
         Raises:
             ValueError: If rows are not `[N, I]` or not finite, or a stream has no end.
@@ -56,7 +56,7 @@ class MeasurementSet(keras.layers.Layer):
         self._see(rows)
 
     def points(self, x, seed):
-        """The rows of a batch and M points besides.
+        """Returns the rows of a batch and M additional points.
 
         Args:
             x: `[B, I]`.
@@ -84,7 +84,7 @@ class MeasurementSet(keras.layers.Layer):
         return tf.concat([x, tf.cast(drawn, x.dtype)], axis=0)
 
     def _see(self, rows):
-        """Nothing of the data is needed."""
+        """Does nothing, since the set does not need data."""
 
     def _draw(self, seed, width):
         raise NotImplementedError
@@ -95,7 +95,7 @@ class MeasurementSet(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
 class TrainingRows(MeasurementSet):
-    """The rows of the batch alone.
+    """Only the rows of the batch.
 
     Args:
         num_points: 0.
@@ -112,7 +112,7 @@ class TrainingRows(MeasurementSet):
 
 
 class _Adapted(MeasurementSet):
-    """A set with two vectors that are given, or taken from the data."""
+    """A set with two vectors that are given or taken from the data."""
 
     _names = ("low", "high")
 
@@ -120,7 +120,7 @@ class _Adapted(MeasurementSet):
         super().__init__(num_points, **kwargs)
         if (first is None) != (second is None):
             raise ValueError(
-                f"`{self._names[0]}` and `{self._names[1]}` must be given both or not at all. "
+                f"`{self._names[0]}` and `{self._names[1]}` must both be given, or neither. "
                 f"Received: {self._names[0]}={first}, {self._names[1]}={second}"
             )
         self.is_given = first is not None
@@ -145,7 +145,7 @@ class _Adapted(MeasurementSet):
 
     @property
     def ready(self):
-        """Whether points can be drawn: the vectors are given, or data was seen."""
+        """Whether points can be drawn: the vectors are given, or data were seen."""
         return self.is_given or (self.built and int(self.seen.numpy()) > 0)
 
     def _see(self, rows):
@@ -165,9 +165,10 @@ class Box(_Adapted):
 
     Args:
         num_points: M, a positive integer.
-        low: Number or list of I; None is the least value of each column that `adapt` sees.
-        high: Number or list of I; None is the largest.
-        margin: At least 0. None is 1/2 (the paper's) around the data, and 0 around a given box.
+        low: Number or list of I numbers; None stands for the least value of each column in `adapt`.
+        high: Number or list of I numbers; None stands for the largest value.
+        margin: Number, at least 0. None is 1/2 (as in the paper) around the data, and 0 around a
+            given box.
         **kwargs: `name`, `dtype`.
 
     Raises:
@@ -194,7 +195,7 @@ class Box(_Adapted):
 
     @property
     def limits(self):
-        """Ends of the box, margin included, two tensors `[I]`."""
+        """Ends of the box including the margin, two tensors `[I]`."""
         low, high = (tf.convert_to_tensor(v.value) for v in self.vectors)
         margin = (0.0 if self.is_given else 0.5) if self.margin is None else self.margin
         return low - margin * (high - low), high + margin * (high - low)
@@ -209,11 +210,11 @@ class Box(_Adapted):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
 class Normal(_Adapted):
-    """Points from a normal law, independent over columns: `x_i ~ N(loc_i, scale_i^2)`.
+    """Points from a normal distribution, independent over columns: `x_i ~ N(loc_i, scale_i^2)`.
 
     Args:
         num_points: M, a positive integer.
-        loc: Number or list of I; None is the mean of each column that `adapt` sees.
+        loc: Number or list of I numbers; None stands for the mean of each column in `adapt`.
         scale: The same for standard deviations.
         **kwargs: `name`, `dtype`.
 
@@ -248,8 +249,8 @@ class CallableSet(MeasurementSet):
 
     Args:
         num_points: M, a positive integer.
-        function: Function of M and an int32 seed `[2]` to a tensor `[M, I]`, in TensorFlow. For
-            saving, register it by `keras.saving.register_keras_serializable`.
+        function: Function in TensorFlow that maps M and an int32 seed `[2]` to a tensor `[M, I]`.
+            For saving, register it by `keras.saving.register_keras_serializable`.
         **kwargs: `name`, `dtype`.
 
     Raises:
@@ -279,14 +280,14 @@ class CallableSet(MeasurementSet):
 class DataStream(MeasurementSet):
     """Rows of data without targets, drawn with replacement from a reservoir.
 
-    `adapt` passes over the data, which can be a stream longer than memory, and keeps `capacity`
-    rows of it, each set of rows equally likely (Vitter's reservoir sampling, algorithm R). They
-    are weights: a saved model draws the same points.
+    `adapt` passes over the data, which may be a stream larger than memory, and keeps `capacity`
+    rows of it. Each set of rows is equally likely (Vitter's reservoir sampling, algorithm R). The
+    rows are weights, so a saved model draws the same points.
 
     Args:
         num_points: M, a positive integer.
-        capacity: Rows kept, a positive integer.
-        seed: Of which rows are kept, a non-negative integer.
+        capacity: Number of rows that are kept, a positive integer.
+        seed: Seed of the choice of rows, a non-negative integer.
         **kwargs: `name`, `dtype`.
 
     Raises:
@@ -310,7 +311,7 @@ class DataStream(MeasurementSet):
 
     @property
     def ready(self):
-        """Whether points can be drawn: data was seen."""
+        """Whether points can be drawn: data were seen."""
         return self.built and int(self.seen.numpy()) > 0
 
     def _see(self, rows):
@@ -319,7 +320,7 @@ class DataStream(MeasurementSet):
         chosen = np.random.default_rng([self.seed, seen]).integers(0, order + 1)
         places = np.where(order < self.capacity, order, chosen)
         is_kept = places < self.capacity
-        kept[places[is_kept]] = rows[is_kept]  # the last of several wins, as one by one
+        kept[places[is_kept]] = rows[is_kept]  # the last of several wins, as in a loop
         self.rows.assign(kept)
         self.seen.assign(seen + len(rows))
 
@@ -335,7 +336,7 @@ class DataStream(MeasurementSet):
 
 
 def uniform(shape, seed, dtype):
-    """Draws uniform on [0, 1).
+    """Draws uniform numbers in [0, 1).
 
     Args:
         shape: List of integers.
@@ -343,13 +344,13 @@ def uniform(shape, seed, dtype):
         dtype: Floating dtype.
 
     Returns:
-        Tensor of that shape.
+        Tensor of shape `shape`.
     """
     return tf.random.stateless_uniform(shape, seed, dtype=dtype)
 
 
 def _as_list(value):
-    """A number or a list of numbers, as JSON can hold them."""
+    """Checks and returns a number or a list of numbers in a form that JSON can hold."""
     values = np.asarray(value, np.float64)
     if values.ndim > 1 or not np.all(np.isfinite(values)):
         raise ValueError(f"Ends of a set must be finite numbers. Received: {value}")

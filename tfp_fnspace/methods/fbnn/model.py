@@ -32,76 +32,82 @@ WEIGHTS = ("batch", "data")
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
 class FBNNModel(ClosedForm, VariationalModel):
-    r"""A network whose prior is on functions: variational inference in function space.
+    r"""A network with a prior on functions, by variational inference in function space.
 
-    Training maximises, with D_s a batch of B of the N rows and M drawn measurement points
-    (Algorithm 1),
+    With D_s a batch of B of the N rows and M drawn measurement points, training maximises
+    (Algorithm 1)
 
         1/B sum_{D_s} E_q log p(y | f(x)) - lambda KL[q(f^{D_s}, f^M) || p(f^{D_s}, f^M)].
 
-    - `kl_weight="batch"`, lambda = 1/B, is the paper's: B times it is the functional evidence lower
-      bound of the rows of the batch.
-    - `kl_weight="data"`, lambda = 1/N: N times its mean over batches is no less than the bound of
-      all rows, since the divergence at some points is no more than that at all (Theorem 1), and
-      equal to it where the batch is all rows.
+    - `kl_weight="batch"`, lambda = 1/B, is the paper's choice. B times the objective is the
+      functional evidence lower bound of the rows of the batch.
+    - With `kl_weight="data"`, lambda = 1/N, N times the mean of the objective over batches is no
+      less than the bound of all rows, since the divergence at some points is at most that at all
+      points (Theorem 1). The two are equal if the batch is all rows.
     - A number is lambda itself.
 
-    The gradient of the divergence comes from `kl_surrogate`: the score of q by the spectral Stein
-    estimator, that of the prior exact where it has a density (`kl="stein"`); or from `kl_estimate`,
-    the divergence of the Gaussians with the moments of q and p, with noise of variance
-    `injected_noise^2` for each point on both sides (`kl="regularized"`), which is finite and
-    meaningful where the divergence of the functions is infinite, as that of a network from most
-    Gaussian processes is. S functions tell of (S - 1) // 2 points: of more rows and points together
-    so many random ones are taken, others in every step, with the noise of so many. The mean over
-    steps is then the divergence at so many points, without bias where the functions are normal; it
-    differs little from that at all points, since both noise and divergence grow with them.
-    Where the functions of the network are Gaussian, since only the
-    weights of its last layer are random (`GaussianOutput`), and the prior is a Gaussian process,
-    `kl="closed_form"` has the divergence itself, and the predictive distribution is Gaussian: no
-    draws, the functional evidence lower bound without noise. Without injected noise it is finite
-    only for more features than points and a prior whose covariance has a Cholesky factor; jitter
-    that is added where there is none is counted in `History` (`jittered`) and warned of.
+    There are three ways to compute the divergence and its gradient.
+
+    With `kl="stein"` the gradient comes from `kl_surrogate`. The score of q is estimated by the
+    spectral Stein estimator; the score of the prior is exact if it has a density.
+
+    With `kl="regularized"` it comes from `kl_estimate`, the divergence of the Gaussians with the
+    moments of q and p, with noise of variance `injected_noise^2` for each point on both sides. This
+    is finite and meaningful if the divergence of the functions is infinite, as it is for a network
+    and most Gaussian processes. S functions suffice for (S - 1) // 2 points. If there are more rows
+    and points together, this number of them is chosen at random in every step, with the noise for
+    this number. The mean over steps is then the divergence at this number of points, without bias
+    if the functions are normal. It differs little from the divergence at all points, since both
+    noise and divergence grow with the number of points.
+
+    `kl="closed_form"` requires that the functions of the network are Gaussian, since only the
+    weights of its last layer are random (`GaussianOutput`), and that the prior is a Gaussian
+    process. It uses the exact divergence, and the predictive distribution is Gaussian. There are no
+    draws, so the functional evidence lower bound has no noise. Without injected noise it is finite
+    only for more features than points and a prior whose covariance has a Cholesky factor. If jitter
+    is added, it is counted in `History` (`jittered`) and a warning is given.
 
     Args:
-        network: As for `VariationalModel`; what its layers have as priors does not count.
+        network: As for `VariationalModel`; the priors of its layers have no effect.
         prior: `processes.Process`, in model units, with as many outputs as the network.
-        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise by default, with
-            a learned scale for each column of the targets.
-        measurement: `MeasurementSet`, in model units; by default 5 points uniform in a box half as
-            wide again on each side as the data (`Box(5)`). One that has not seen data yet is
-            adapted to those of the first `fit`, of a dataset to its first batch.
+        likelihood: A layer of `tfp_fnspace.likelihoods`. The default is Gaussian noise with a
+            learned scale for each column of the targets.
+        measurement: `MeasurementSet`, in model units. The default is 5 uniform points in a box that
+            exceeds the data by half their width on each side (`Box(5)`). A set that has not seen
+            data yet is adapted to the data of the first `fit`, or to the first batch of a dataset.
         kl: `"stein"`, `"regularized"` or `"closed_form"`.
-        kl_weight: `"batch"`, `"data"` or a number lambda that is not negative.
-        kl_annealing_steps: lambda rises to its value in equal parts over so many steps.
-        injected_noise: gamma, in units of f: noise of this standard deviation is added to both
+        kl_weight: `"batch"`, `"data"` or a non-negative number lambda.
+        kl_annealing_steps: Number of steps over which lambda rises linearly to its value.
+        injected_noise: gamma, in units of f. Noise of this standard deviation is added to both
             sides of the divergence, which lowers it. At 0 the objective is exact.
         fit_prior: Whether the prior is fitted to the data of the first `fit` by its marginal
-            likelihood (`prior.fit`), before training.
+            likelihood (`prior.fit`) before training.
         fit_output: Whether the posterior of the last layer, `"conditioned"`, starts at that of a
             Bayesian linear regression on its features, with the layer's prior, the noise of the
-            likelihood and the data of the first `fit`; of a dataset that takes a pass, or the
-            first batch where its length is not known. A trained scale of the noise starts at the
-            maximum of the regression's marginal likelihood. For `kl="closed_form"` and a Gaussian
-            likelihood.
-        train_prior: Whether the prior's parameters are trained jointly with the network (appendix
-            C.2), those that are `trainable`; it must have a density. Otherwise this model leaves
-            them as they are.
-        monitor_steps: The divergence that `History` shows, and with it `elbo` and the value of the
-            loss, is computed at every so many steps and kept in between: its gradient does not
-            need it, and it takes a quarter of the time of a small step. (The other two kinds have
-            it at every step.)
-        num_samples: S, the functions of a training step, at least 4; not used in closed form.
-        num_eval_samples: S of everything that predicts.
-        share: Of `spectral_stein_score`.
-        bandwidth: Of `spectral_stein_score`. The paper's program has 1.
-        whiten: Of `spectral_stein_score`. The paper's program does not.
+            likelihood and the data of the first `fit`. A dataset needs a pass for this; only its
+            first batch is used if its length is not known. A trained noise scale starts at the
+            maximum of the regression's marginal likelihood. This requires `kl="closed_form"` and a
+            Gaussian likelihood.
+        train_prior: Whether the `trainable` parameters of the prior are trained jointly with the
+            network (appendix C.2). The prior must have a density. Otherwise this model does not
+            change them.
+        monitor_steps: Number of steps between computations of the divergence in `History`, and thus
+            of `elbo` and the value of the loss; it is kept in between. The gradient does not need
+            it, and it takes a quarter of the time of a small step. (The other two kinds compute it
+            at every step.)
+        num_samples: S, the number of functions in a training step, at least 4; not used in closed
+            form.
+        num_eval_samples: S of all predictions.
+        share: Argument of `spectral_stein_score`.
+        bandwidth: Argument of `spectral_stein_score`. It is 1 in the paper's program.
+        whiten: Argument of `spectral_stein_score`. The paper's program does not whiten.
         standardize: As for `VariationalModel`.
         seed: As for `VariationalModel`.
-        in_users_units: As for `VariationalModel`; not of a network in closed form.
+        in_users_units: As for `VariationalModel`; not supported in closed form.
         **kwargs: `name`, `dtype`.
 
     Raises:
-        TypeError: If `prior` is no process or `measurement` no measurement set.
+        TypeError: If `prior` is not a process or `measurement` not a measurement set.
         ValueError: If an argument is not as described.
 
     Example:
@@ -114,15 +120,15 @@ class FBNNModel(ClosedForm, VariationalModel):
 
     References:
         Sun, Zhang, Shi and Grosse (2019), "Functional variational Bayesian neural networks", ICLR.
-        Burt et al. (2020), "Understanding variational inference in function space" (where the
-        divergence is infinite).
+        Burt et al. (2020), "Understanding variational inference in function space" (cases in which
+        the divergence is infinite).
         Cinquin and Bamler (2024), "Regularized KL-divergence for well-defined function-space
         variational inference in Bayesian neural networks".
     """
 
     _object_names = ("likelihood", "network", "prior", "measurement")
 
-    #: The divergence is of the functions at all rows of a batch jointly.
+    #: The divergence is that of the functions at all rows of a batch jointly.
     needs_all_rows = True
 
     def __init__(
@@ -210,8 +216,8 @@ class FBNNModel(ClosedForm, VariationalModel):
             )
         if self.fit_prior and self.likelihood.has_noise_outputs:
             raise ValueError(
-                "`fit_prior` needs a likelihood without outputs that describe the noise, which no "
-                f"targets are for. Received: likelihood={type(self.likelihood).__name__}"
+                "`fit_prior` needs a likelihood without outputs that describe the noise, for which "
+                f"there are no targets. Received: likelihood={type(self.likelihood).__name__}"
             )
         if not prior.built:
             prior.build((None, *self._row_shape))
@@ -242,7 +248,7 @@ class FBNNModel(ClosedForm, VariationalModel):
     # Training ---------------------------------------------------------------------------------
 
     def prepare_training(self, inputs, targets):
-        """Adapts the measurement set and fits the prior, where that is wanted."""
+        """Adapts the measurement set and fits the prior, if required."""
         super().prepare_training(inputs, targets)
         (x,) = self.scaled([tf.constant(values) for values in inputs])
         if not getattr(self.measurement, "ready", True):
@@ -253,7 +259,7 @@ class FBNNModel(ClosedForm, VariationalModel):
             self.prior.fit(x, self.target_scaler(tf.constant(targets)))
 
     def points(self, x, seed):
-        """The rows of a batch and measurement points, in model units.
+        """Returns the rows of a batch and measurement points, in model units.
 
         Args:
             x: `[B, ...]`.
@@ -267,13 +273,13 @@ class FBNNModel(ClosedForm, VariationalModel):
         return tf.reshape(points, [-1, *self._row_shape])
 
     def objective(self, inputs, targets, num_rows, seed):
-        """See `GradientTraining.objective`.
+        """Computes the loss and the entries of `History`, see `GradientTraining.objective`.
 
         Returns:
-            The loss per row, whose value is `-elbo` where lambda has its full weight and whose
-            gradient is that of Algorithm 1, and `elbo`, `log_likelihood` (expected) and
-            `kl_estimate`, `elbo = log_likelihood - lambda kl_estimate`. The function `kl_estimate`
-            gives it: not a bound.
+            The loss per row, and `elbo`, `log_likelihood` (expected) and `kl_estimate`, with
+            `elbo = log_likelihood - lambda kl_estimate`. The value of the loss is `-elbo` when
+            lambda has its full weight, and its gradient is that of Algorithm 1. The function
+            `kl_estimate` computes the estimate, which is not a bound.
         """
         seeds = split(seed, 4)
         count = tf.shape(targets)[0]
@@ -282,7 +288,7 @@ class FBNNModel(ClosedForm, VariationalModel):
                 lambda places: self._divergence_with(inputs[0], places, seeds[0], seeds[3])
             )
         points = self.points(inputs[0], seeds[2])
-        moments, divergence_of = self._law_at(points, seeds[0])
+        moments, divergence_of = self._distribution_at(points, seeds[0])
         moments = GaussianMoments(*(None if v is None else v[:, :count] for v in moments))
         log_likelihood = self.likelihood.expected_log_prob(moments, targets, seeds[1])
         log_likelihood = tf.reduce_mean(log_likelihood)
@@ -299,31 +305,31 @@ class FBNNModel(ClosedForm, VariationalModel):
     def _is_named(self):
         return isinstance(self._weight_argument, str)
 
-    def _law_at(self, points, seed):
-        """Moments of f, `[S, N, D]`, and a function that gives the divergence there.
+    def _distribution_at(self, points, seed):
+        """Returns the moments of f, `[S, N, D]`, and a function for the divergence there.
 
-        The function takes a seed and gives the divergence, a scalar with its gradient, and parts
+        The function takes a seed. It returns the divergence, a scalar with its gradient, and parts
         for `History`.
         """
         if self._output is None:
             values = self._functions(points, seed)
             moments = GaussianMoments(values, None)
             return moments, lambda s: (*self._divergence(values, points, s), {})
-        return self._gaussian_law_at(points)
+        return self._gaussian_distribution_at(points)
 
     def _functions(self, points, seed):
         with function_draws(self.num_samples, seed, noise="joint"):
             return self._values([points])
 
     def _divergence_with(self, x, places, *seeds):
-        """The value that the objective has of the divergence at rows and places `[M, I]`."""
+        """Returns the objective's value of the divergence at rows and places `[M, I]`."""
         points = tf.concat([x, tf.reshape(places, [-1, *self._row_shape])], axis=0)
         if self._output is not None:
             return self._closed_form_at(self._output.joint(points), points).kl
         return self._estimate(self._functions(points, seeds[0]), points, seeds[1])
 
     def _divergence(self, values, points, seed):
-        """The estimate of the divergence, and a scalar with its gradient."""
+        """Returns the estimate of the divergence, and a scalar with its gradient."""
         if self.kl == "regularized":
             estimate = self._estimate(values, points, seed)
             return estimate, estimate
@@ -342,7 +348,7 @@ class FBNNModel(ClosedForm, VariationalModel):
         return estimate, surrogate
 
     def _estimate(self, values, points, seed):
-        """`kl_estimate` at as many random points as the functions can tell of."""
+        """Returns `kl_estimate` at as many random points as there are enough functions for."""
         most = most_points(self.num_samples)
         values, points = at_some_points(values, points, most, fold_in(seed, -1))
         noise = self.injected_noise
@@ -351,7 +357,7 @@ class FBNNModel(ClosedForm, VariationalModel):
         return kl_estimate(values, points, self.prior, seed, noise)
 
     def _monitored(self, values, points, seed):
-        """The estimate of this step where one is due, else the last one."""
+        """Returns the estimate of this step if one is due, else the last one."""
         if self.monitor_steps == 1:
             return self._estimate(values, points, seed)
         is_due = tf.equal(self.steps_seen.value % self.monitor_steps, 0)

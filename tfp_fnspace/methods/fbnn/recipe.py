@@ -1,7 +1,8 @@
-"""From the rows of a table to a functional BNN.
+"""The recipe of functional BNNs for a table.
 
-A regression has a fitted Gaussian process as its prior, and random cosines of it as its network:
-the divergence is in closed form. Classes have a smooth process and a network of two layers.
+For regression, the prior is a fitted Gaussian process and the network consists of its random cosine
+features, so that the divergence has a closed form. For classes, the prior is a smooth process and
+the network has two layers.
 """
 
 import keras
@@ -15,22 +16,23 @@ from tfp_fnspace.processes.fitted import fitted_prior
 from tfp_fnspace.processes.gaussian import GaussianProcess
 from tfp_fnspace.recipes import scale_learnt_noise
 
-#: An exact process is fitted to at most so many rows, its time is cubic in them, in so many
-#: iterations: those that follow lengthen what is long already, the lengths of idle inputs.
+#: The most rows to which an exact process is fitted, whose time is cubic in their number, and the
+#: most iterations. Further iterations would only increase the long length scales of irrelevant
+#: inputs.
 _PRIOR_ROWS, _PRIOR_ITERATIONS = 500, 50
 
-#: Standard deviation of the least noise, in that of the targets.
+#: Standard deviation of the least noise, relative to that of the targets.
 _LEAST_NOISE = 0.01
 
-#: The prior is fitted to them.
+#: The prior is fitted to the rows.
 BUILDS_FROM_ROWS = True
 
-#: Any number of rows.
+#: There is no limit to the number of rows.
 MOST_ROWS = None
 
 
 def candidates(table):
-    """Settings to try, the most likely first."""
+    """Returns the settings to try, the most promising first."""
     batch_size = min(1000, table.num_rows)
     steps = -(-table.num_rows // batch_size)  # of an epoch
     if table.num_classes is not None:
@@ -38,13 +40,13 @@ def candidates(table):
         steps = -(-table.num_rows // batch_size)
         common = {"batch_size": batch_size, "epochs": -(-2000 // steps)}
         return [{"units": 50, **common, "epochs_between_looks": -(-100 // steps)}]
-    # The last layer starts at its regression: few steps follow, of rows and points of the box.
+    # The last layer starts at its regression, so few steps follow, with rows and points of the box.
     common = {"batch_size": batch_size, "epochs": -(-60 // steps)}
     return [{"units": 1000, **common, "epochs_between_looks": -(-10 // steps)}]
 
 
 def build(settings, table, seed):
-    """A network with these settings, compiled and not fitted."""
+    """Builds and compiles a network with these settings, without fitting it."""
     if table.num_classes is not None:
         return _classifier(settings, table, seed)
     prior = fitted_prior(table.x, table.y, _PRIOR_ROWS, seed, "float64", _PRIOR_ITERATIONS)
@@ -71,8 +73,9 @@ def build(settings, table, seed):
 
 
 def _classifier(settings, table, seed):
-    """A network of tanh units whose logits a smooth process is the prior of."""
-    # Inputs have variance 1: points are about the square root of twice their number apart.
+    """Builds a network of tanh units with a smooth process as the prior of its logits."""
+    # Inputs have variance 1, so the distance of two points is about the square root of twice their
+    # number.
     kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(
         np.float64(2.0), np.sqrt(np.float64(table.num_inputs))
     )

@@ -1,4 +1,4 @@
-"""Gradients of log densities from samples: the spectral Stein gradient estimator."""
+"""The spectral Stein gradient estimator of gradients of log densities from samples."""
 
 from typing import NamedTuple
 
@@ -15,16 +15,16 @@ _SMALLEST_VARIANCE, _SMALLEST_EIGENVALUE = 1e-20, 1e-5
 
 
 class Spectrum(NamedTuple):
-    """What the estimator takes from samples `[..., M, d]`.
+    """The quantities that the estimator computes from samples `[..., M, d]`.
 
     Attributes:
-        samples: Their differences from their mean, `[..., M, d]`.
+        samples: Differences of the samples from their mean, `[..., M, d]`.
         mean: `[..., 1, d]`.
         kernel: K, `[..., M, M]`.
-        eigenvectors: U of `K = U Lambda U^T` in columns, eigenvalues ascending, `[..., M, M]`.
+        eigenvectors: U of `K = U Lambda U^T` in columns, with ascending eigenvalues, `[..., M, M]`.
         eigenvalues: `[..., M]`.
-        inverses: `1 / eigenvalues` of those that are kept, 0 for the others, `[..., M]`.
-        num_kept: How many are, int32 `[...]`.
+        inverses: `1 / eigenvalues` for those that are kept, 0 for the others, `[..., M]`.
+        num_kept: Number of kept eigenvalues, int32 `[...]`.
         length_scale: h of the kernel, `[...]`.
     """
 
@@ -39,7 +39,7 @@ class Spectrum(NamedTuple):
 
 
 def spectral_stein_score(samples, points=None, share=0.99, bandwidth=1.0, whiten=False):
-    r"""Estimates the gradient of the log density of what samples were drawn from.
+    r"""Estimates the gradient of the log density of the distribution of samples.
 
     With M samples x_m, `k(x, x') = exp(-|x - x'|^2 / (2 h^2))` and `K = U Lambda U^T`,
 
@@ -47,33 +47,35 @@ def spectral_stein_score(samples, points=None, share=0.99, bandwidth=1.0, whiten
         psi_j(x) = sqrt(M) / lambda_j sum_m U_mj k(x, x_m)
         beta_j = -1/M sum_m grad psi_j(x_m)
 
-    over the leading eigenvalues, the fewest that have `share` of their sum, at least one, counted
-    anew at each call. In matrices, with `B_l = -sum_m grad_1 k(x_m, x_l)`,
+    over the leading eigenvalues. These are the fewest (at least one) that have `share` of the sum,
+    and are chosen at each call. In matrix form, with `B_l = -sum_m grad_1 k(x_m, x_l)`,
 
         score(x) = k(x, X) U Lambda^{+2} U^T B,       score(X) = U Lambda^+ U^T B.
 
-    Where there is no sample nearby the estimate goes to 0, not to the score: it is for points where
-    samples are. Eigenvalues below what rounding leaves of them are never kept.
+    Far from all samples the estimate tends to 0, not to the score, so it is only for points near
+    samples. Eigenvalues below the rounding error are never kept.
 
-    The result is a constant in gradients (samples, points and h too): as the score stands in the
-    gradient of a divergence (equation 11), and since the derivatives of eigenvectors are infinite
-    where eigenvalues are equal.
+    The result is a constant in gradients (and so are samples, points and h). This is how the score
+    enters the gradient of a divergence (equation 11); moreover, the derivatives of eigenvectors are
+    infinite if eigenvalues are equal.
 
-    One length h for all directions misses those in which the samples spread little, where the score
-    is largest. With `whiten` the estimate is made for `z = L^-1 (x - mean)`, where `L L^T` is the
-    covariance of the samples, and carried back, `score(x) = L^-T score(z)`. Correlations are
-    shrunk by `1 / (1 + (d / M)^2)`, since few samples say little of them.
+    A single length h for all directions misses those in which the samples spread little, where the
+    score is largest. With `whiten` the estimate is made for `z = L^-1 (x - mean)`, where `L L^T` is
+    the covariance of the samples, and transformed back by `score(x) = L^-T score(z)`. Correlations
+    are shrunk by `1 / (1 + (d / M)^2)`, since few samples say little about them.
 
-    Costs O(M^3 + M^2 d) for each member of the batch, with `whiten` O(d^3 + M d^2) more.
-    `tf.linalg.eigh` is 10 times slower when compiled by XLA on CPUs: keep this outside of
+    The cost is O(M^3 + M^2 d) for each member of the batch, plus O(d^3 + M d^2) with `whiten`.
+    `tf.linalg.eigh` is 10 times slower when compiled by XLA on CPUs, so keep this outside of
     `jit_compile=True` there.
 
     Args:
         samples: x_m, floating tensor `[..., M, d]`, M at least 2.
-        points: Where the score is wanted, `[..., P, d]` of the same batch; None is at the samples.
-        share: In (0, 1].
-        bandwidth: h in units of the median distance of two samples, positive. 1 is the authors';
-            2 is more accurate for smooth densities (about twice, for a Gaussian with share 0.99).
+        points: Points at which to estimate the score, `[..., P, d]` with the same batch; None for
+            the samples.
+        share: Number in (0, 1].
+        bandwidth: h in units of the median distance of two samples, positive. The authors use 1; 2
+            is more accurate for smooth densities (by a factor of about two for a Gaussian with
+            share 0.99).
         whiten: Whether the samples' covariance is divided out first.
 
     Returns:
@@ -127,12 +129,12 @@ def _score(samples, points, share, bandwidth):
 
 
 def spectrum(samples, share=0.99, bandwidth=1.0):
-    """Eigenvalues and eigenvectors of the kernel at samples, and which are kept.
+    """Computes the eigenvalues and eigenvectors of the kernel at samples, and which are kept.
 
     Args:
-        samples: As of `spectral_stein_score`.
-        share: As of `spectral_stein_score`.
-        bandwidth: As of `spectral_stein_score`.
+        samples: As for `spectral_stein_score`.
+        share: As for `spectral_stein_score`.
+        bandwidth: As for `spectral_stein_score`.
 
     Returns:
         `Spectrum`.
@@ -159,7 +161,7 @@ def spectrum(samples, share=0.99, bandwidth=1.0):
 
 
 def _root_of_covariance(centred):
-    """Cholesky factor of the shrunk covariance of centred samples, `[..., d, d]`."""
+    """Returns the Cholesky factor of the shrunk covariance of centred samples, `[..., d, d]`."""
     size, length = (tf.cast(tf.shape(centred)[i], centred.dtype) for i in (-2, -1))
     variance = tf.reduce_mean(tf.square(centred), axis=-2)
     scale = tf.sqrt(tf.maximum(variance, _SMALLEST_VARIANCE))  # [..., d]
@@ -171,7 +173,7 @@ def _root_of_covariance(centred):
 
 
 def _is_leading(eigenvalues, share):
-    """The fewest of ascending eigenvalues with `share` of the sum, that are not rounding."""
+    """Returns which of ascending eigenvalues, the fewest with `share` of the sum, are kept."""
     count = tf.cast(tf.shape(eigenvalues)[-1], eigenvalues.dtype)
     largest = eigenvalues[..., -1:]
     resolution = np.finfo(eigenvalues.dtype.as_numpy_dtype).eps * count * largest
@@ -183,7 +185,7 @@ def _is_leading(eigenvalues, share):
 
 
 def _summed_gradients(basis):
-    """`B_l = -sum_m grad_1 k(x_m, x_l) = sum_m k(x_m, x_l) (x_m - x_l) / h^2`, `[..., M, d]`."""
+    """Returns B, `B_l = sum_m k(x_m, x_l) (x_m - x_l) / h^2`, `[..., M, d]`."""
     sums = tf.reduce_sum(basis.kernel, axis=-1, keepdims=True)
     differences = tf.matmul(basis.kernel, basis.samples) - sums * basis.samples
     return differences / tf.square(basis.length_scale)[..., tf.newaxis, tf.newaxis]
@@ -194,17 +196,18 @@ def _kernel(squared, length_scale):
 
 
 def _squared_distances(a, b):
-    """`|a_i - b_j|^2`, `[..., A, B]`."""
+    """Returns `|a_i - b_j|^2`, `[..., A, B]`."""
     norms_a, norms_b = (tf.reduce_sum(tf.square(v), axis=-1) for v in (a, b))
     inner = tf.matmul(a, b, transpose_b=True)
     return tf.nn.relu(norms_a[..., :, tf.newaxis] + norms_b[..., tf.newaxis, :] - 2.0 * inner)
 
 
 def _median_distance(squared):
-    """Median of the distances of samples, `[...]`; 1 if it is 0.
+    """Returns the median distance of samples, `[...]`, or 1 if it is 0.
 
-    Over the pairs `(m, m + i)`, cyclically, for all i < M / 2 if these are at most 16, else for 16
-    of them, evenly spaced: sorting 100^2 entries takes longer than the eigenvalues.
+    It is the median over the cyclic pairs `(m, m + i)` for all i < M / 2 if these are at most 16,
+    else for 16 of them, evenly spaced. Sorting 100^2 entries would take longer than the
+    eigenvalues.
     """
     size = tf.shape(squared)[-1]
     reach = tf.maximum((size - 1) // 2, 1)

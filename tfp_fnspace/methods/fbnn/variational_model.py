@@ -20,10 +20,11 @@ from tfp_fnspace.model.mixture import MixturePrediction
 from tfp_fnspace.model.whole_numbers import with_real_inputs
 from tfp_fnspace.typing import GaussianMoments
 
-#: Steps of a first `fit` whose number is not known.
+#: Assumed number of steps of a first `fit` of unknown length.
 _UNKNOWN_STEPS = 3000
 
-#: The fewest steps in which the divergence comes in by default: short runs are better without it.
+#: The least number of steps in which the divergence is introduced by default; short runs are better
+#: without it.
 _LEAST_ANNEALING = 1000
 
 
@@ -33,38 +34,39 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
 
         elbo = E_q log p(y | f) - KL(q(w) || p(w)),
 
-    the expectation over S draws of the weights, the divergence of all layers in closed form where
-    posterior and prior have one. A step estimates it from a batch: the mean over its rows of the
-    expected log-likelihood, less `KL / N` with N the rows that `fit` trains on.
+    where the expectation is over S draws of the weights, and the divergence of all layers has a
+    closed form if posterior and prior have one. A step estimates the bound from a batch, by the
+    mean over its rows of the expected log-likelihood minus `KL / N`, where N is the number of rows
+    that `fit` trains on.
 
     Args:
         network: Keras model from inputs in model units to f, `[S, N, D]`, with layers of
-            `tfp_fnspace.layers` (`layers.from_keras` makes one from a deterministic network);
-            or a pair of its symbolic inputs and outputs. Its Keras layers act in training as in
-            Keras (dropout, batch normalisation over draws and rows), the noise of layers from the
-            seed and the step; a row must not depend on the others of its batch.
-        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise by default, with
-            a learned scale for each column of the targets.
-        kl_weight: What the divergence is multiplied by in the loss. With 1 it is the negative
-            bound; less, such as 0.001, tempers the prior's influence.
-        kl_annealing_steps: The weight rises to `kl_weight` in equal parts over so many steps; by
-            default over the first third of those of the first `fit`, and 1000 at the least, so that
-            a network has learnt something before the divergence switches units off.
-        num_samples: S in a training step.
-        num_eval_samples: S of everything that predicts.
-        standardize: Whether to standardise inputs and targets by the data of the first `fit`; by
-            default for rows of rank 1 that are not indices.
-        in_users_units: Whether the network takes inputs in the user's units to values in them, and
-            is to go on doing so, whatever is standardised around it; by default that is so of
-            those of `from_keras`.
+            `tfp_fnspace.layers` (`layers.from_keras` makes one from a deterministic network), or a
+            pair of its symbolic inputs and outputs. Its Keras layers act in training as in Keras
+            (dropout, batch normalisation over draws and rows); their noise follows from the seed
+            and the step. A row must not depend on the other rows of its batch.
+        likelihood: A layer of `tfp_fnspace.likelihoods`. The default is Gaussian noise with a
+            learned scale for each column of the targets.
+        kl_weight: Factor of the divergence in the loss. With 1 the loss is the negative bound;
+            smaller values, such as 0.001, reduce the influence of the prior.
+        kl_annealing_steps: Number of steps over which the weight rises linearly to `kl_weight`. The
+            default is the first third of the steps of the first `fit`, but at least 1000, so that a
+            network has learnt something before the divergence switches units off.
+        num_samples: S, the number of draws, in a training step.
+        num_eval_samples: S of all predictions.
+        standardize: Whether to standardise inputs and targets by the data of the first `fit`; the
+            default is true for rows of rank 1 that are not indices.
+        in_users_units: Whether the inputs and outputs of the network are in the user's units, and
+            stay so whatever is standardised around it. The default is true for networks of
+            `from_keras`.
         seed: Non-negative integer: the same seed gives the same run from the same initial weights.
         **kwargs: `name`, `dtype`.
 
     Raises:
-        TypeError: If `network` is neither, or `likelihood` is none.
-        ValueError: If the network has no variational layers, layers with a `kl_weight` or with
-            `stateful=True`, mixes rows, or ends in probabilities of classes; or an argument is not
-            as described.
+        TypeError: If `network` is neither of these, or `likelihood` is not a likelihood.
+        ValueError: If the network has no variational layers, has layers with a `kl_weight` or with
+            `stateful=True`, mixes rows, or ends in probabilities of classes, or if an argument is
+            not as described.
 
     Example:
         >>> inputs = keras.Input((1,))
@@ -131,7 +133,7 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
     # Training ---------------------------------------------------------------------------------
 
     def default_optimizer(self, total_steps):
-        """Adam, from 1e-2 to 1e-3 by a cosine over the steps of the first `fit`; 1e-3 after it."""
+        """Makes Adam, with a cosine from 1e-2 to 1e-3 over the first `fit` and 1e-3 after it."""
         steps = total_steps or _UNKNOWN_STEPS
         return keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(1e-2, steps, alpha=0.1))
 
@@ -141,12 +143,11 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
             self.annealing_steps.assign(max((total_steps or 0) // 3, _LEAST_ANNEALING))
 
     def objective(self, inputs, targets, num_rows, seed):
-        """See `GradientTraining.objective`.
+        """Computes the loss and the entries of `History`, see `GradientTraining.objective`.
 
         Returns:
-            The loss per row, and `elbo`, `log_likelihood` (expected) and `kl` per row,
-            `elbo = log_likelihood - kl`. The loss is `-elbo` where the weight of the divergence is
-            1.
+            The loss per row, and `elbo`, `log_likelihood` (expected) and `kl` per row, with `elbo =
+            log_likelihood - kl`. The loss is `-elbo` if the weight of the divergence is 1.
         """
         seeds = split(seed, 2)
         with function_draws(self.num_samples, seeds[0], prior=RELEVANCE) as draws:
@@ -159,7 +160,7 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         return loss, parts
 
     def _annealing(self):
-        """The part of its weight that the divergence has in this step."""
+        """Returns the fraction of its weight that the divergence has in this step."""
         steps = tf.maximum(self.annealing_steps.value, 1)
         step = tf.minimum(self.steps_seen.value + 1, steps)
         return tf.cast(step / steps, self.variable_dtype)
@@ -167,10 +168,10 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
     # Prediction -------------------------------------------------------------------------------
 
     def _values(self, inputs, training=False):
-        """Draws of f in model units, `[S, N, D]`, for a list of inputs in model units.
+        """Draws f in model units, `[S, N, D]`, for a list of inputs in model units.
 
-        In training, the Keras layers of the network act as in training: dropout drops, and batch
-        normalisation takes the moments of the batch, over draws and rows.
+        With `training`, the Keras layers of the network act as in training: dropout is active, and
+        batch normalisation uses the moments of the batch, over draws and rows.
         """
         if self.in_users_units:
             scalers = zip(self.input_scalers, inputs, strict=True)
@@ -186,12 +187,12 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         values = tf.cast(self.network(packed, training=training), self.variable_dtype)
         if not self.in_users_units or not self.target_scaler.enabled:
             return values
-        columns = self.num_target_columns  # what follows describes the noise
+        columns = self.num_target_columns  # further columns describe the noise
         scaled = self.target_scaler(values[..., :columns])
         return tf.concat([scaled, values[..., columns:]], axis=-1)
 
     def call(self, inputs):
-        """Draws of f in model units, `[S, N, D]`, for inputs in the user's units."""
+        """Draws f in model units, `[S, N, D]`, for inputs in the user's units."""
         seed = fold_in(tf.convert_to_tensor(self.seed_state), -1)
         return self._draws(inputs, self.num_eval_samples, seed)
 
@@ -234,7 +235,7 @@ def _checked_network(network):
         )
     if not any(isinstance(layer, VariationalLayer) for layer in network._flatten_layers()):
         raise ValueError(
-            "`network` must have variational layers: `layers.from_keras` makes them of "
+            "`network` must have variational layers: `layers.from_keras` makes them from "
             f"deterministic ones. Received: network with {len(network.layers)} layers and none"
         )
     weighted = [
@@ -245,7 +246,7 @@ def _checked_network(network):
     if weighted:
         raise ValueError(
             "A `kl_weight` is for layers of a plain Keras model: this model has the divergence in "
-            f"its objective and is given a `kl_weight` itself. Received: layers {weighted} with one"
+            f"its objective and takes a `kl_weight` itself. Received: layers {weighted} with one"
         )
     if len(network.outputs) != 1 or len(network.outputs[0].shape) != 3:
         shapes = [tuple(tensor.shape) for tensor in network.outputs]
@@ -257,14 +258,14 @@ def _checked_network(network):
 
 
 def _refuse_probabilities(network):
-    """Refuses a network of classes that ends in what makes probabilities of logits."""
+    """Refuses a network of classes that ends in probabilities instead of logits."""
     last = network.outputs[0]._keras_history.operation
     inner = last.layer if isinstance(last, PerSample) else last
     kinds = keras.activations.softmax, keras.activations.sigmoid
     if isinstance(inner, keras.layers.Softmax) or getattr(inner, "activation", None) in kinds:
         raise ValueError(
             "The network of a likelihood of classes must end in logits, without the softmax or "
-            f"sigmoid that makes probabilities of them. Received: layer {last.name!r} at its end"
+            f"sigmoid that converts them to probabilities. Received: layer {last.name!r} at its end"
         )
 
 

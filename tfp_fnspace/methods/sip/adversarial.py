@@ -1,4 +1,4 @@
-"""Training of a model and of the discriminator that estimates its divergence, in turn."""
+"""Alternating training of a model and of the discriminator that estimates its divergence."""
 
 import keras
 import tensorflow as tf
@@ -9,16 +9,17 @@ from tfp_fnspace.math.random import fold_in, split
 from tfp_fnspace.model.gradient import GradientTraining, checked_optimizer
 from tfp_fnspace.model.penalties import penalty, refuse_added_losses
 
-#: A discriminator that tells more than this share of an epoch right knows posterior from prior, as
-#: it should after some epochs; where it also says that they are so many nats apart for each of the
-#: values that it sees, the posterior is no update of this prior.
+#: A discriminator that classifies more than this share of an epoch correctly can tell posterior
+#: from prior, as it should after some epochs. If it also finds that they are this many nats apart
+#: per value that it sees, the posterior is not a plausible update of this prior.
 _KNOWS_ALL, _FAR_APART = 0.99, 10.0
 
 
 class AdversarialReport(JitterReport):
-    """Warns, once a run, of a posterior far from the prior, a dead discriminator, added jitter.
+    """Warns, once per run, of a posterior far from the prior, a dead discriminator or added jitter.
 
-    Whether it is dead is looked at after 1, 2, 4, 8, ... epochs of its life: then it starts anew.
+    Whether it is dead is checked after 1, 2, 4, 8, ... epochs of its life. A dead discriminator is
+    initialised again.
     """
 
     def on_epoch_end(self, epoch, logs=None):
@@ -28,9 +29,10 @@ class AdversarialReport(JitterReport):
         if is_due and self.is_dead() and self.model.log_ratio.restart():
             self.say(
                 "restart",
-                f"After epoch {epoch + 1} the discriminator says the same of all draws of "
-                "posterior and prior: it starts anew. Units that are 0 everywhere, as ReLU can be, "
-                "do that; so does a rate of `discriminator_optimizer` that is too large.",
+                f"After epoch {epoch + 1} the discriminator gives the same output for all draws of "
+                "posterior and prior: it is initialised again. Possible reasons are units that are "
+                "0 everywhere, as with ReLU, or a learning rate of `discriminator_optimizer` that "
+                "is too large.",
             )
         accuracy = (logs or {}).get("discriminator_accuracy", 0.0)
         num_values = self.model.log_ratio.discriminator.input_shape[-1]
@@ -38,10 +40,10 @@ class AdversarialReport(JitterReport):
         if accuracy > _KNOWS_ALL and apart > _FAR_APART:
             self.say(
                 "accuracy",
-                f"The discriminator tells {accuracy:.1%} of the draws of posterior and prior right "
-                f"in epoch {epoch + 1}, and that they are {apart:.3g} nats apart for each value: "
-                "such a prior does not expect such data, and `kl_estimate`, then no more than a "
-                "lower bound, regularises less than the divergence would. Look at the scale of the "
+                f"The discriminator classifies {accuracy:.1%} of the draws of posterior and prior "
+                f"correctly in epoch {epoch + 1}, and finds them {apart:.3g} nats apart per value: "
+                "the prior does not expect such data, and `kl_estimate` is then only a lower "
+                "bound, which regularises less than the divergence would. Check the scale of the "
                 "prior; `adaptive_contrast`, fewer inducing points or more dropout make the task "
                 "of the discriminator harder.",
             )
@@ -51,12 +53,12 @@ class AdversarialReport(JitterReport):
         if self.is_dead():
             self.say(
                 "dead",
-                "At the end of the run the discriminator says the same of all draws of posterior "
-                "and prior: the divergence has no gradient.",
+                "At the end of the run the discriminator gives the same output for all draws of "
+                "posterior and prior: the divergence has no gradient.",
             )
 
     def is_dead(self):
-        """Whether the discriminator says the same of all draws."""
+        """Returns whether the discriminator gives the same output for all draws."""
         seed = fold_in(tf.convert_to_tensor(self.model.seed_state), self.model.steps_seen.value)
         return bool(self.model.log_ratio.spread(*self.model.divergence_draws(seed)) == 0.0)
 
@@ -64,10 +66,10 @@ class AdversarialReport(JitterReport):
 class AdversarialTraining(GradientTraining):
     """`GradientTraining` of a model with a `log_ratio`, a `LogRatio` with its own optimizer.
 
-    A step draws from q and p once. The discriminator, as it is, estimates the divergence for the
-    step of the model, and then learns from the same draws: it has not seen them when it is asked,
-    so that sharing them is without bias, and its loss costs no other forward pass. Of
-    `discriminator_steps` those after the first have draws of their own.
+    A step draws from q and p once. The present discriminator estimates the divergence for the step
+    of the model, and then learns from the same draws. It has not seen them when it is evaluated, so
+    sharing them causes no bias, and its loss needs no additional forward pass. If there are several
+    `discriminator_steps`, those after the first use separate draws.
 
     A model implements `objectives(inputs, targets, num_rows, seed)`, which returns the loss, the
     `Divergences` and the parts for `History`, and `divergence_draws(seed)`, which returns draws
@@ -78,15 +80,15 @@ class AdversarialTraining(GradientTraining):
     jittered_matrix = "A covariance at the inducing points"
 
     def default_discriminator_optimizer(self):
-        """The optimizer of `compile(discriminator_optimizer=None)`."""
+        """Returns the optimizer of `compile(discriminator_optimizer=None)`."""
         return keras.optimizers.Adam(1e-3)
 
     def compile(self, optimizer=None, discriminator_optimizer=None, **kwargs):
-        """Configures both optimizers, metrics and compilation.
+        """Configures both optimizers, the metrics and compilation.
 
         Args:
-            optimizer: Of the model, as in Keras; `None` is the method's own.
-            discriminator_optimizer: Of the discriminator, likewise.
+            optimizer: Optimizer of the model, as in Keras; `None` is the method's own.
+            discriminator_optimizer: Optimizer of the discriminator, as above.
             **kwargs: As in `GradientTraining.compile`.
         """
         self.discriminator_optimizer = checked_optimizer(
@@ -108,7 +110,7 @@ class AdversarialTraining(GradientTraining):
 
     @property
     def discriminator_variables(self):
-        """What the discriminator learns."""
+        """The variables that the discriminator learns."""
         return self.log_ratio.trainable_variables
 
     @property
@@ -127,22 +129,22 @@ class AdversarialTraining(GradientTraining):
 
     def _epoch_callbacks(self, callbacks, initial_epoch):
         finite, counter, *given = super()._epoch_callbacks(callbacks, initial_epoch)
-        return [finite, counter, AdversarialReport(), *given]  # it may change what others save
+        return [finite, counter, AdversarialReport(), *given]  # before callbacks that save
 
     def jittered_when_predicting(self):
-        """How many covariances that predictions use need more on their diagonal than `jitter`."""
+        """Returns how many covariances of predictions need more on their diagonal than `jitter`."""
         return 0
 
     def objectives(self, inputs, targets, num_rows, seed):
-        """See the class."""
+        """Computes the loss, the divergences and the parts for `History`, see the class."""
         raise NotImplementedError
 
     def divergence_draws(self, seed):
-        """See the class."""
+        """Draws from q and p, see the class."""
         raise NotImplementedError
 
     def objective(self, inputs, targets, num_rows, seed):
-        """See `GradientTraining`: the loss of the model and all that `History` has."""
+        """Computes the loss of the model and the entries of `History`, see `GradientTraining`."""
         loss, divergences, parts = self.objectives(inputs, targets, num_rows, seed)
         return loss, {**parts, **_of_discriminator(divergences)}
 
@@ -155,14 +157,14 @@ class AdversarialTraining(GradientTraining):
             loss, divergences, parts = self.objectives(inputs, targets, num_rows, seed)
             refuse_added_losses(self)
             loss += penalty(ours, loss.dtype)
-            # The optimizers add what replicas have, each the mean over its rows.
+            # The optimizers add the losses of the replicas, each of which is a mean over its rows.
             weight = replicas.weight(loss.dtype)
             scaled = self.optimizer.scale_loss(loss * weight)
             their_loss = divergences.loss + penalty(theirs, loss.dtype)
             their_loss = self.discriminator_optimizer.scale_loss(their_loss * weight)
         gradients = tape.gradient(scaled, ours), tape.gradient(their_loss, theirs)
         del tape
-        # At the end of a generator Keras runs a step without data, which must not count.
+        # Keras runs a step without data at the end of a generator, which must not count.
         with tf.control_dependencies([loss]):
             self.optimizer.apply(gradients[0], ours)
             self.discriminator_optimizer.apply(gradients[1], theirs)
@@ -172,7 +174,7 @@ class AdversarialTraining(GradientTraining):
         return {"loss": loss, **parts, **_of_discriminator(divergences)}
 
     def _discriminator_step(self, seed):
-        """A step of the discriminator with draws of its own."""
+        """Runs a step of the discriminator with separate draws."""
         seeds = split(seed, 2)
         q, p = map(tf.stop_gradient, self.divergence_draws(seeds[0]))
         with tf.GradientTape() as tape:
@@ -185,7 +187,7 @@ class AdversarialTraining(GradientTraining):
 
 
 def _of_discriminator(divergences):
-    """What `History` says of the discriminator."""
+    """Returns the entries of `History` about the discriminator."""
     return {
         "discriminator_loss": divergences.loss,
         "discriminator_accuracy": divergences.accuracy,

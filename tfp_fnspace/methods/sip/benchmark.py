@@ -1,4 +1,4 @@
-"""What `benchmark paper` fits: a sparse implicit process."""
+"""The model of `benchmark paper`, a sparse implicit process."""
 
 import keras
 
@@ -8,21 +8,21 @@ from tfp_fnspace.methods.sip.networks import PRIORS
 
 
 def fit(x, y, *, prior, prior_options, epochs, batch_size, learning_rate, seed, **options):
-    """Builds and fits a model whose noise is learnt, as `registry` asks for it.
+    """Builds and fits a model with learnt noise, in the form that `registry` expects.
 
     Args:
         x: Training inputs `[N, X]`.
         y: Training targets `[N, D]`.
         prior: `"bnn"` or `"neural_sampler"`.
         prior_options: Dict of options of `sip.bnn_prior` or `sip.neural_sampler_prior`.
-        epochs: Passes over the rows.
-        batch_size: Rows of a step.
-        learning_rate: Of Adam.
+        epochs: Number of passes over the rows.
+        batch_size: Rows in a batch.
+        learning_rate: Learning rate of Adam.
         seed: Integer.
         **options: Other arguments of `SIPModel`.
 
     Returns:
-        The model, and a dict of what the training rows chose.
+        The model, and a dict of values that the training rows have determined.
     """
     keras.utils.set_random_seed(seed)
     process = PRIORS[prior](x.shape[1], y.shape[1], seed=seed, **prior_options)

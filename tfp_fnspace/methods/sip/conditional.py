@@ -1,4 +1,4 @@
-"""The law of a process at points given its values at inducing points, and draws from it."""
+"""The distribution of a process at points given values at inducing points, and its draws."""
 
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ class ProcessMoments(NamedTuple):
 
 
 def empirical_moments(at_x, at_z):
-    """Moments of S draws of a process (equation 6).
+    """Computes the moments of S draws of a process (equation 6).
 
         m(x) = 1/S sum_s f_s(x),   K(x, x') = 1/S sum_s (f_s(x) - m(x)) (f_s(x') - m(x'))
 
@@ -51,7 +51,7 @@ def empirical_moments(at_x, at_z):
 
 
 def _centred(draws):
-    """Mean `[N, D]` and `(f_s - m) / sqrt(S)`, `[D, S, N]`."""
+    """Returns the mean `[N, D]` and `(f_s - m) / sqrt(S)`, `[D, S, N]`."""
     mean = tf.reduce_mean(draws, axis=0)
     scale = tf.math.rsqrt(tf.cast(tf.shape(draws)[0], draws.dtype))
     return mean, tf.transpose((draws - mean) * scale, [2, 0, 1])
@@ -62,7 +62,7 @@ def _product(a, b):
 
 
 def exact_moments(process, x, z):
-    """Moments of a process that has them in closed form.
+    """Computes the moments of a process that has them in closed form.
 
     Args:
         process: `processes.Process` with `has_moments`.
@@ -84,12 +84,12 @@ def exact_moments(process, x, z):
 
 
 class Conditional(NamedTuple):
-    r"""The Gaussian law of values at points given values u at inducing points (equation 13).
+    r"""The Gaussian distribution of values at points given values u at inducing points (eq. 13).
 
         f(x) | u ~ N(m(x) + w(x)^T (u - m(Z)), k(x)),   w(x) = (K_zz + j I)^-1 K_zx,
         k(x) = K_xx - K_xz (K_zz + j I)^-1 K_zx
 
-    each output for itself.
+    for each output separately.
 
     Attributes:
         mean_x: m(x), `[N, D]`.
@@ -97,7 +97,7 @@ class Conditional(NamedTuple):
         weights: w, `[D, M, N]`.
         variance: k, `[N, D]`.
         jitter: j, `[D]`.
-        num_jittered: Number of matrices that needed more jitter than was asked for, int32.
+        num_jittered: Number of matrices that needed more jitter than was given, int32.
     """
 
     mean_x: tf.Tensor
@@ -108,21 +108,21 @@ class Conditional(NamedTuple):
     num_jittered: tf.Tensor
 
     def mean(self, u):
-        """The mean of f given u, `[S, N, D]` for u `[S, M, D]`."""
+        """Returns the mean of f given u, `[S, N, D]` for u `[S, M, D]`."""
         return self.mean_x + _applied(self.weights, u - self.mean_z)
 
     def given(self, u):
-        """`GaussianMoments` of f given u, tensors `[S, N, D]`."""
+        """Returns `GaussianMoments` of f given u, tensors `[S, N, D]`."""
         mean = self.mean(u)
         return GaussianMoments(mean, tf.broadcast_to(self.variance, tf.shape(mean)))
 
     def draw(self, u, process_x, process_z, normal):
-        r"""Draws of f given u by Matheron's rule.
+        r"""Draws f given u by Matheron's rule.
 
             f(x) = g(x) + w(x)^T (u - g(Z) - sqrt(j) e)
 
-        has the law of f given u where g is a Gaussian process with the mean and the covariance of
-        the conditional and e standard normal. It is a function of x.
+        has the distribution of f given u, if g is a Gaussian process with the moments of the
+        process and e is standard normal. It is a function of x.
 
         Args:
             u: Tensor `[S, M, D]`.
@@ -137,18 +137,18 @@ class Conditional(NamedTuple):
 
 
 def _applied(weights, values):
-    """`w(x)^T v` for each output: `[D, M, N]` and `[S, M, D]` to `[S, N, D]`."""
+    """Returns `w(x)^T v` for each output, given `[D, M, N]` and `[S, M, D]`, as `[S, N, D]`."""
     products = tf.matmul(tf.transpose(values, [2, 0, 1]), weights)  # [D, S, N]
     return tf.transpose(products, [1, 2, 0])
 
 
 def conditional(moments, jitter):
-    """The law given values at the inducing points.
+    """Computes the distribution given values at the inducing points.
 
     Args:
         moments: `ProcessMoments`.
-        jitter: Variance added to the diagonal of `K_zz`, a number. Where the sum is not positive
-            definite in floating point more is added (`math.linalg.cholesky`), and counted.
+        jitter: Variance added to the diagonal of `K_zz`, a number. If the sum is not positive
+            definite in floating point, more is added (`math.linalg.cholesky`) and counted.
 
     Returns:
         `Conditional`.
@@ -168,13 +168,13 @@ def conditional(moments, jitter):
 
 
 def gaussian_process_draws(draws, coefficients):
-    """Draws of the Gaussian process with the empirical moments of draws.
+    """Draws from the Gaussian process with the empirical moments of given draws.
 
         g(x) = m(x) + S^-1/2 sum_s a_s (f_s(x) - m(x)),   a ~ N(0, I)
 
     Args:
         draws: The f_s at points, `[S, N, D]`.
-        coefficients: a, `[n, D, S]`: the outputs are independent, as those of the conditional.
+        coefficients: a, `[n, D, S]`. The outputs are independent, as in the conditional.
 
     Returns:
         Tensor `[n, N, D]`.

@@ -1,4 +1,4 @@
-"""Normal laws with the moments of draws, about which a divergence is estimated."""
+"""Normal distributions with the moments of draws, for the estimation of divergences."""
 
 from typing import NamedTuple
 
@@ -6,12 +6,12 @@ import tensorflow as tf
 
 from tfp_fnspace.math import linalg
 
-#: The least variance, against a sampler that has collapsed to a point.
+#: The least variance, in case a sampler has collapsed to a point.
 _LEAST_VARIANCE = 1e-6
 
 
 class IndependentNormal(NamedTuple):
-    """Normal law of independent values.
+    """Normal distribution of independent values.
 
     Attributes:
         mean: `[K]`.
@@ -23,20 +23,20 @@ class IndependentNormal(NamedTuple):
 
     @classmethod
     def of(cls, draws):
-        """The one with the moments of draws `[S, K]`."""
+        """Makes the distribution with the moments of draws `[S, K]`."""
         mean, variance = tf.nn.moments(draws, axes=[0])
         return cls(mean, variance + _LEAST_VARIANCE)
 
     def standard(self, values):
-        """Values in units of the moments, which are constants in the gradient (equation 19)."""
+        """Standardises values by the moments, which are constants in the gradient (equation 19)."""
         mean, variance = map(tf.stop_gradient, self)
         return (values - mean) * tf.math.rsqrt(variance)
 
     def divergence(self, other):
-        """Its KL divergence from another, in closed form.
+        """Returns the KL divergence from another distribution, in closed form.
 
-        As one of the laws that the draws are of, it is too large: of S draws of q, where p is
-        known, by about 1 / S nats for each value, whatever q is.
+        As an estimate for the distributions of the draws, it is too large: with S draws of q and
+        known p, by about 1 / S nats for each value, whatever q is.
         """
         ratio = self.variance / other.variance
         squares = tf.square(self.mean - other.mean) / other.variance
@@ -44,13 +44,13 @@ class IndependentNormal(NamedTuple):
 
 
 class JointNormal(NamedTuple):
-    r"""Normal law with a full covariance, `L L^T`.
+    r"""Normal distribution with a full covariance, `L L^T`.
 
     Attributes:
         mean: m, `[K]`.
         factor: L, `[K, K]`.
-        count: S, the number of draws that it is of, a scalar.
-        num_jittered: Whether the covariance needed more on its diagonal, int32.
+        count: S, the number of its draws, a scalar.
+        num_jittered: 1 if the covariance needed more on its diagonal, else 0, int32.
     """
 
     mean: tf.Tensor
@@ -60,10 +60,10 @@ class JointNormal(NamedTuple):
 
     @classmethod
     def of(cls, draws):
-        """The one with the moments of draws `[S, K]`, S at least K + 3.
+        """Makes the distribution with the moments of draws `[S, K]`, S at least K + 3.
 
-        Where their covariance is not positive definite in floating point, something is added to
-        its diagonal (`math.linalg.cholesky`), and counted.
+        If their covariance is not positive definite in floating point, jitter is added to its
+        diagonal (`math.linalg.cholesky`) and counted.
         """
         mean, count = tf.reduce_mean(draws, axis=0), tf.cast(tf.shape(draws)[0], draws.dtype)
         centred = (draws - mean) * tf.math.rsqrt(count - 1.0)
@@ -72,22 +72,23 @@ class JointNormal(NamedTuple):
         return cls(mean, factor, count, tf.math.count_nonzero(extra, dtype=tf.int32))
 
     def standard(self, values):
-        """`L^-1 (v - m)` of each value, where the moments are constants in the gradient."""
+        """Returns `L^-1 (v - m)` for each value; the moments are constants in the gradient."""
         mean, factor = map(tf.stop_gradient, (self.mean, self.factor))
         half = tf.linalg.triangular_solve(factor, tf.linalg.matrix_transpose(values - mean))
         return tf.linalg.matrix_transpose(half)
 
     def divergence(self, other):
-        r"""An estimate of the KL divergence of the normal laws that the draws are of.
+        r"""Estimates the KL divergence between the normal distributions of the draws.
 
             1/2 [b (1 - 1/S_1) tr(C_2^-1 C_1) + b |L_2^-1 (m_1 - m_2)|^2 - K (1 + 1/S_2)]
                 + l_2 - l_1,
             b = (S_2 - K - 2) / (S_2 - 1),
             l = 1/2 log |C| - 1/2 sum_{k=1..K} [psi((S - k) / 2) - log((S - 1) / 2)]
 
-        with the moments of the draws. It has no bias where those are normal, independent of each
-        other, and no covariance was jittered. The moments alone would err: the inverse of C_2 is
-        1 / b times too large in the mean, log |C| too small, the distance of two means too large.
+        with the moments of the draws. It has no bias if the draws are normal and independent of
+        each other, and no covariance was jittered. The moments alone would be biased: on average
+        the inverse of C_2 is too large by a factor 1 / b, log |C| is too small, and the distance of
+        two means is too large.
 
         References:
             Hartlap, Simon & Schneider (2007), "Why your model parameter confidences might be too
@@ -108,7 +109,7 @@ class JointNormal(NamedTuple):
         return tf.cast(tf.shape(self.mean)[0], self.mean.dtype)
 
     def _log_size(self):
-        """Log determinant of the covariance that the draws are of, without bias."""
+        """Returns an unbiased estimate of the log determinant of the covariance of the draws."""
         degrees = self.count - 1.0
         halves = 0.5 * (self.count - tf.range(1.0, self._size + 1.0, dtype=self.mean.dtype))
         bias = tf.reduce_sum(tf.math.digamma(halves) - tf.math.log(0.5 * degrees))

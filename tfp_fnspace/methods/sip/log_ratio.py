@@ -1,4 +1,4 @@
-"""Divergences of laws that can only be drawn from, by discriminators."""
+"""Divergences of distributions that can only be sampled, estimated by discriminators."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfp_fnspace.math import random
 from tfp_fnspace.methods.sip.contrast import IndependentNormal, JointNormal
 
-#: Variance of the noise that draws of q get, in units of that of p.
+#: Variance of the noise that is added to draws of q, relative to the noise of p.
 _OF_Q = 0.01
 
 
@@ -18,8 +18,8 @@ class Divergences(NamedTuple):
     Attributes:
         forward: KL(q || p).
         reverse: KL(p || q).
-        loss: What the discriminators minimise.
-        accuracy: Share of the draws that they tell right, q and p alike.
+        loss: The loss of the discriminators.
+        accuracy: Share of the draws of q and p that they classify correctly.
         num_jittered: Number of covariances that needed more on their diagonal, int32.
     """
 
@@ -31,11 +31,11 @@ class Divergences(NamedTuple):
 
 
 def classification(at_q, at_p):
-    """Loss and accuracy of a discriminator that should be positive at q and negative at p.
+    """Returns loss and accuracy of a discriminator, positive at q and negative at p if right.
 
         loss = -E_q log sigma(T) - E_p log(1 - sigma(T))                           (equation 3)
 
-    Its minimum over all functions is at `T = log q - log p`.
+    The minimiser over all functions is `T = log q - log p`.
 
     Args:
         at_q: T at draws of q, `[S]`.
@@ -51,43 +51,44 @@ def classification(at_q, at_p):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
 class LogRatio(keras.layers.Layer):
-    r"""Estimates KL(q || p) and KL(p || q) by one discriminator or two.
+    r"""Estimates KL(q || p) and KL(p || q) by one or two discriminators.
 
-    With one, T, trained by `Divergences.loss`,
+    With one discriminator T, which is trained by `Divergences.loss`,
 
         KL(q || p) = E_q T,    KL(p || q) = -E_p T                                (equation 10).
 
-    With adaptive contrast there is a discriminator for each law against the normal law q_bar or
-    p_bar with its moments, in values standardised by them (appendix B):
+    With adaptive contrast, one discriminator compares q with the normal distribution q_bar with the
+    moments of q, and another compares p with p_bar, in values standardised by the moments (appendix
+    B):
 
         log q - log p = [T_q - log (p_bar / q_bar)] - T_p,
         KL(q || p) = E_q[T_q - T_p] + KL(q_bar || p_bar),
 
-    and the other way round. The discriminators then see what is not normal about q and p only. The
-    paper's normal laws are of independent values, which leaves to the discriminators how values
-    depend on each other; values of a smooth function depend on each other strongly. With `noise`
-    they have full covariances (`JointNormal`).
+    and the same with q and p exchanged. The discriminators then only have to learn how q and p
+    deviate from normal distributions. In the paper the normal distributions have independent
+    values, so that the discriminators must learn the dependence between values, which is strong for
+    a smooth function. With `noise` they have full covariances (`JointNormal`).
 
-    Gradients go through the draws, with T as it is. That is all of the gradient of KL(q || p) in q
-    and of KL(p || q) in p, where E_q of the score of q is 0; it is nothing of that of KL(p || q) in
-    q and of KL(q || p) in p, which the paper leaves out. Without contrast, q follows KL(q || p)
-    only, and p KL(p || q). With it the closed forms have all gradients: of two normal laws, those
-    of both divergences in both.
+    Gradients pass through the draws, while T is fixed. This gives the whole gradient of KL(q || p)
+    in q and of KL(p || q) in p, since E_q of the score of q is 0. It gives nothing of the gradient
+    of KL(p || q) in q and of KL(q || p) in p, which the paper also leaves out. Without contrast, q
+    therefore follows only KL(q || p), and p only KL(p || q). With contrast the closed forms have
+    all gradients: for two normal distributions, those of both divergences in both distributions.
 
     Args:
         discriminator: Keras model from `[S, K]` to `[S, 1]`.
-        contrast: Another one for p, with adaptive contrast; None without.
-        noise: Of full covariances: the variance of the noise that draws of p get first, as the
-            covariance at the inducing points does; those of q, whose network may have fewer
-            dimensions than there are values, get noise of a hundredth of it. None, the default:
-            independent values.
+        contrast: A second discriminator for p, with adaptive contrast; None without it.
+        noise: Variance of noise for full covariances. Noise of this variance is first added to
+            draws of p, as to the covariance at the inducing points. Noise of a hundredth of it is
+            added to draws of q, whose network may have fewer dimensions than there are values.
+            None, the default, means independent values.
         **kwargs: `name`, `dtype`.
 
     Call arguments:
         q: Draws `[S, K]`.
         p: Draws `[S, K]`.
-        seed: int32 tensor `[2]`, of the contrast.
-        training: Whether dropout is on.
+        seed: int32 tensor `[2]`, seed of the contrast.
+        training: Whether dropout is active.
 
     Returns:
         `Divergences`.
@@ -96,7 +97,7 @@ class LogRatio(keras.layers.Layer):
         Mescheder, Nowozin and Geiger (2017), "Adversarial variational Bayes", ICML.
     """
 
-    #: Whether a single discriminator sees values in units of their moments.
+    #: Whether a single discriminator sees values standardised by their moments.
     standardizes = False
 
     def __init__(self, discriminator, contrast=None, noise=None, **kwargs):
@@ -130,13 +131,13 @@ class LogRatio(keras.layers.Layer):
         return Divergences(forward, reverse, loss, 0.5 * accuracy, jittered)
 
     def _normals(self, q, p):
-        """The contrasts."""
+        """Returns the normal distributions with the moments of q and p."""
         if self.noise is None:
             return IndependentNormal.of(q), IndependentNormal.of(p)
         return JointNormal.of(q), JointNormal.of(p)
 
     def spread(self, q, p):
-        """How much what a discriminator says differs over draws; of two, of the less."""
+        """Returns the range of a discriminator's outputs over draws, the smaller one of two."""
         values = tf.concat([q, p], axis=0)
         if self.standardizes or self.contrast is not None:
             values = IndependentNormal.of(values).standard(values)
@@ -145,10 +146,10 @@ class LogRatio(keras.layers.Layer):
         return tf.reduce_min(tf.reduce_max(logits, axis=1) - tf.reduce_min(logits, axis=1))
 
     def restart(self):
-        """Draws the weights of the discriminators anew.
+        """Draws the weights of the discriminators again.
 
         Returns:
-            Whether it did: not where they are of a class that cannot be made from its config.
+            Whether it did. It does not if their class cannot be made from its config.
         """
         networks = [network for network in (self.discriminator, self.contrast) if network]
         try:
@@ -179,10 +180,10 @@ class LogRatio(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
 class NormalLogRatio(LogRatio):
-    r"""`LogRatio` with adaptive contrast where p is the standard normal law of independent values.
+    r"""`LogRatio` with adaptive contrast for standard normal p with independent values.
 
-    One discriminator T tells q, in values standardised by its moments, from normal draws; the rest
-    is in closed form:
+    One discriminator T tells q, in values standardised by its moments, from normal draws. The rest
+    has a closed form:
 
         KL(q || p) = E_q T + KL(q_bar || p),    KL(p || q) = KL(p || q_bar) - E_p T.
 

@@ -23,7 +23,7 @@ from tfp_fnspace.model.turns import one_thread_at_a_time
 
 DIVERGENCES = ("symmetric", "forward")
 
-#: Variance added to covariances that are of draws, and to those that are exact.
+#: Variance added to covariances of draws, and to exact covariances.
 _JITTER, _EXACT_JITTER = 1e-2, 1e-5
 
 #: Arguments that may be objects.
@@ -45,105 +45,113 @@ class SIPModel(
     MixturePrediction,
     keras.Model,
 ):
-    r"""Sparse implicit process: a prior over functions that can only be drawn from, fitted to data.
+    r"""Sparse implicit process: a prior over functions that can only be sampled, fitted to data.
 
-    The values u of the process at M inducing points Z have a posterior that is drawn by a network
-    from noise; elsewhere the process is taken as Gaussian given u, with the moments of S prior
+    The values u of the process at M inducing points Z have a posterior from which a network draws,
+    given noise. Elsewhere the process is treated as Gaussian given u, with the moments of S prior
     draws (equation 13):
 
         u ~ q_phi(u),     f(x) | u ~ N(m(x) + w(x)^T (u - m(Z)), k(x)),     y ~ p(y | f).
 
-    The predictive law is a mixture over draws of u (equation 14), which may be skewed or have
-    several modes. Training maximises
+    The predictive distribution is a mixture over draws of u (equation 14), which may be skewed or
+    have several modes. Training maximises
 
         1/alpha sum_n log E_q p(y_n | f(x_n))^alpha - KL                             (equation 12)
 
-    in phi, Z, the likelihood and the prior, with KL of q(u) and p(u) estimated by a discriminator
-    that is trained at the same time. With `kl="forward"` and `alpha=0` that is the evidence lower
-    bound of the sparse process; the default is neither bound nor posterior, but fits the predictive
-    law to data that the model class does not contain, such as bimodal ones.
+    in phi, Z, the likelihood and the prior. The KL divergence of q(u) and p(u) is estimated by a
+    discriminator that is trained at the same time. With `kl="forward"` and `alpha=0` this is the
+    evidence lower bound of the sparse process. The default gives neither a bound nor a posterior,
+    but fits the predictive distribution to data that the model class does not contain, such as
+    bimodal data.
 
-    Function draws are the same at any points for the same seed, where the prior's are functions of
-    x. Where the prior has `moments` only (a Gaussian process), the draws of one call are coherent,
+    If the prior's draws are functions of x, the same seed gives the same functions at any points.
+    If the prior has only `moments` (a Gaussian process), the draws of one call are coherent, but
     those of two calls belong to different functions.
 
-    `History` has, per row and in the user's units, `loss`, of which a step takes the gradient: the
-    divergence times its weight over N, less `log_likelihood`, the first term; `kl_estimate`,
-    what the discriminator says of the divergence, in nats; `discriminator_loss` (2 log 2 where it
-    knows nothing) and `discriminator_accuracy`, of the draws of a step before it learns from them;
-    and `jittered`, the mean number of covariances in a step that had no Cholesky factor before
-    more was added to their diagonal; with `prior_penalty` also `prior_divergence`, its divergence
-    in nats.
+    `History` has, per row and in the user's units, `log_likelihood`, the first term, and `loss`,
+    whose gradient a step uses: the divergence times its weight over N, minus `log_likelihood`. It
+    has `kl_estimate`, the discriminator's estimate of the divergence in nats, and
+    `discriminator_loss` (2 log 2 if it knows nothing) and `discriminator_accuracy` for the draws of
+    a step before it learns from them. `jittered` is the mean number of covariances in a step that
+    had no Cholesky factor before more was added to their diagonal. With `prior_penalty` there is
+    also `prior_divergence`, its divergence in nats.
 
     Args:
         prior: `processes.Process` with a draw that is a function of x
-            (`draws_are_functions_of_x`) or with `moments`, in model units; or `"bnn"` or
-            `"neural_sampler"`: `sip.bnn_prior` or `sip.neural_sampler_prior` of the data's widths.
-        inducing_points: M, at most. They start at rows of the first data, of a dataset at those of
-            as many batches as it takes; fewer rows than M give as many inducing points as there
-            are rows, with a warning. An array `[M, ...]` in the user's units is where they start.
-        posterior: `"neural_sampler"`, a network with two hidden layers of 50 from standard normal
-            noise; or a Keras model from `[S, K]` of such noise to `[S, M D]`, point by point.
-        discriminator: Keras model from `[S, M D]` to `[S, 1]`; two hidden layers of 50 by default.
-        alpha: From 0 to 1. 1 asks for the density of the data, 0 for their expected log density.
-        kl: `"symmetric"`, the mean of KL(q || p) and KL(p || q) (equation 11), which teaches the
-            prior; or `"forward"`, KL(q || p). One discriminator gives KL(p || q) no gradient in q:
-            only `adaptive_contrast` finds the minimum of the symmetric one.
-        warm_up: Part of the steps of the first `fit` in which the weight of the divergence rises
-            from 0 to 1. Of a stream of unknown length it is none.
-        adaptive_contrast: Whether the divergence is estimated about its normal part (appendix B);
-            there are two discriminators then. `True` is the paper's, of independent values;
-            `"full"` has the covariances between the values at the inducing points, of at least
-            2 M D + 3 draws, those of `num_samples` and `num_prior_samples` among them; the prior
-            has noise of variance `jitter` then, as the conditional has it. The discriminators see
-            what is not normal, and `kl_estimate` is near the divergence where they see little.
-        dropout: Rate of the dropout of hidden units of the discriminator, where it is the default.
-        discriminator_steps: Steps of the discriminator for a step of the model.
+            (`draws_are_functions_of_x`) or with `moments`, in model units. Alternatively `"bnn"` or
+            `"neural_sampler"`, for `sip.bnn_prior` or `sip.neural_sampler_prior` with the widths of
+            the data.
+        inducing_points: M, the maximum number of inducing points. They start at rows of the first
+            data; for a dataset, at rows of as many batches as necessary. If there are fewer rows
+            than M, there are as many inducing points as rows, with a warning. An array `[M, ...]`
+            in the user's units gives their initial positions.
+        posterior: `"neural_sampler"`, a network of standard normal noise with two hidden layers of
+            50 units, or a Keras model from `[S, K]` of such noise to `[S, M D]`, point by point.
+        discriminator: Keras model from `[S, M D]` to `[S, 1]`; by default it has two hidden layers
+            of 50 units.
+        alpha: Number from 0 to 1. 1 maximises the density of the data, 0 their expected log
+            density.
+        kl: `"symmetric"`, the mean of KL(q || p) and KL(p || q) (equation 11), which also trains
+            the prior; or `"forward"`, KL(q || p). With one discriminator KL(p || q) has no gradient
+            in q, so only `adaptive_contrast` finds the minimum of the symmetric divergence.
+        warm_up: Fraction of the steps of the first `fit` in which the weight of the divergence
+            rises from 0 to 1. There is no warm-up for a stream of unknown length.
+        adaptive_contrast: Whether the divergence is estimated relative to its normal part (appendix
+            B), with two discriminators. `True` is the paper's version, with independent values.
+            `"full"` uses the covariances between the values at the inducing points. They are
+            computed from at least 2 M D + 3 draws, which include those of `num_samples` and
+            `num_prior_samples`; noise of variance `jitter` is then added to the prior, as in the
+            conditional. The discriminators only see deviations from normality, and `kl_estimate` is
+            near the divergence if these are small.
+        dropout: Dropout rate of the hidden units of the default discriminator.
+        discriminator_steps: Number of steps of the discriminator per step of the model.
         num_noise: K of the default posterior.
-        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise by default, with
-            a learned scale for each column of the targets.
-        num_outputs: D; by default that of a given prior, else what the first targets and the
-            likelihood need. `Categorical` needs it, the number of classes.
+        likelihood: A layer of `tfp_fnspace.likelihoods`. The default is Gaussian noise with a
+            learned scale for each column of the targets.
+        num_outputs: D. The default is that of a given prior, or else the number that the first
+            targets and the likelihood need. It is required for `Categorical`, as the number of
+            classes.
         train_prior: Whether the prior's parameters are learned.
-        prior_penalty: lambda >= 0: the loss has lambda KL(q(w) || p(w)) / N more, q the learned
-            law of the prior's weights and p the priors of its layers, for `"bnn"` of variances
-            1 / fan_in; N rows. That is a prior of the prior's parameters, which keeps it from
-            learning the noise of the data. Of a prior with `weight_divergence` only.
-        train_posterior: Whether those of the posterior's sampler are.
-        jitter: Variance added to the covariance at the inducing points, in model units: 1e-5 by
-            default where the prior has `moments`, 1e-2 where they are of draws. The paper has
-            1e-5, with which those of as many draws as inducing points are mostly noise. Less may be
-            better where the variance of the observation noise is smaller.
-        num_samples: S_q, draws of u in a training step.
-        num_eval_samples: S_q of everything that predicts.
-        num_prior_samples: S, prior draws that moments are taken of and that the discriminator
-            sees; `num_samples` by default, or 2 M where that is more: of no more draws than
-            inducing points u leaves next to nothing open. The same in prediction, since the law
-            that is learned depends on it.
-        fixed_prior_draws: Whether the S prior draws that moments are taken of are the same
-            functions in every step and in prediction, as those of VIP are; the discriminator has
-            new ones all the same. Then w(x) is not noise, and the S functions are learned: finer
-            where there is little noise or there are many rows, but more prone to learn the noise of
-            few rows. Of no effect where the prior has `moments`.
-        num_eval_prior_sets: B: predictions take their draws of u in turn with the moments of B sets
-            of S prior draws. Training averages over such sets, new in every step, and prediction
-            from one of them has its noise; B sets take more than B times as long. With less than B
-            draws of u the mixture has a set for each. Of no effect where the prior has `moments` or
-            fixed draws.
-        standardize: Whether to standardise inputs and targets by the data of the first `fit`;
-            by default for rows of rank 1.
+        prior_penalty: lambda >= 0. The term lambda KL(q(w) || p(w)) / N is added to the loss for N
+            rows, where q is the learned distribution of the prior's weights and p are the priors of
+            its layers (for `"bnn"` with variances 1 / fan_in). This is a prior of the prior's
+            parameters, which prevents it from learning the noise of the data. It requires a prior
+            with `weight_divergence`.
+        train_posterior: Whether the parameters of the posterior's sampler are learned.
+        jitter: Variance added to the covariance at the inducing points, in model units. The default
+            is 1e-5 if the prior has `moments`, and 1e-2 if the moments are those of draws. The
+            paper uses 1e-5, with which the moments of as many draws as inducing points are mostly
+            noise. Less may be better if the variance of the observation noise is smaller.
+        num_samples: S_q, the number of draws of u in a training step.
+        num_eval_samples: S_q of all predictions.
+        num_prior_samples: S, the number of prior draws for the moments and for the discriminator.
+            The default is the larger of `num_samples` and 2 M: with no more draws than inducing
+            points, u would determine almost everything. It is the same in prediction, since the
+            learned distribution depends on it.
+        fixed_prior_draws: Whether the S prior draws for the moments are the same functions in every
+            step and in prediction, as in VIP; the discriminator still gets new draws. Then w(x) is
+            not noisy, and the S functions are learned. This fits more finely if there is little
+            noise or there are many rows, but is more prone to learn the noise of few rows. It has
+            no effect if the prior has `moments`.
+        num_eval_prior_sets: B. Predictions combine their draws of u in turn with the moments of B
+            sets of S prior draws. Training averages over such sets, which are new in every step; a
+            prediction from a single set has the noise of that set. B sets take more than B times as
+            long. With fewer than B draws of u, the mixture has one set for each draw. It has no
+            effect if the prior has `moments` or fixed draws.
+        standardize: Whether to standardise inputs and targets by the data of the first `fit`; the
+            default is true for rows of rank 1.
         seed: Non-negative integer: the same seed gives the same run.
         **kwargs: `name`, `dtype`.
 
     Raises:
-        TypeError: If `prior` is no process, or `likelihood` no likelihood.
+        TypeError: If `prior` is not a process, or `likelihood` not a likelihood.
         ValueError: If an argument is not as described.
 
     Example:
         >>> model = tfp_fnspace.sip.SIPModel("bnn", inducing_points=20)
         >>> x = np.linspace(-2.0, 2.0, 200)[:, np.newaxis]
         >>> history = model.fit(x, np.sin(3.0 * x), epochs=100, batch_size=50)
-        >>> law = model.predict_distribution(x)  # a mixture, batch [200], event [1]
+        >>> distribution = model.predict_distribution(x)  # a mixture, batch [200], event [1]
 
     References:
         Rodriguez Santana, Zaldivar & Hernandez-Lobato (2022), "Function-space inference with
@@ -226,7 +234,7 @@ class SIPModel(
         self._build(tuple(input_shape), self._checked_outputs(num_columns), count)
 
     def _build(self, input_shape, num_outputs, num_inducing):
-        """Creates all that needs sizes."""
+        """Creates all parts that need sizes."""
         dtype, size = self.variable_dtype, num_inducing * num_outputs
         _, *seeds = parts.seeds_of(self)
         self._build_prior(input_shape, num_outputs)
@@ -260,12 +268,12 @@ class SIPModel(
         return [*super().fixed_parts, *([] if self.train_posterior else [self.posterior])]
 
     def default_optimizer(self, total_steps):
-        """Adam, 1e-3."""
+        """Returns Adam, 1e-3."""
         return keras.optimizers.Adam(1e-3)
 
     @one_thread_at_a_time
     def adapt(self, x, y=None):
-        """Sets the standardisation from data, and of arrays the inducing points at their start."""
+        """Sets the standardisation from data and, for arrays, the initial inducing points."""
         super().adapt(x, y)
         if self._start is not None or not streams.is_stream(x):
             self._place([] if streams.is_stream(x) else self._check_inputs(x))
@@ -278,7 +286,7 @@ class SIPModel(
         self._place(inputs)
 
     def _place(self, inputs):
-        """Puts the inducing points where they start: given, or rows of the inputs."""
+        """Sets the initial inducing points, which are given or rows of the inputs."""
         if self._start is None:
             rows = self._starting_rows(inputs[0], self.inducing_inputs.shape[0])
             start = inputs[0][rows]
@@ -289,15 +297,15 @@ class SIPModel(
         self.inducing_inputs.assign(self.scaled([tf.constant(start)])[0])
 
     def objectives(self, inputs, targets, num_rows, seed):
-        """See `AdversarialTraining`."""
+        """Computes the loss, the divergences and the parts, see `AdversarialTraining`."""
         seeds = split(seed, 4)
         of_q, of_p = self._divergence_counts()
         u = self._posterior_draws(of_q, seeds[0])
-        law, at_z = self._conditional(inputs[0], seeds[1])
+        distribution, at_z = self._conditional(inputs[0], seeds[1])
         if of_p > self.num_prior_samples:
             z = tf.convert_to_tensor(self.inducing_inputs.value)
             at_z = self._prior_functions(z, of_p, seeds[1])
-        given = law.given(u[: self.num_samples])
+        given = distribution.given(u[: self.num_samples])
         term = data_term(self.likelihood, given, targets, self.alpha, seeds[2])
         log_likelihood = tf.reduce_mean(term)
         divergences = self.log_ratio(_flat(u), _flat(at_z), seeds[3])
@@ -308,7 +316,7 @@ class SIPModel(
         history = {
             "log_likelihood": log_likelihood,
             "kl_estimate": kl,
-            "jittered": tf.cast(law.num_jittered + divergences.num_jittered, loss.dtype),
+            "jittered": tf.cast(distribution.num_jittered + divergences.num_jittered, loss.dtype),
         }
         if self.prior_penalty:
             of_weights = self.prior.weight_divergence(inputs[0], fold_in(seed, -1))
@@ -323,7 +331,7 @@ class SIPModel(
         return _flat(u), _flat(self._prior_functions(z, of_p, seeds[1]))
 
     def _divergence_counts(self):
-        """How many draws of q and of p the divergence is of."""
+        """Returns the numbers of draws of q and of p for the divergence."""
         needed = 0
         if self.adaptive_contrast == "full":
             needed = 2 * self.inducing_inputs.shape[0] * self.num_outputs + 3
@@ -332,20 +340,20 @@ class SIPModel(
     # Parts ------------------------------------------------------------------------------------
 
     def _posterior_draws(self, count, seed, training=True):
-        """Draws of u, `[S, M, D]`."""
+        """Draws u, `[S, M, D]`."""
         width = self.posterior.input_shape[-1]
         noise = normal([count, width], seed, self.variable_dtype)
         values = tf.cast(self.posterior(noise, training=training), self.variable_dtype)
         return tf.reshape(values, [count, -1, self.num_outputs])
 
     def _prior_draws(self, x, count, seed):
-        """Prior draws at the inducing points `[n, M, D]` and at points `[n, N, D]`."""
+        """Draws the prior at the inducing points, `[n, M, D]`, and at points, `[n, N, D]`."""
         z = tf.convert_to_tensor(self.inducing_inputs.value)
         draws = self._prior_functions(tf.concat([z, tf.cast(x, z.dtype)], axis=0), count, seed)
         return tf.split(draws, [z.shape[0], -1], axis=1)
 
     def _conditional(self, x, seed):
-        """The law at points in model units given u, and prior draws at the inducing points."""
+        """Returns the distribution at points given u, and prior draws at the inducing points."""
         z = tf.convert_to_tensor(self.inducing_inputs.value)
         if self.prior.has_moments:
             moments = exact_moments(self.prior, tf.cast(x, z.dtype), z)
@@ -403,5 +411,5 @@ class SIPModel(
 
 
 def _flat(draws):
-    """`[S, M, D]` as `[S, M D]`."""
+    """Reshapes `[S, M, D]` to `[S, M D]`."""
     return tf.reshape(draws, [tf.shape(draws)[0], draws.shape[1] * draws.shape[2]])

@@ -1,23 +1,23 @@
-"""The networks that SIP has where the user gives none."""
+"""The default networks of SIP."""
 
 import keras
 
 from tfp_fnspace import layers
 from tfp_fnspace.processes import NeuralSamplerProcess, VariationalProcess
 
-#: Standard deviation of a weight of the prior at the start, times fan_in^-1/2.
+#: Initial standard deviation of a weight of the prior, times fan_in^-1/2.
 _INITIAL_SCALE = 1.0
 
 
 def bnn_prior(num_inputs, num_outputs=1, units=(50, 50), activation="tanh", seed=None, **options):
-    """A Bayesian network whose weights have means and variances that are learned.
+    """Makes a Bayesian network whose weights have learned means and variances.
 
     Args:
-        num_inputs: Columns of x.
+        num_inputs: Number of columns of x.
         num_outputs: D.
         units: Widths of the hidden layers.
         activation: As in Keras.
-        seed: Integer, of the means at the start; None for Keras's own.
+        seed: Integer seed of the initial means; None for Keras's own seed.
         **options: `dtype`, `name`.
 
     Returns:
@@ -50,16 +50,16 @@ def neural_sampler_prior(
     dropout=0.0,
     **options,
 ):
-    """A network that takes noise beside x.
+    """Makes a network whose inputs are x and noise.
 
     Args:
-        num_inputs: Columns of x.
+        num_inputs: Number of columns of x.
         num_outputs: D.
         units: Widths of the hidden layers.
         activation: As in Keras.
-        num_noise: Numbers of the noise of a function.
-        seed: Integer, of the weights at the start; None for Keras's own.
-        dropout: Rate of the dropout of hidden units, whose masks belong to a function.
+        num_noise: Number of noise inputs of a function.
+        seed: Integer seed of the initial weights; None for Keras's own seed.
+        dropout: Dropout rate of hidden units; each function has its own masks.
         **options: `dtype`, `name`.
 
     Returns:
@@ -80,16 +80,16 @@ def mlp(
     dropout=0.0,
     seed=None,
 ):
-    """A plain network: the sampler of the posterior and the discriminator.
+    """Makes a plain network, for the sampler of the posterior and for the discriminator.
 
     Args:
-        num_inputs: Columns of the input.
-        num_outputs: Columns of the output.
+        num_inputs: Number of columns of the input.
+        num_outputs: Number of columns of the output.
         units: Widths of the hidden layers.
         activation: As in Keras.
         dtype: As in Keras.
-        dropout: Rate of the dropout of hidden units in training.
-        seed: Integer, of the weights at the start and of dropout; None for Keras's own.
+        dropout: Dropout rate of hidden units in training.
+        seed: Integer seed of the initial weights and of dropout; None for Keras's own seed.
 
     Returns:
         `keras.Sequential`.
@@ -107,10 +107,10 @@ def mlp(
 
 
 def _shifted(seed, number):
-    """The seed of a layer."""
+    """Returns the seed of a layer."""
     return None if seed is None else seed + number
 
 
-#: The priors that have a name, and those of them whose weights have a law that is learned.
+#: The priors by name, and the names of those whose weights have a learned distribution.
 PRIORS = {"bnn": bnn_prior, "neural_sampler": neural_sampler_prior}
 WITH_WEIGHT_DIVERGENCE = ("bnn",)

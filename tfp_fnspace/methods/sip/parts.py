@@ -10,16 +10,16 @@ from tfp_fnspace.processes.base import Process
 
 
 def check_prior(prior, num_outputs, needs_functions=False):
-    """Refuses what cannot be a prior, before there are data.
+    """Refuses arguments that cannot be a prior, before there are data.
 
     Args:
-        prior: The argument.
-        num_outputs: D, or None where it is not known.
-        needs_functions: Whether moments are not enough.
+        prior: The given prior.
+        num_outputs: D, or None if it is not known.
+        needs_functions: Whether moments are not sufficient.
 
     Raises:
         TypeError: If it is of a wrong type.
-        ValueError: If a name is unknown, or the prior does not fit.
+        ValueError: If a name is unknown, or the prior is unsuitable.
     """
     if isinstance(prior, str):
         arguments.checked_choice("prior", prior, tuple(networks.PRIORS))
@@ -39,7 +39,7 @@ def check_prior(prior, num_outputs, needs_functions=False):
 
 
 def checked_penalty(prior_penalty, prior):
-    """A number from 0, which is 0 for priors without `weight_divergence`.
+    """Checks and returns a number from 0, which is 0 for priors without `weight_divergence`.
 
     Raises:
         ValueError: If it is something else.
@@ -49,14 +49,15 @@ def checked_penalty(prior_penalty, prior):
     if penalty and not named and not getattr(prior, "has_weight_divergence", False):
         received = prior if isinstance(prior, str) else type(prior).__name__
         raise ValueError(
-            "`prior_penalty` must be 0 but for a prior whose weights have a law that is learned, "
-            f"such as 'bnn'. Received: prior_penalty={prior_penalty!r}, prior={received}"
+            "`prior_penalty` must be 0 unless the weights of the prior have a learned "
+            f"distribution, as in 'bnn'. Received: prior_penalty={prior_penalty!r}, "
+            f"prior={received}"
         )
     return penalty
 
 
 def check_networks(posterior, discriminator):
-    """Refuses what cannot be a sampler or a discriminator, before there are data.
+    """Refuses arguments that cannot be a sampler or a discriminator, before there are data.
 
     Raises:
         TypeError: If one is of a wrong type.
@@ -78,10 +79,10 @@ def check_networks(posterior, discriminator):
 
 
 def checked_contrast(adaptive_contrast, num_samples, kinds=()):
-    """Whether there is adaptive contrast, which needs the moments of draws, or its kind.
+    """Checks and returns whether there is adaptive contrast, or its kind.
 
     Raises:
-        ValueError: If it is a string that is no kind, or one draw is all there is.
+        ValueError: If it is an unknown string, or there is only one draw, which has no moments.
     """
     if isinstance(adaptive_contrast, str):
         choices = (False, True, *kinds)
@@ -95,7 +96,7 @@ def checked_contrast(adaptive_contrast, num_samples, kinds=()):
 
 
 def deserialized(config, names, custom_objects=None):
-    """A config in which the entries of these names that are objects have been made."""
+    """Returns a config in which the objects among the named entries have been made."""
     made = {
         name: keras.saving.deserialize_keras_object(config[name], custom_objects=custom_objects)
         for name in names
@@ -105,13 +106,13 @@ def deserialized(config, names, custom_objects=None):
 
 
 def seeds_of(model):
-    """Integers of the default prior, posterior and discriminator, from the seed of a model."""
+    """Returns integer seeds of the default prior, posterior and discriminator of a model."""
     states = np.random.SeedSequence([int(v) % 2**32 for v in model.seed_state.numpy()])
     return [int(v) for v in states.generate_state(3) % 2**30]
 
 
 def build_prior(prior, input_shape, num_outputs, dtype, seed=None):
-    """The prior, built for rows of a shape."""
+    """Makes the prior, built for rows of a given shape."""
     if isinstance(prior, str):
         if len(input_shape) != 1:
             raise ValueError(
@@ -125,7 +126,7 @@ def build_prior(prior, input_shape, num_outputs, dtype, seed=None):
 
 
 def build_posterior(posterior, num_noise, size, dtype, seed=None):
-    """The sampler of u, from noise to the M D values."""
+    """Makes the sampler of u, a map from noise to the M D values."""
     if isinstance(posterior, str):
         posterior = networks.mlp(num_noise, size, dtype=dtype, seed=seed)
     _check_widths("posterior", posterior, None, size)
@@ -133,7 +134,7 @@ def build_posterior(posterior, num_noise, size, dtype, seed=None):
 
 
 def build_discriminator(discriminator, size, dropout, dtype, seed=None):
-    """The network that tells draws of `size` values."""
+    """Makes the network that classifies draws of `size` values."""
     if discriminator is None:
         discriminator = networks.mlp(size, 1, dtype=dtype, dropout=dropout, seed=seed)
     _check_widths("discriminator", discriminator, size, 1)
@@ -141,26 +142,26 @@ def build_discriminator(discriminator, size, dropout, dtype, seed=None):
 
 
 def build_log_ratio(discriminator, size, adaptive_contrast, dropout, dtype, seed=None, noise=None):
-    """The estimator of the divergence, for M D values; `noise` is that of the full contrast."""
+    """Makes the estimator of the divergence for M D values; `noise` is for the full contrast."""
     discriminator = build_discriminator(discriminator, size, dropout, dtype, seed)
     contrast = None
     if adaptive_contrast:
         contrast = keras.models.clone_model(discriminator)
-        contrast.set_weights(discriminator.get_weights())  # those of a user are of no seed of ours
+        contrast.set_weights(discriminator.get_weights())  # a user's have no seed of ours
     noise = noise if adaptive_contrast == "full" else None
     return LogRatio(discriminator, contrast, noise, dtype=dtype)
 
 
 def _shapes_of(network):
-    """Input and output shape; None of a model that does not know them."""
+    """Returns input and output shape, or None for a model that does not know them."""
     try:
         return network.input_shape, network.output_shape
-    except AttributeError:  # not built, or a class of its own
+    except AttributeError:  # not built, or a user's own class
         return None
 
 
 def _check_widths(name, network, num_inputs, num_outputs):
-    """Refuses a network that does not take and give rows of the widths that it must."""
+    """Refuses a network whose inputs and outputs do not have the required widths."""
     shapes = _shapes_of(network)
     fits = all(isinstance(shape, tuple) and len(shape) == 2 for shape in shapes)
     if not fits or num_inputs not in (None, shapes[0][-1]) or shapes[1][-1] != num_outputs:

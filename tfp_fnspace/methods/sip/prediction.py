@@ -13,45 +13,46 @@ from tfp_fnspace.model.prediction import SAMPLE_CHUNK
 
 
 class SparsePrediction:
-    """Mixin of `SIPModel`: its mixture and its functions, by its prior and draws of u.
+    """Mixin of `SIPModel`: its mixture and its functions, from its prior and draws of u.
 
-    With B sets of prior draws the draw s of u goes with the moments of set s mod B. The sets stand
-    side by side as if they were outputs: tensors `[n, N, D]` of n draws are `[n / B, N, B D]`.
+    With B sets of prior draws, the draw s of u is combined with the moments of set s mod B. The
+    sets are side by side as if they were outputs: tensors `[n, N, D]` of n draws are stored as `[n
+    / B, N, B D]`.
     """
 
     def call(self, inputs):
-        """Draws of f in model units, `[S, N, D]`, for inputs in the user's units."""
+        """Draws f in model units, `[S, N, D]`, for inputs in the user's units."""
         self._check_ready()
         seed = fold_in(tf.convert_to_tensor(self.seed_state), -1)
         return self._functions(self.scaled(inputs)[0], self.num_eval_samples, seed)
 
     def _prior_seed(self):
-        """The prior draws of everything that predicts are the same."""
+        """Returns the seed of prior draws, which is the same for all predictions."""
         return fold_in(tf.convert_to_tensor(self.seed_state), -3)
 
     @property
     def _num_sets(self):
-        """B, 1 where the moments are no others for other draws."""
+        """B, or 1 if the moments are the same for all draws."""
         same = self.prior is None or self.prior.has_moments or self.fixed_prior_draws
         return 1 if same else self.num_eval_prior_sets
 
     def mixture_moments(self, x, num_samples, seed):
-        law, _, _ = self._predictive_law(self.scaled(x)[0])
+        distribution, _, _ = self._predictive_distribution(self.scaled(x)[0])
         u = self._posterior_draws(self._whole(num_samples), seed, False)
-        moments = law.given(_beside(u, self._num_sets))
+        moments = distribution.given(_beside(u, self._num_sets))
         return self.in_user_units(
             type(moments)(*(_apart(v, self._num_sets)[:num_samples] for v in moments))
         )
 
     def draw_functions(self, x, num_samples, seed):
-        """Functions by Matheron's rule: a draw of u, and one of the process about it."""
+        """Draws functions by Matheron's rule, from a draw of u and one of the process."""
         return self.functions_in_user_units(self._functions(self.scaled(x)[0], num_samples, seed))
 
     def _functions(self, x, count, seed):
         seeds, whole = split(seed, 3), self._whole(count)
         u = _beside(self._posterior_draws(whole, seeds[0], False), self._num_sets)
         first = tf.random.stateless_uniform([], fold_in(seed, -1), 0, self._num_sets, tf.int32)
-        law, at_z, at_x = self._predictive_law(x, first)
+        distribution, at_z, at_x = self._predictive_distribution(x, first)
         if self.prior.has_moments:
             process_z, process_x = self._prior_draws(x, count, seeds[1])
         else:
@@ -62,12 +63,14 @@ class SparsePrediction:
                 gaussian_process_draws(draws, coefficients) for draws in (at_z, at_x)
             )
         noise = normal(tf.shape(u), seeds[2], u.dtype)
-        return _apart(law.draw(u, process_x, process_z, noise), self._num_sets)[:count]
+        functions = distribution.draw(u, process_x, process_z, noise)
+        return _apart(functions, self._num_sets)[:count]
 
-    def _predictive_law(self, x, first=0):
-        """The law given u by all sets, with their draws at the inducing points and at points.
+    def _predictive_distribution(self, x, first=0):
+        """Returns the distribution given u by all sets, and their draws at both kinds of points.
 
-        The set `first` is the first of them: of fewer functions than sets each set is as likely.
+        The set `first` comes first. If there are fewer functions than sets, each set is thus
+        equally likely.
         """
         if self.prior.has_moments:
             return self._conditional(x, self._prior_seed())[0], None, None
@@ -79,29 +82,29 @@ class SparsePrediction:
         return conditional(empirical_moments(at_x, at_z), self.jitter), at_z, at_x
 
     def _whole(self, count):
-        """The least multiple of B from a count."""
+        """Returns the smallest multiple of B that is at least `count`."""
         return -(-count // self._num_sets) * self._num_sets
 
     def jittered_when_predicting(self):
         z = tf.convert_to_tensor(self.inducing_inputs.value)
-        return int(self._predictive_law(z[:1])[0].num_jittered)
+        return int(self._predictive_distribution(z[:1])[0].num_jittered)
 
     def inducing_inputs_in_user_units(self):
-        """The inducing inputs, NumPy array `[M, ...]` in the user's units."""
+        """Returns the inducing inputs, NumPy array `[M, ...]` in the user's units."""
         self._check_ready()
         return self.input_scalers[0].inverse(self.inducing_inputs.value).numpy()
 
     def numbers_per_row(self, num_samples):
         if self.prior is None or not self.draws_smooth_functions:
-            return 1  # draws at the points of a call are joint: one chunk
+            return 1  # draws at the points of a call are joint, so there is one chunk
         of_prior = self._num_sets * self.num_prior_samples * PRIOR_WIDTH
-        # Each chunk has the prior at the inducing points too: no fewer rows than these.
+        # Each chunk also has the prior at the inducing points, so it should have as many rows.
         of_prior = min(of_prior, SAMPLE_CHUNK // self.inducing_inputs.shape[0])
         return of_prior + super().numbers_per_row(num_samples)
 
 
 def _beside(draws, num_sets):
-    """`[n, N, D]` as `[n / B, N, B D]`: the draw s is of the set s mod B."""
+    """Reshapes `[n, N, D]` to `[n / B, N, B D]`; the draw s belongs to the set s mod B."""
     if num_sets == 1:
         return draws
     count, points, outputs = _sizes(draws)
@@ -111,7 +114,7 @@ def _beside(draws, num_sets):
 
 
 def _apart(values, num_sets):
-    """The draws again, `[n, N, D]` of `[n / B, N, B D]`."""
+    """Reshapes `[n / B, N, B D]` back to draws `[n, N, D]`."""
     if num_sets == 1:
         return values
     count, points, columns = _sizes(values)
@@ -121,6 +124,6 @@ def _apart(values, num_sets):
 
 
 def _sizes(tensor):
-    """Sizes of the axes, integers where they are known."""
+    """Returns the sizes of the axes, as integers if they are known."""
     found = tf.unstack(tf.shape(tensor))
     return [found[i] if size is None else size for i, size in enumerate(tensor.shape)]

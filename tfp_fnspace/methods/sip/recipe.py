@@ -1,4 +1,4 @@
-"""From the rows of a table to a sparse implicit process: steps, and how much noise there is."""
+"""The recipe of sparse implicit processes for a table: number of steps, and noise."""
 
 import keras
 
@@ -7,15 +7,15 @@ from tfp_fnspace.recipes import scale_learnt_noise
 
 _STEPS, _STEPS_BETWEEN_LOOKS = 2000, 100
 
-#: Only the number of rows counts, and how many columns they have.
+#: `build` uses only the numbers of rows and columns.
 BUILDS_FROM_ROWS = False
 
-#: Any number of rows.
+#: There is no limit to the number of rows.
 MOST_ROWS = None
 
 
 def candidates(table):
-    """Settings to try, the most likely first."""
+    """Returns the settings to try, the most promising first."""
     batch_size = min(100, table.num_rows)
     steps = -(-table.num_rows // batch_size)  # of an epoch
     common = {
@@ -27,7 +27,7 @@ def candidates(table):
 
 
 def build(settings, table, seed):
-    """A process with a Bayesian network as its prior, compiled and not fitted."""
+    """Builds and compiles a process with a Bayesian network as its prior, without fitting it."""
     model = SIPModel(
         "bnn",
         inducing_points=min(settings["inducing_points"], table.num_rows // 2 + 1),

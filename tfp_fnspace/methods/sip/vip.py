@@ -1,4 +1,4 @@
-"""Variational implicit processes: a Gaussian process with the moments of prior draws."""
+"""Variational implicit processes, Gaussian processes with the moments of prior draws."""
 
 import keras
 import numpy as np
@@ -16,15 +16,15 @@ from tfp_fnspace.model.mixture import MixturePrediction
 from tfp_fnspace.model.turns import one_thread_at_a_time
 from tfp_fnspace.typing import GaussianMoments
 
-#: softplus of it is 1.
+#: The softplus of this number is 1.
 _RAW_ONE = float(np.log(np.expm1(1.0)))
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
 class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
-    r"""Variational implicit process: a process that can only be drawn from, taken as Gaussian.
+    r"""Variational implicit process: a process that can only be sampled, treated as Gaussian.
 
-    A Gaussian process has the mean and the covariance of S draws f_s of the prior (equation 6); it
+    A Gaussian process has the mean and the covariance of S draws f_s of the prior (equation 6). It
     is a linear model with S weights a for each output,
 
         f(x) = m(x) + S^-1/2 sum_s a_s (f_s(x) - m(x)),    a ~ N(0, I),    m = 1/S sum_s f_s,
@@ -33,29 +33,32 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
 
         1/alpha sum_n log E_q p(y_n | f(x_n))^alpha - KL(q(a) || N(0, I))
 
-    in mu, L, the likelihood and the parameters of the prior, both terms in closed form where noise
-    is Gaussian, else the first from draws of f. At `alpha=0`, its limit, that is the evidence lower
-    bound of the linear model. The predictive law is Gaussian where noise is.
+    in mu, L, the likelihood and the parameters of the prior. Both terms have a closed form if the
+    noise is Gaussian; otherwise the first is estimated from draws of f. At `alpha=0`, its limit,
+    this is the evidence lower bound of the linear model. The predictive distribution is Gaussian if
+    the noise is.
 
-    The noise of the S draws is the same in every step and in prediction, so that a_s belongs to
-    one function. The regularisation that the authors of the method add on the small sets is not
-    here.
+    The noise of the S draws is the same in every step and in prediction, so that a_s belongs to one
+    function. The regularisation that the authors of the method add on the small data sets is not
+    included.
 
     Args:
         prior: `processes.Process` with a draw that is a function of x
-            (`draws_are_functions_of_x`), in model units; or `"bnn"` or `"neural_sampler"`:
-            `sip.bnn_prior` or `sip.neural_sampler_prior` of the data's widths.
+            (`draws_are_functions_of_x`), in model units. Alternatively `"bnn"` or
+            `"neural_sampler"`, for `sip.bnn_prior` or `sip.neural_sampler_prior` with the widths of
+            the data.
         num_prior_samples: S, at least 2. The rank of the covariance is S - 1.
-        alpha: From 0 to 1.
-        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise by default, with
-            a learned scale for each column of the targets.
-        num_outputs: D; by default that of a given prior, else what the first targets and the
-            likelihood need. `Categorical` needs it, the number of classes.
-        num_samples: Draws of f at a point in a training step, where E p(y | f)^alpha is not in
-            closed form: for all but Gaussian noise. Few of them favour a smaller alpha.
+        alpha: Number from 0 to 1.
+        likelihood: A layer of `tfp_fnspace.likelihoods`. The default is Gaussian noise with a
+            learned scale for each column of the targets.
+        num_outputs: D. The default is that of a given prior, or else the number that the first
+            targets and the likelihood need. It is required for `Categorical`, as the number of
+            classes.
+        num_samples: Number of draws of f at a point in a training step, if E p(y | f)^alpha has no
+            closed form (for all but Gaussian noise). Few draws have the effect of a smaller alpha.
         train_prior: Whether the prior's parameters are learned.
-        standardize: Whether to standardise inputs and targets by the data of the first `fit`;
-            by default for rows of rank 1.
+        standardize: Whether to standardise inputs and targets by the data of the first `fit`; the
+            default is true for rows of rank 1.
         seed: Non-negative integer: the same seed gives the same run.
         **kwargs: `name`, `dtype`.
 
@@ -64,13 +67,13 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
         weight_cholesky: L, `[D, S, S]`.
 
     Raises:
-        TypeError: If `prior` is no process, or `likelihood` no likelihood.
+        TypeError: If `prior` is not a process, or `likelihood` not a likelihood.
         ValueError: If an argument is not as described.
 
     Example:
         >>> model = VIPModel("bnn")
         >>> history = model.fit(x, y, epochs=100)
-        >>> law = model.predict_distribution(x)
+        >>> distribution = model.predict_distribution(x)
 
     References:
         Ma, Li & Hernandez-Lobato (2019), "Variational implicit processes", ICML.
@@ -109,7 +112,7 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
         self._build(tuple(input_shape), self._checked_outputs(num_columns))
 
     def _build(self, input_shape, num_outputs):
-        """Creates all that needs sizes."""
+        """Creates all parts that need sizes."""
         self._build_prior(input_shape, num_outputs)
         size = self.num_prior_samples
         self.weight_mean = self.add_weight(
@@ -137,15 +140,16 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
 
     @one_thread_at_a_time
     def fit(self, x=None, y=None, *args, **kwargs):
-        """Fits the model; arguments and result as in `FunctionSpaceModel.fit`.
+        """Fits the model; arguments and result are as in `FunctionSpaceModel.fit`.
 
         `History` has, per row and in the user's units, `log_likelihood`, the first term of the
-        objective, `kl`, and `loss`, the second less the first; at `alpha=0` also `elbo`, -loss.
+        objective, `kl`, the second term, and `loss`, the second minus the first. At `alpha=0` it
+        also has `elbo`, -loss.
         """
         return super().fit(self._learn_sizes(x, y), y, *args, **kwargs)
 
     def objective(self, inputs, targets, num_rows, seed):
-        """See `GradientTraining`."""
+        """Computes the loss and the entries of `History`, see `GradientTraining`."""
         moments = self._moments(inputs[0])
         term = data_term(
             self.likelihood, moments, targets, self.alpha, seed, num_draws=self.num_samples
@@ -158,7 +162,7 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
         return kl - log_likelihood, history
 
     def _divergence(self):
-        """KL(q(a) || N(0, I)) over all outputs."""
+        """Returns KL(q(a) || N(0, I)) over all outputs."""
         cholesky, mean = self.weight_cholesky, self.weight_mean.value
         squares = tf.reduce_sum(tf.square(cholesky)) + tf.reduce_sum(tf.square(mean))
         count = tf.cast(tf.size(mean), mean.dtype)
@@ -167,12 +171,12 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
     # Prediction -------------------------------------------------------------------------------
 
     def _prior_draws(self, x):
-        """The f_s, `[S, N, D]`, the same functions in every call."""
+        """Draws the f_s, `[S, N, D]`, which are the same functions in every call."""
         seed = fold_in(tf.convert_to_tensor(self.seed_state), -3)
         return self._prior_functions(x, self.num_prior_samples, seed)
 
     def _moments(self, x):
-        """`GaussianMoments` of f in model units, tensors `[1, N, D]`."""
+        """Returns `GaussianMoments` of f in model units, tensors `[1, N, D]`."""
         draws = self._prior_draws(x)
         mean = gaussian_process_draws(draws, self.weight_mean.value[tf.newaxis])  # [1, N, D]
         columns = tf.transpose(self.weight_cholesky, [2, 0, 1])  # [S, D, S]
@@ -180,7 +184,7 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
         return GaussianMoments(mean, tf.reduce_sum(tf.square(deviations), axis=0)[tf.newaxis])
 
     def call(self, inputs):
-        """`GaussianMoments` of f in model units, `[N, D]`, for inputs in the user's units."""
+        """Returns `GaussianMoments` of f in model units, `[N, D]`, for inputs in user's units."""
         self._check_ready()
         mean, variance = self._moments(self.scaled(inputs)[0])
         return GaussianMoments(mean[0], variance[0])
@@ -189,7 +193,7 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
         return self.in_user_units(self._moments(self.scaled(x)[0]))
 
     def draw_functions(self, x, num_samples, seed):
-        """Functions of draws of a: the same for the same seed, at any points."""
+        """Draws functions by draws of a; the same seed gives the same functions at any points."""
         mean, cholesky = self.weight_mean.value, self.weight_cholesky
         noise = normal([num_samples, *mean.shape], seed, mean.dtype)
         weights = mean + tf.linalg.matvec(cholesky, noise)

@@ -1,16 +1,16 @@
-"""A divergence whose weight rises at the start of training."""
+"""Warm-up: the weight of the divergence rises at the start of training."""
 
 import keras
 import tensorflow as tf
 
-#: Of `warm_up_steps`, before a `fit` has said how long it is.
+#: The value of `warm_up_steps` before the length of a `fit` is known.
 _OPEN = -1
 
 
 class WarmUp:
-    """Mixin of models with `warm_up`, the part of the first `fit` in which the weight rises.
+    """Mixin of models with `warm_up`, the fraction of the first `fit` in which the weight rises.
 
-    It comes before `GradientTraining`. Of a stream of unknown length there is no warm-up.
+    It comes before `GradientTraining`. There is no warm-up for a stream of unknown length.
     """
 
     def _setup_counters(self, seed):
@@ -28,7 +28,7 @@ class WarmUp:
         super()._prepare_steps(num_rows, total_steps)
 
     def warmth(self):
-        """The weight of the divergence in this step, from 0 to 1."""
+        """Returns the weight of the divergence in this step, from 0 to 1."""
         step = tf.cast(self.steps_seen.value + 1, self.variable_dtype)
         steps = tf.cast(tf.maximum(self.warm_up_steps.value, 1), self.variable_dtype)
         return tf.minimum(step / steps, 1.0)

@@ -1,4 +1,4 @@
-"""Implicit posteriors of the weights of a network: AVB and AADM."""
+"""AVB and AADM, with implicit posteriors of the weights of a network."""
 
 import math
 
@@ -25,10 +25,10 @@ _PARTS = ("posterior", "discriminator")
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
 class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
-    r"""Adversarial alpha-divergence minimisation: a network with an implicit posterior of weights.
+    r"""Adversarial alpha-divergence minimisation, with an implicit posterior of weights.
 
-    All P weights w of a network have independent normal priors N(0, s_i^2), and a posterior that
-    is drawn by another network g from noise:
+    All P weights w of a network have independent normal priors N(0, s_i^2), and a posterior from
+    which another network g draws, given noise:
 
         w = s g(e),   e ~ N(0, I_K),   y ~ p(y | f(x; w)).
 
@@ -36,44 +36,45 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
 
         1/alpha sum_n log E_q p(y_n | f(x_n; w))^alpha - KL(q(w) || p(w)),
 
-    at `alpha=0` its limit, the evidence lower bound of adversarial variational Bayes (equation 1).
-    The divergence is that of the laws of w / s, estimated by a discriminator (equations 2 to 4),
-    which in so many dimensions sees little of it: it is far below the truth, since g has its
-    values on a set of K dimensions and the divergence is infinite for P > K.
+    which at `alpha=0` is its limit, the evidence lower bound of adversarial variational Bayes
+    (equation 1). The divergence is that of the distributions of w / s, estimated by a discriminator
+    (equations 2 to 4). In so many dimensions the estimate is far below the truth: the values of g
+    lie on a set of K dimensions, so the divergence is infinite for P > K.
 
     Args:
-        network: Keras model from inputs in model units to f, `[N, D]`; or a pair of its symbolic
-            inputs and outputs. The model has a copy; the weights that it trains are drawn, and the
-            prior takes the place of their regularizers, as of other losses of layers.
-        likelihood: A layer of `tfp_fnspace.likelihoods`; Gaussian noise by default, with
-            a learned scale for each column of the targets.
-        alpha: From 0 to 1.
-        posterior: `"neural_sampler"`, a network with two hidden layers of 50, whose draws are at
-            first about the initial weights of `network`; or a Keras model from `[S, K]` of
-            standard normal noise to `[S, P]`, the weights over s one after another in the order of
-            `network.trainable_variables`.
-        discriminator: Keras model from `[S, P]` to `[S, 1]`; two hidden layers of 50 by default.
-        kernel_gain: s of a weight of rank 2 or more is `kernel_gain fan_in^-1/2`, fan_in the
-            product of all its axes but the last.
+        network: Keras model from inputs in model units to f, `[N, D]`, or a pair of its symbolic
+            inputs and outputs. The model has a copy of it. Its trainable weights are drawn. The
+            prior replaces their regularizers and other losses of layers.
+        likelihood: A layer of `tfp_fnspace.likelihoods`. The default is Gaussian noise with a
+            learned scale for each column of the targets.
+        alpha: Number from 0 to 1.
+        posterior: `"neural_sampler"`, a network with two hidden layers of 50 units, whose initial
+            draws are near the initial weights of `network`. Alternatively a Keras model from `[S,
+            K]` of standard normal noise to `[S, P]`, the weights divided by s, one after another in
+            the order of `network.trainable_variables`.
+        discriminator: Keras model from `[S, P]` to `[S, 1]`; by default it has two hidden layers of
+            50 units.
+        kernel_gain: s of a weight of rank 2 or more is `kernel_gain fan_in^-1/2`, where fan_in is
+            the product of all its axes but the last.
         bias_stddev: s of the other weights.
-        warm_up: Part of the steps of the first `fit` in which the weight of the divergence rises
-            from 0 to 1. Of a stream of unknown length it is none.
-        adaptive_contrast: Whether the discriminator tells q from the normal law of independent
-            values with its moments, whose divergence from the prior is in closed form; else from
-            the prior.
-        dropout: Rate of the dropout of hidden units of the discriminator, where it is the default.
-        discriminator_steps: Steps of the discriminator for a step of the model.
+        warm_up: Fraction of the steps of the first `fit` in which the weight of the divergence
+            rises from 0 to 1. There is no warm-up for a stream of unknown length.
+        adaptive_contrast: Whether the discriminator compares q with the normal distribution of
+            independent values with its moments, whose divergence from the prior has a closed form.
+            Otherwise it compares q with the prior.
+        dropout: Dropout rate of the hidden units of the default discriminator.
+        discriminator_steps: Number of steps of the discriminator per step of the model.
         num_noise: K of the default posterior.
-        num_samples: S in a training step.
-        num_eval_samples: S of everything that predicts.
-        standardize: Whether to standardise inputs and targets by the data of the first `fit`; by
-            default for rows of rank 1.
+        num_samples: S, the number of draws, in a training step.
+        num_eval_samples: S of all predictions.
+        standardize: Whether to standardise inputs and targets by the data of the first `fit`; the
+            default is true for rows of rank 1.
         seed: Non-negative integer: the same seed gives the same run from the same initial weights.
         **kwargs: `name`, `dtype`.
 
     Raises:
-        TypeError: If `network`, `posterior` or `discriminator` is no Keras model, or `likelihood`
-            no likelihood.
+        TypeError: If `network`, `posterior` or `discriminator` is not a Keras model, or
+            `likelihood` not a likelihood.
         ValueError: If an argument is not as described.
 
     Example:
@@ -135,11 +136,11 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
     # Parts ------------------------------------------------------------------------------------
 
     def _prior_scales(self):
-        """s, NumPy array `[P]`."""
+        """Returns s, NumPy array `[P]`."""
         scales = [np.full(math.prod(v.shape), self._scale(tuple(v.shape))) for v in self._drawn]
         if not scales:
             raise ValueError(
-                "`network` must have weights that it trains. Received: network with "
+                "`network` must have trainable weights. Received: network with "
                 f"{len(self.network.layers)} layers and none"
             )
         return np.concatenate(scales).astype(self.variable_dtype)
@@ -148,7 +149,7 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
         return given_weights.normal_scale(shape, self.kernel_gain, self.bias_stddev)
 
     def _build_parts(self):
-        """The sampler, which starts about the weights of the network, and the estimator."""
+        """Builds the estimator and the sampler, which starts near the weights of the network."""
         size, dtype = len(self._scales), self.variable_dtype
         _, *seeds = parts.seeds_of(self)
         posterior = self._posterior_argument
@@ -163,13 +164,13 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
         self.log_ratio = cls(discriminator, dtype=dtype)
 
     def _weight_draws(self, count, seed, training=True):
-        """Draws of w / s, `[S, P]`."""
+        """Draws w / s, `[S, P]`."""
         width = self.posterior.input_shape[-1]
         noise = normal([count, width], seed, self.variable_dtype)
         return tf.cast(self.posterior(noise, training=training), self.variable_dtype)
 
     def _values(self, inputs, draws):
-        """Values of f, `[S, N, D]`, at draws of w / s; inputs, a list, and f in model units."""
+        """Returns values of f, `[S, N, D]`, at draws of w / s; f and inputs are in model units."""
         shapes = [tuple(v.shape) for v in self._drawn]
         flat = tf.split(draws * self._scales, [math.prod(s) for s in shapes], axis=1)
         weights = [
@@ -185,11 +186,14 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
     # Training ---------------------------------------------------------------------------------
 
     def default_optimizer(self, total_steps):
-        """Adam, 1e-3."""
+        """Returns Adam, 1e-3."""
         return keras.optimizers.Adam(1e-3)
 
     def objectives(self, inputs, targets, num_rows, seed):
-        """See `AdversarialTraining`; `History` is that of `SIPModel` without `jittered`."""
+        """Computes the loss, the divergences and the parts, see `AdversarialTraining`.
+
+        `History` is that of `SIPModel` without `jittered`.
+        """
         seeds = split(seed, 3)
         q, p = self.divergence_draws(seeds[0])
         moments = GaussianMoments(self._values(inputs, q), None)
@@ -208,7 +212,7 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
     # Prediction -------------------------------------------------------------------------------
 
     def call(self, inputs):
-        """Draws of f in model units, `[S, N, D]`, for inputs in the user's units."""
+        """Draws f in model units, `[S, N, D]`, for inputs in the user's units."""
         seed = fold_in(tf.convert_to_tensor(self.seed_state), -1)
         return self._functions(inputs, self.num_eval_samples, seed)
 
@@ -222,14 +226,14 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
         return self.functions_in_user_units(self._functions(x, num_samples, seed))
 
     def sample_weights(self, num_samples, seed=(0, 0)):
-        """Draws of the weights from the posterior.
+        """Draws the weights from the posterior.
 
         Args:
             num_samples: S, a positive integer.
             seed: Integer or two integers.
 
         Returns:
-            List of NumPy arrays `[S, ...]`, in the order of the weights that `network` trains.
+            List of NumPy arrays `[S, ...]`, in the order of the trainable weights of `network`.
         """
         count = arguments.checked_count("num_samples", num_samples)
         draws = self._weight_draws(count, as_seed(seed), False) * self._scales
@@ -282,7 +286,7 @@ class AVBModel(AADMModel):
     def __init__(self, network, likelihood=None, **options):
         if "alpha" in options:
             raise ValueError(
-                "`alpha` of an AVBModel is 0: `AADMModel` has others. "
+                "`alpha` of an AVBModel must be 0: use `AADMModel` for others. "
                 f"Received: alpha={options['alpha']!r}"
             )
         super().__init__(network, likelihood, alpha=0.0, **options)
@@ -294,7 +298,7 @@ class AVBModel(AADMModel):
 
 
 def _copied(network):
-    """A frozen copy of a network, with its weights."""
+    """Returns a frozen copy of a network, with its weights."""
     if isinstance(network, tuple | list) and len(network) == 2:
         network = keras.Model(*network, name="network")
     if not isinstance(network, keras.Model) or not getattr(network, "inputs", None):

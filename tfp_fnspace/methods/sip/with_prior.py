@@ -1,4 +1,4 @@
-"""What the models of a prior process have in common."""
+"""The base of models with a prior process."""
 
 import tensorflow as tf
 
@@ -9,12 +9,12 @@ from tfp_fnspace.methods.sip import parts
 from tfp_fnspace.model.sizes import LearnsSizes
 from tfp_fnspace.processes.base import Process
 
-#: Numbers that the widest layer of a prior takes for one function at one point, as a guess.
+#: How many numbers the widest layer of a prior takes for one function at one point, a guess.
 PRIOR_WIDTH = 64
 
 
 class WithPrior(LearnsSizes):
-    """Mixin of models of a prior process, which is built for the sizes of the first data.
+    """Mixin of models with a prior process, which is built for the sizes of the first data.
 
     A model calls `_setup_prior` when it is made, and `_build_prior` when it knows the sizes.
     """
@@ -31,7 +31,7 @@ class WithPrior(LearnsSizes):
         seed,
         needs_functions=False,
     ):
-        """Checks and keeps arguments of the model; a part of its `__init__`."""
+        """Checks and keeps arguments of the model, as a part of its `__init__`."""
         parts.check_prior(prior, num_outputs, needs_functions)
         if num_outputs is not None:
             num_outputs = arguments.checked_count("num_outputs", num_outputs)
@@ -42,7 +42,7 @@ class WithPrior(LearnsSizes):
         self._setup_options(likelihood, True if standardize is None else standardize, seed)
 
     def _checked_outputs(self, num_columns):
-        """D, for targets of so many columns."""
+        """Returns D for targets with `num_columns` columns."""
         num_outputs = self._given_outputs
         if isinstance(self._prior_argument, Process):
             num_outputs = self._prior_argument.num_outputs
@@ -52,7 +52,7 @@ class WithPrior(LearnsSizes):
         return num_outputs
 
     def _build_prior(self, input_shape, num_outputs):
-        """Makes the prior, for rows of a shape."""
+        """Makes the prior for rows of a given shape."""
         dtype = self.variable_dtype
         seed, *_ = parts.seeds_of(self)
         self.prior = parts.build_prior(self._prior_argument, input_shape, num_outputs, dtype, seed)
@@ -64,7 +64,7 @@ class WithPrior(LearnsSizes):
         return [*super().fixed_parts, *([] if self.train_prior else [self.prior])]
 
     def _prior_functions(self, x, num_samples, seed):
-        """Draws of the prior at points in model units, `[S, N, D]` in the dtype of the model."""
+        """Draws the prior at points in model units, `[S, N, D]` in the dtype of the model."""
         return tf.cast(self.prior.sample(x, num_samples, seed), self.variable_dtype)
 
     @property
@@ -73,7 +73,7 @@ class WithPrior(LearnsSizes):
         return self.prior is not None and super().scalers_ready
 
     def sample_prior_functions(self, x, num_samples, seed=(0, 0)):
-        """Draws functions from the prior as it has been learned.
+        """Draws functions from the learned prior.
 
         Args:
             x: As for `predict`, arrays only.

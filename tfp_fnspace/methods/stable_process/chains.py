@@ -13,19 +13,19 @@ from tfp_fnspace.methods.stable_process.samplers import state as chain
 from tfp_fnspace.methods.stable_process.samplers.hyper import smallest_log_noise
 from tfp_fnspace.tracing import traced_for_all
 
-#: Variance at which inferred noise starts at least, in units of the smallest one.
+#: Smallest variance at which inferred noise starts, in units of the smallest allowed one.
 _START = 100.0
 
 
 @functools.lru_cache(maxsize=64)
 def compiled_run(sampler, settings, count, thin):
-    """`samplers.run` as a graph, traced once for each set of shapes.
+    """Returns `samplers.run` as a graph, traced once for each set of shapes.
 
     Args:
         sampler: A key of `samplers.SAMPLERS`.
         settings: `samplers.Settings`.
         count: Number of draws.
-        thin: Iterations before each.
+        thin: Iterations before each draw.
 
     Returns:
         Function `(seed, state, problem) -> (state, Draws, Info)`.
@@ -37,7 +37,7 @@ def compiled_run(sampler, settings, count, thin):
 
 
 def make_partition(model, x, x_predict, seed):
-    """The partition for data in model units; `x_predict` `[M, I]` may have no rows."""
+    """Returns the partition for data in model units; `x_predict` `[M, I]` may have no rows."""
     if not isinstance(model.partition, str):
         return model.partition
     return choose_partition(
@@ -50,15 +50,16 @@ def make_partition(model, x, x_predict, seed):
 
 
 def make_problem(partition, x, y, chains):
-    """The sampler's problem: each column of `y` `[N, D]` for `chains` chains in turn."""
+    """Returns the sampler's problem: each column of `y` `[N, D]` for `chains` chains in turn."""
     targets = np.repeat(y.T, chains, axis=0)
     return samplers.make_problem(partition.signs(x), partition.probabilities, targets)
 
 
 def starting_values(model, outputs):
-    """alpha, nu and the noise variance at which the chains start, `[B]` each.
+    """Returns alpha, nu and the noise variance at which the chains start, `[B]` each.
 
-    Chains of inferred ones start apart, so that R-hat sees whether they meet.
+    An inferred parameter starts at a different value in each chain, so that R-hat sees whether the
+    chains meet.
     """
     share = np.tile(np.arange(1, model.num_chains + 1) / (model.num_chains + 1.0), outputs)
     alpha, nu = np.full(share.shape, model.alpha if model.alpha != "infer" else 0.0), model.nu
@@ -73,25 +74,26 @@ def starting_values(model, outputs):
 
 
 def initial_state(model, seed, problem, alpha, nu, variance):
-    """`samplers.initial_state`; noise that is inferred starts where its walk may go."""
+    """Returns `samplers.initial_state`; inferred noise starts where its walk may go."""
     if model.noise == "infer":
         variance = np.maximum(variance, _START * np.exp(smallest_log_noise(problem).numpy()))
     return samplers.initial_state(seed, problem, alpha, nu, variance)
 
 
 def noise_scales(model, outputs):
-    """The likelihood's scale of each output, `[D]`."""
+    """Returns the likelihood's scale of each output, `[D]`."""
     return np.broadcast_to(np.asarray(model.likelihood.scale, np.float64), outputs)
 
 
 def warm_state(model, seed, store, problem, partition, x):
-    """A state on new data that keeps noise, alpha, nu, the steps and the masses of the old one.
+    """Returns a state on new data that keeps noise, alpha, nu, steps and masses of the old one.
 
     The mass of an old atom goes to an atom of the new problem with the same pattern on the new
-    points, the largest first; atoms that get none keep their draw from the prior.
+    points. The largest masses come first. New atoms that get no mass keep their draw from the
+    prior.
 
     Args:
-        model: The model, for what it infers.
+        model: The model, which says what is inferred.
         seed: int32 tensor `[2]`.
         store: `ChainStore` of the old data.
         problem: `samplers.Problem` of the new data.
@@ -120,7 +122,7 @@ def warm_state(model, seed, store, problem, partition, x):
 
 
 def _common_groups(first, second):
-    """Numbers of the patterns of two sets of columns, tau and -tau being one."""
+    """Returns numbers for the patterns in two sets of columns; tau and -tau count as one."""
     columns = np.concatenate([first * first[:1], second * second[:1]], axis=1)
     packed = np.ascontiguousarray(np.packbits(columns > 0, axis=0).T)
     keys = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()
@@ -130,7 +132,7 @@ def _common_groups(first, second):
 
 
 def _pairs(masses, old_group, new_group):
-    """Old and new atoms of the same group, the k-th largest old one with the k-th new one."""
+    """Returns pairs of atoms of one group: the k-th largest old one, the k-th new one."""
     givers = np.lexsort([-masses, old_group])
     takers = np.argsort(new_group, kind="stable")
     giver_key = _ranked(old_group[givers])
@@ -140,6 +142,6 @@ def _pairs(masses, old_group, new_group):
 
 
 def _ranked(groups):
-    """A number for each (group, place in the group) of sorted group numbers."""
+    """Returns a number for each (group, place in the group) of sorted group numbers."""
     first = np.searchsorted(groups, groups)
     return groups.astype(np.int64) * (1 << 32) + np.arange(len(groups)) - first

@@ -1,4 +1,4 @@
-"""Whether the chains of a model have converged."""
+"""Diagnostics of the convergence of a model's chains."""
 
 from typing import NamedTuple
 
@@ -7,18 +7,18 @@ import numpy as np
 from tfp_fnspace import notices
 from tfp_fnspace.metrics import ess_bulk, ess_tail, rhat
 
-#: Beyond these `fit` warns.
+#: `fit` warns beyond these values.
 LARGEST_RHAT = 1.05
 LEAST_ESS = 100.0
 
-#: Draws of a chain without which there are no diagnostics.
+#: Diagnostics need this many draws of each chain.
 _LEAST_DRAWS = 4
 
 
 class Convergence(NamedTuple):
     """Diagnostics of the stored draws of some quantities.
 
-    A quantity of which no chain has moved has an infinite R-hat and no effective samples.
+    If no chain has moved in a quantity, its R-hat is infinite and its effective sample sizes are 0.
 
     Attributes:
         rhat: Rank-normalised split R-hat; converged chains are below 1.01.
@@ -32,7 +32,7 @@ class Convergence(NamedTuple):
 
 
 def convergence(draws):
-    """`Convergence` of draws `[chains, draws, ...]`, NaN for fewer than 4 draws."""
+    """Returns `Convergence` of draws `[chains, draws, ...]`, NaN for fewer than 4 draws."""
     if draws.shape[1] < _LEAST_DRAWS:
         return Convergence(*[np.full(draws.shape[2:], np.nan)] * 3)
     is_stuck = np.all(np.ptp(draws, axis=1) == 0.0, axis=0)
@@ -81,7 +81,7 @@ def warn_of_num_atoms(num_atoms, partition):
 
 
 def warn_of_burn_in(epochs, burn_in):
-    """Warns that there are no draws but those of the burn-in."""
+    """Warns that all draws are those of the burn-in."""
     notices.warn(
         f"The chains are still burning in ({epochs} of {burn_in} epochs): predictions are those "
         "of the last epoch's draws. Call `fit` again with the same data for more epochs.",

@@ -1,4 +1,4 @@
-"""Functions and predictive laws from stored draws of the atoms' weights, in the graph."""
+"""Functions and predictive distributions from stored draws of the atoms' weights, in the graph."""
 
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -13,9 +13,10 @@ _LOG_NOTHING = -1e9
 
 
 def atom_signs(model, x):
-    """The side of each hyperplane on which each point lies, `[N, L]` of -1 and +1.
+    """Returns the side of each hyperplane on which each point lies, `[N, L]` of -1 and +1.
 
-    In float64, as the chains saw it: cells of an exact partition can be thinner than float32.
+    The sides are computed in float64, as the chains saw them: cells of an exact partition can be
+    thinner than float32 resolves.
     """
     x = model.input_scalers[0](tf.cast(x, tf.float64))
     planes = model.store.hyperplanes.value
@@ -24,7 +25,7 @@ def atom_signs(model, x):
 
 
 def values_of(model, x, weights):
-    """Functions `f(x) = sum_l w_l sign(h_l . (1, x))` in model units.
+    """Returns functions `f(x) = sum_l w_l sign(h_l . (1, x))` in model units.
 
     Args:
         model: `StableProcessModel`.
@@ -42,14 +43,14 @@ def values_of(model, x, weights):
 
 
 def function_values(model, x):
-    """Values of f for every place of a draw, `[N, S, D]` in model units, and weights `[S]`."""
+    """Returns f for every place of a draw, `[N, S, D]` in model units, and weights `[S]`."""
     weights, _, stored = model.store.flat_draws()
     shares = tf.cast(stored, model.variable_dtype)
     return values_of(model, x, weights), shares / tf.reduce_sum(shares)
 
 
 def moments(model, x):
-    """Mean and variance of f over the draws, `[N, D]` in model units."""
+    """Returns the mean and variance of f over the draws, `[N, D]` in model units."""
     values, shares = function_values(model, x)
     shares = shares[:, tf.newaxis]
     mean = tf.reduce_sum(shares * values, axis=1)
@@ -58,15 +59,16 @@ def moments(model, x):
 
 
 def predictive(model, values, joint=False):
-    """The mixture over draws of the law of an observation, or of all, user's units.
+    """Returns the predictive distribution of an observation, or of all: a mixture over draws.
 
     Args:
         model: `StableProcessModel`.
-        values: f of every place for a draw, `[N, S, D]` in the user's units.
-        joint: Whether the law is of all points jointly.
+        values: f for every place of a draw, `[N, S, D]` in the user's units.
+        joint: Whether to return the joint distribution of all points.
 
     Returns:
-        `tfd.MixtureSameFamily`, batch `[N]`, event `[D]`; no batch and event `[N, D]` if `joint`.
+        `tfd.MixtureSameFamily` in the user's units, batch `[N]`, event `[D]`; no batch and event
+        `[N, D]` if `joint`.
     """
     _, noise_scale, stored = model.store.flat_draws()
     dtype = values.dtype
@@ -74,14 +76,14 @@ def predictive(model, values, joint=False):
     logits = tf.where(stored, tf.zeros([], dtype), tf.constant(_LOG_NOTHING, dtype))
     if joint:
         values, scale = tf.transpose(values, [1, 0, 2]), scale[:, tf.newaxis]
-    law = model.likelihood.conditional(values, model.target_unit, scale=scale)
+    distribution = model.likelihood.conditional(values, model.target_unit, scale=scale)
     if joint:
-        law = tfd.Independent(law, reinterpreted_batch_ndims=1)
-    return tfd.MixtureSameFamily(tfd.Categorical(logits=logits), law)
+        distribution = tfd.Independent(distribution, reinterpreted_batch_ndims=1)
+    return tfd.MixtureSameFamily(tfd.Categorical(logits=logits), distribution)
 
 
 def noise_variance(model):
-    """Mean variance of the noise over draws, `[D]` in the user's units squared."""
+    """Returns the mean variance of the noise over draws, `[D]` in the user's units squared."""
     _, noise_scale, stored = model.store.flat_draws()
     shares = tf.cast(stored, noise_scale.dtype)
     mean = tf.reduce_sum(shares * tf.square(noise_scale), axis=1) / tf.reduce_sum(shares)
@@ -89,7 +91,7 @@ def noise_variance(model):
 
 
 def draw_functions(model, x, num_samples, seed):
-    """Stored draws in a random order of the seed, from the start again when they are used up.
+    """Draws stored functions in a random order; starts again when they are used up.
 
     Returns:
         `[num_samples, N, D]` in the user's units.

@@ -27,50 +27,52 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
         E exp(-t s_l) = exp(-t^(alpha/2)),   y = f(x) + sigma e,
 
     over the sign patterns tau_l of the points, with probabilities q_l (`partition`). Markov chains
-    sample s, and sigma, alpha and nu if they are inferred; each stored draw is a set of beta_l and
-    with it a function at every x. alpha = 2 is a Gaussian process with the arc-sine kernel; the
-    smaller alpha, the rarer and larger the jumps. Paths are piecewise constant.
+    sample s, and sigma, alpha and nu if they are inferred; each stored draw is a set of beta_l, and
+    so a function at every x. alpha = 2 gives a Gaussian process with the arc-sine kernel; the jumps
+    are rarer and larger for smaller alpha. Paths are piecewise constant.
 
     An epoch of `fit` is a block of `sweeps_per_epoch` iterations of all chains. The first
     `burn_in` epochs adapt the steps; their draws are replaced by later ones. Several outputs are
-    independent processes on one partition, with chains of their own.
+    independent processes on one partition, with their own chains.
 
     At points away from the data the posterior of f has infinite variance for alpha < 2, and no
     mean for alpha <= 1: `mean` and `stddev` are those of the stored draws there, and the median
     (`predict_quantiles`, `function_quantiles`) is the point estimate, as in the paper.
 
-    The process is not invariant to affine maps of x: what standardises the inputs is part of the
-    prior. The paper's examples take raw inputs, `standardize=False`.
+    The process is not invariant to affine maps of x, so the standardisation of the inputs is part
+    of the prior. The paper's examples use raw inputs, `standardize=False`.
 
     Args:
         alpha: Index of the process: a number in (0, 2], or `"infer"`: uniform on `alpha_prior`.
-        nu: Scale of the process, f(x) has the scale sqrt(nu / 2): a positive number, or
-            `"infer"`: log nu is normal with the mean and the standard deviation `nu_prior`.
+        nu: Scale of the process (f(x) has the scale sqrt(nu / 2)): a positive number, or `"infer"`:
+            log nu is normal with the mean and the standard deviation `nu_prior`.
         likelihood: `likelihoods.Gaussian(scale)`, scale 0.5 by default, or
-            `likelihoods.StudentT(df, scale)`; the scale is where the chains start, or the fixed
-            one. Student's t with df <= 2 has infinite variance: so do the predictions.
-        noise: `"infer"` the scale, one for each output, or `"fixed"`.
+            `likelihoods.StudentT(df, scale)`; the chains start at this scale, or it is fixed.
+            Student's t with df <= 2 has infinite variance, and so have the predictions.
+        noise: `"infer"` (the scale is inferred, one for each output) or `"fixed"`.
         noise_prior: `"variance"`: sigma^2 is half-Cauchy(0, 1), as in the paper; `"scale"`: sigma.
         alpha_prior: Interval in [0, 2].
         nu_prior: Mean and standard deviation of log nu.
         partition: `"auto"`, `"exact"`, `"refined"`, `"sampled"` (see
             `stable_process.partition`) or a `Partition` in model units. `"auto"` is exact for
             the points of `x` and `x_predict`; without `x_predict`, the patterns on `x` are exact
-            and new points have sampled ones within; in more than two dimensions all are sampled.
-        num_atoms: Number of hyperplanes of sampled partitions, of additional ones of refined,
-            2,000 by default. Exact and given partitions have their own; `fit` warns if both
-            are said.
-        sampler: `"grouped"` (`"auto"`), `"metropolis"` or `"hmc"`; the last two for comparison.
+            and those of new points are sampled within them; in more than two dimensions all are
+            sampled.
+        num_atoms: Number of hyperplanes of a sampled partition, or of additional ones of a refined
+            partition, 2,000 by default. Exact and given partitions have their own number; `fit`
+            warns if `num_atoms` is given with one.
+        sampler: `"grouped"` (`"auto"`), `"metropolis"` or `"hmc"`; the last two are for comparison.
         num_chains: Chains for each output.
         sweeps_per_epoch: Iterations in an epoch, a multiple of `thin`.
         burn_in: Epochs of burn-in.
         thin: Iterations between draws.
-        max_draws: Draws to store of each output, over all chains; fewer where all weights would
-            take more than 40 MB, so that a file of the model, or its export, is under 50 MB; at
-            least 4 of each chain. When they are full, every second draw is dropped.
-        num_inputs: Number of inputs I; by default that of the first data.
-        standardize: Whether to standardise inputs and targets by the data of the first `fit`;
-            by default yes.
+        max_draws: Draws to store for each output, over all chains. Fewer are stored if all weights
+            would take more than 40 MB, so that a file of the model, or its export, stays under 50
+            MB; at least 4 of each chain are. When the places are full, every second draw is
+            dropped.
+        num_inputs: Number of inputs I; the first data set it by default.
+        standardize: Whether to standardise inputs and targets by the data of the first `fit`, the
+            default.
         seed: Non-negative integer: the same seed gives the same run.
         **kwargs: `name`.
 
@@ -143,8 +145,8 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
 
         Args:
             metrics: Further metrics for `evaluate` and validation.
-            jit_compile: Whether XLA compiles prediction and evaluation; the chains are compiled
-                where it pays in any case.
+            jit_compile: Whether XLA compiles prediction and evaluation; the chains are always
+                compiled where it pays.
             run_eagerly: Whether prediction and evaluation run without graphs.
             **kwargs: Refused.
 
@@ -160,15 +162,16 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
         super().compile(metrics=metrics, jit_compile=jit_compile, run_eagerly=run_eagerly)
 
     def diagnostics(self, x=None):
-        """Convergence of the chains, from the stored draws (thinned, so on the safe side).
+        """Returns the convergence of the chains, from stored draws (thinned, so it is cautious).
 
         Args:
-            x: Points `[N, I]` in the user's units at which f is looked at, the training points
-                by default.
+            x: Points `[N, I]` in the user's units at which f is examined, the training points by
+                default.
 
         Returns:
-            Dict of `Convergence(rhat, ess_bulk, ess_tail)`: `f`, arrays `[N, D]`, and of what is
-            inferred of `noise_scale`, `alpha`, `nu`, arrays `[D]`. NaN for fewer than 4 draws.
+            Dict of `Convergence(rhat, ess_bulk, ess_tail)`: `f`, arrays `[N, D]`, and those of
+            `noise_scale`, `alpha`, `nu` that are inferred, arrays `[D]`. The values are NaN for
+            fewer than 4 draws.
         """
         self._check_ready()
         store = self.store
@@ -197,7 +200,7 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
     ):
         """Chooses alpha and nu by the error on held-out rows, as section 3 of the paper does.
 
-        All pairs run at once, as chains of one batch; the partition of a fold is that of its
+        All pairs run at once, as chains of one batch; the partition of a fold is made from its
         training and its held-out rows. The pair with the smallest mean absolute error of the
         pointwise posterior median (in model units, all outputs) becomes `alpha` and `nu`.
 
@@ -212,8 +215,8 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
             verbose: 1 prints a line for each fold.
 
         Returns:
-            List of dicts, one a pair: `alpha`, `nu`, `mae` (of the observations, mean over
-            outputs) and `nll`, both in the user's units. Best first.
+            List of dicts, one for each pair, the best first: `alpha`, `nu`, `mae` (of the
+            observations, mean over outputs) and `nll`, both in the user's units.
 
         Raises:
             ValueError: If the model has been fitted, or an argument is bad.

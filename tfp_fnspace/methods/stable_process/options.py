@@ -1,4 +1,4 @@
-"""Checks of what a `StableProcessModel` is constructed with."""
+"""Checks of the arguments of `StableProcessModel`."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ COUNTS = (
 
 
 def checked_alpha(alpha):
-    """`"infer"`, or a number in (0, 2]."""
+    """Returns `"infer"`, or a number in (0, 2]."""
     if isinstance(alpha, str) and alpha == "infer":
         return alpha
     if not arguments.is_number(alpha) or not 0.0 < alpha <= 2.0:
@@ -33,7 +33,7 @@ def checked_alpha(alpha):
 
 
 def checked_nu(nu):
-    """`"infer"`, or a positive number."""
+    """Returns `"infer"`, or a positive number."""
     if isinstance(nu, str) and nu == "infer":
         return nu
     if not arguments.is_number(nu) or not 0.0 < nu < np.inf:
@@ -42,7 +42,7 @@ def checked_nu(nu):
 
 
 def checked_partition(partition):
-    """One of `PARTITIONS` or a `Partition`; a dict of one, from a saved model, becomes one."""
+    """Returns one of `PARTITIONS` or a `Partition`, also from the dict of a saved model."""
     if isinstance(partition, dict) and set(partition) == {*_ARRAYS, "kind"}:
         return Partition(*(np.array(partition[key]) for key in _ARRAYS), partition["kind"])
     if isinstance(partition, Partition) or (isinstance(partition, str) and partition in PARTITIONS):
@@ -54,7 +54,7 @@ def checked_partition(partition):
 
 
 def partition_config(partition):
-    """What `checked_partition` makes the partition from, for JSON."""
+    """Returns a value for JSON from which `checked_partition` makes the partition."""
     if isinstance(partition, str):
         return partition
     return {
@@ -64,7 +64,7 @@ def partition_config(partition):
 
 
 def checked_likelihood(likelihood):
-    """A Gaussian or Student-t likelihood, Gaussian of scale 0.5 for `None`."""
+    """Returns a Gaussian or Student-t likelihood, Gaussian of scale 0.5 for `None`."""
     if likelihood is None:
         return likelihoods.Gaussian(scale=0.5)
     if not isinstance(likelihood, likelihoods.Gaussian | likelihoods.StudentT):
@@ -92,7 +92,7 @@ def check_counts(**counts):
 
 
 def settings_of(model, burn_in=None):
-    """The sampler's settings for the options of a model."""
+    """Returns the sampler's settings for the options of a model."""
     burn_in = model.burn_in if burn_in is None else burn_in
     return Settings(
         infer_noise=model.noise == "infer",

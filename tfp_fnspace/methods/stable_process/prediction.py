@@ -23,10 +23,10 @@ def _checked_levels(levels):
 
 
 class StablePrediction:
-    """Moments, laws, quantiles and function draws; a plain class, as the contract's mixin."""
+    """Moments, distributions, quantiles and draws; a plain class, like the contract's mixin."""
 
     def call(self, inputs):
-        """Moments of f over the draws in model units, for inputs in the user's units.
+        """Returns moments of f over the draws in model units, for inputs in the user's units.
 
         Args:
             inputs: Tensor `[N, I]`.
@@ -41,7 +41,7 @@ class StablePrediction:
         return self.in_user_units(self(x))
 
     def function_values(self, x):
-        """Values of f for every place of a draw, in the graph, `[N, S, D]` in the user's units."""
+        """Returns f for every place of a draw, in the graph, `[N, S, D]` in the user's units."""
         (x,) = data.check_structure(x, self.input_tensors)
         values, _ = draws.function_values(self, x)
         return self.target_scaler.inverse(values)
@@ -61,16 +61,17 @@ class StablePrediction:
 
     @property
     def served_dtypes(self):
-        """float32: what clients send, although `predict` takes arrays in float64.
+        """float32, which clients send, although `predict` takes arrays in float64.
 
-        An exported model gives at x what `predict(np.float32(x))` gives. That is `predict(x)`
-        unless a hyperplane is so near to a point that float32 moves it to the other side.
+        An exported model gives the same result at x as `predict(np.float32(x))`. This equals
+        `predict(x)` unless a hyperplane is so near to a point that float32 moves the point to the
+        other side.
         """
         return ["float32"]
 
     @property
     def predict_batch_size(self):
-        """Rows in a batch, so many that the signs of the atoms take some 20 MB."""
+        """Rows in a batch, chosen so that the signs of the atoms take some 20 MB."""
         largest = super().predict_batch_size
         if self.store is None:
             return largest
@@ -81,14 +82,14 @@ class StablePrediction:
     def _reset_functions(self):
         super()._reset_functions()
         options = {"reduce_retracing": True}
-        # Past Keras's tracking, which would export them.
+        # Keras must not track these, since it would export them.
         vars(self)["_value_function"] = traced(self.function_values, **options)
         vars(self)["_quantile_function"] = traced(
             lambda x, levels: quantile(self.predictive(x), list(levels)), **options
         )
 
     def _in_chunks(self, function, x):
-        """A function of a tensor of some rows, on all rows; memory does not grow with them."""
+        """Applies a function to all rows in chunks, so that memory does not grow with them."""
         self._check_ready()
         (array,) = self._check_inputs(x)
         rows = self.predict_batch_size
@@ -96,7 +97,7 @@ class StablePrediction:
         return np.concatenate(parts)
 
     def stored_values(self, x):
-        """Values of f of the stored draws at some points.
+        """Returns the values of f in the stored draws at some points.
 
         Args:
             x: Array `[N, I]` in the user's units.
@@ -110,7 +111,7 @@ class StablePrediction:
         return self._in_chunks(lambda part: self._value_function(part).numpy()[:, stored], x)
 
     def posterior_draws(self):
-        """Stored draws of the hyper-parameters, by chain; those that are fixed repeat.
+        """Returns stored draws of the hyper-parameters, by chain; fixed values repeat.
 
         Returns:
             Dict of NumPy arrays `[chains, K, D]`: `noise_scale` in the user's units, `alpha`, and
@@ -125,12 +126,12 @@ class StablePrediction:
         return found
 
     def predict_distribution(self, x, batch_size=None, joint=False):
-        """The predictive distribution of the observations, a mixture over the draws.
+        """Returns the predictive distribution of the observations, a mixture over the draws.
 
         Args:
             x: As for `predict`, arrays only.
             batch_size: Not needed, as for `predict`.
-            joint: Whether the law of all points jointly is asked for.
+            joint: Whether to return the joint distribution of all points.
 
         Returns:
             `tfd.MixtureSameFamily` in the user's units, batch `[N]`, event `[D]`; no batch and
@@ -142,7 +143,7 @@ class StablePrediction:
         return draws.predictive(self, tf.constant(values), joint)
 
     def predict_quantiles(self, x, levels=(0.05, 0.5, 0.95)):
-        """Quantiles of the observations; the paper's point estimate is the median.
+        """Returns quantiles of the observations; the paper's point estimate is the median.
 
         Args:
             x: As for `predict`, arrays only.
@@ -159,7 +160,7 @@ class StablePrediction:
         return self._in_chunks(lambda part: self._quantile_function(part, levels).numpy(), x)
 
     def function_quantiles(self, x, levels=(0.05, 0.5, 0.95)):
-        """Quantiles of f over the draws; arguments and result as of `predict_quantiles`."""
+        """Returns quantiles of f over the draws; arguments and result as in `predict_quantiles`."""
         levels = _checked_levels(levels)
         self._check_ready()
         stored = self.store.flat_draws()[2].numpy()

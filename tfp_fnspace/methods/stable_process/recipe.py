@@ -1,22 +1,22 @@
-"""From the rows of a table to a stable process: chains as long as the time allows."""
+"""Stable processes for the rows of a table; chains are as long as the time allows."""
 
 from tfp_fnspace.methods.stable_process.model import StableProcessModel
 
 #: The chains' state has the size of the rows.
 BUILDS_FROM_ROWS = True
 
-#: A sweep costs their cube: 1,000 rows leave time for some hundred sweeps, too few for chains.
+#: A sweep costs the cube of the rows: 1,000 rows leave time for some hundred sweeps, too few.
 MOST_ROWS = 400
 
 
 def candidates(table):
-    """Settings to try: the index and the scale are sampled, so that there is one set."""
+    """Returns settings to try: one set only, because the index and the scale are sampled."""
     common = {"batch_size": None, "epochs": 75, "epochs_between_looks": 3}
     return [{"num_atoms": 1000, "num_chains": 2, "sweeps_per_epoch": 20, "burn_in": 10, **common}]
 
 
 def build(settings, table, seed):
-    """A process of sampled hyperplanes, not fitted."""
+    """Returns a process of sampled hyperplanes, not fitted."""
     return StableProcessModel(
         alpha="infer",
         nu="infer",

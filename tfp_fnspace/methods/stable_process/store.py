@@ -11,7 +11,7 @@ from tfp_fnspace.methods.stable_process.samplers import ChainState
 #: Bytes that the weights may take; a `.keras` file and an export then stay under 50 MB.
 MAX_BYTES = 40_000_000
 
-#: Draws that are kept of each chain at least: fewer have no diagnostics.
+#: Smallest number of draws kept of each chain: fewer have no diagnostics.
 _LEAST_DRAWS = 4
 
 _COUNTERS = ("epochs", "drawn", "stored", "stride")
@@ -20,13 +20,13 @@ _COUNTERS = ("epochs", "drawn", "stored", "stride")
 class ChainStore(keras.layers.Layer):
     """Weights whose shapes follow from the data.
 
-    Chain `d * chains + c` is chain c of output d. When the places for draws are full, every
-    second draw is dropped, and from then on every second new one: what is kept are the draws
-    number 0, stride, 2 stride, ... since `clear`.
+    Chain `d * chains + c` is chain c of output d. When the places for draws are full, every second
+    draw is dropped, and from then on also every second new one. The draws that are kept are number
+    0, stride, 2 stride, ... since `clear`.
 
     Args:
-        sizes: Dict for JSON, of `sizes_of`.
-        **kwargs: Of `keras.layers.Layer`.
+        sizes: Dict for JSON, from `sizes_of`.
+        **kwargs: Passed to `keras.layers.Layer`.
 
     Attributes:
         hyperplanes, probabilities: The partition, float64 `[L, I+1]` and `[L]`, model units.
@@ -49,7 +49,7 @@ class ChainStore(keras.layers.Layer):
         for name, (shape, dtype) in sizes["state"].items():
             setattr(self, f"state_{name}", self._zeros(f"state_{name}", shape, dtype))
         self.weights_drawn = self._zeros("weights_drawn", (chains, capacity, atoms), "float32")
-        # Ones: a scale of zero would make NaN, if without weight, of places not yet filled.
+        # Ones, because a scale of zero would give NaN (without weight) at places not yet filled.
         self.noise_scale_drawn = self._zeros("noise_scale_drawn", (chains, capacity), init="ones")
         self.alpha_drawn = self._zeros("alpha_drawn", (chains, capacity))
         self.nu_drawn = self._zeros("nu_drawn", (chains, capacity))
@@ -82,7 +82,7 @@ class ChainStore(keras.layers.Layer):
             getattr(self, f"state_{name}").assign(value)
 
     def counter(self, name):
-        """A counter as an integer."""
+        """Returns a counter as an integer."""
         return int(self.counters.numpy()[_COUNTERS.index(name)])
 
     def _set_counters(self, **values):
@@ -94,7 +94,7 @@ class ChainStore(keras.layers.Layer):
         self._set_counters(epochs=self.counter("epochs") + 1)
 
     def has_data(self, x, y, x_predict):
-        """Whether these arrays, in model units, are those of the chains; `None` for any points."""
+        """Returns whether the chains have these data (model units); `None` fits any points."""
         same = np.array_equal(x, self.x.numpy()) and np.array_equal(y, self.y.numpy())
         return same and (x_predict is None or np.array_equal(x_predict, self.x_predict.numpy()))
 
@@ -103,7 +103,7 @@ class ChainStore(keras.layers.Layer):
         self._set_counters(drawn=0, stored=0, stride=1)
 
     def add(self, draws):
-        """Stores draws, see the class.
+        """Stores draws as the class describes.
 
         Args:
             draws: `samplers.Draws` of some states.
@@ -120,7 +120,7 @@ class ChainStore(keras.layers.Layer):
                 for ring, new in zip(rings, draws, strict=True):
                     new = tf.gather(new, taken)
                     new = tf.transpose(new, [1, 0, *range(2, len(new.shape))])
-                    # Not a slice's `assign`, which a variable of several replicas lacks.
+                    # A slice's `assign` is avoided: a variable of several replicas lacks it.
                     old = tf.convert_to_tensor(ring.value)
                     parts = [old[:, :stored], new, old[:, stored + len(taken) :]]
                     ring.assign(tf.concat(parts, axis=1))
@@ -133,7 +133,7 @@ class ChainStore(keras.layers.Layer):
         self._set_counters(drawn=drawn + count, stored=stored, stride=stride)
 
     def stored(self, name):
-        """Stored draws by chain, NumPy `[D, chains, K', ...]`, K' the number stored.
+        """Returns stored draws by chain, NumPy `[D, chains, K', ...]`, K' the number stored.
 
         Args:
             name: `"weights"`, `"noise_scale"`, `"alpha"` or `"nu"`.
@@ -142,9 +142,9 @@ class ChainStore(keras.layers.Layer):
         return values.reshape(self.sizes["outputs"], self.sizes["chains"], *values.shape[1:])
 
     def flat_draws(self):
-        """In the graph: weights `[D, S, L]`, noise scales `[D, S]` and marks of stored ones `[S]`.
+        """Returns weights `[D, S, L]`, noise scales `[D, S]` and whether a place is stored, `[S]`.
 
-        S counts all places, so that shapes are known to XLA.
+        The tensors are in the graph. S counts all places, so that XLA knows the shapes.
         """
         outputs, chains = self.sizes["outputs"], self.sizes["chains"]
         draws = chains * self.capacity
@@ -155,7 +155,7 @@ class ChainStore(keras.layers.Layer):
 
 
 def sizes_of(partition, x, y, x_predict, state, chains, max_draws, config_bytes=0):
-    """The sizes of a store.
+    """Returns the sizes of a store.
 
     Args:
         partition: `Partition`.
@@ -163,9 +163,9 @@ def sizes_of(partition, x, y, x_predict, state, chains, max_draws, config_bytes=
         y: Array `[N, D]`.
         x_predict: Array `[M, I]`.
         state: `ChainState`.
-        chains: Number of chains of each output.
-        max_draws: Draws that may be stored of each output, over all chains.
-        config_bytes: What else a file of the model has to hold.
+        chains: Number of chains for each output.
+        max_draws: Draws that may be stored for each output, over all chains.
+        config_bytes: Further bytes that a file of the model has to hold.
 
     Returns:
         Dict for JSON.

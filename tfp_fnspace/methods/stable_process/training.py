@@ -16,7 +16,7 @@ _ALL_ROWS_AT_ONCE = "MCMC conditions on all rows at once: "
 
 
 class StableTraining(LearnsSizes):
-    """`adapt` and `fit`; a plain class, as the contract's mixin."""
+    """`adapt` and `fit`; a plain class, like the contract's mixin."""
 
     # A partition's cells can be thinner than float32 resolves.
     input_dtype = "float64"
@@ -68,7 +68,7 @@ class StableTraining(LearnsSizes):
         x_predict=None,
         **unknown,
     ):
-        """Runs the chains; arguments and result as in `keras.Model.fit` where they have a sense.
+        """Runs the chains; arguments and result are as in `keras.Model.fit` if they apply.
 
         On the data of the last `fit`, the chains go on where they are, without a new burn-in. On
         other data they start warm: noise, alpha, nu, steps and the scales of atoms with the same
@@ -83,29 +83,29 @@ class StableTraining(LearnsSizes):
             verbose: As in Keras.
             callbacks: List of callbacks; `BackupAndRestore` resumes to the same draws.
             validation_split: Fraction of the last rows to validate on.
-            validation_data: `(x, y)`. The scores are those of the draws so far; CRPS costs the
-                square of their number.
+            validation_data: `(x, y)`. The scores are those of the draws so far; the cost of CRPS
+                grows with the square of their number.
             shuffle: Refused.
             class_weight: Refused.
             sample_weight: Refused.
             initial_epoch: Number of the first epoch.
             steps_per_epoch: Refused.
             validation_freq: Epochs between validations.
-            x_predict: Array `[M, I]` of points at which the law of the process is to be exact,
-                jointly with `x`, see `partition`. `None` leaves the points of a `fit` on the
-                same data as they are.
+            x_predict: Array `[M, I]` of points at which the distribution of the process must be
+                exact, jointly with `x` (see `partition`). `None` leaves the points of a `fit` on
+                the same data as they are.
             **unknown: Refused.
 
         Returns:
-            `keras.callbacks.History`. An epoch has the mean `log_likelihood` of a row given the
-            scales and `loss`, its negative, in the user's units; of its draws the mean
-            `noise_scale`, in the user's units too, and the means of the parameters `alpha` and
-            `nu` of the process, which is one of standardised targets; `acceptance`, the share of
-            the groups of atoms that took a new scale.
+            `keras.callbacks.History`. Each epoch has the mean `log_likelihood` of a row given the
+            scales and `loss`, its negative, in the user's units. It also has means over its draws:
+            the `noise_scale`, also in the user's units, and the parameters `alpha` and `nu` of the
+            process, which models standardised targets. `acceptance` is the share of the groups of
+            atoms that took a new scale.
 
         Raises:
-            TypeError: If data are not numbers, a callback is none, or there is no such argument.
-            ValueError: If the data are bad, or an argument cannot be honoured.
+            TypeError: If data are not numbers, a callback is not one, or an argument is unknown.
+            ValueError: If the data are bad, or an argument cannot be used.
         """
         arguments.refuse_unknown("fit", unknown)
         self._refuse_stream(x)
@@ -144,7 +144,7 @@ class StableTraining(LearnsSizes):
                 "`x_predict` goes with a partition that the model makes itself. "
                 f"Received: x_predict with partition={self.partition!r}"
             )
-        if not self._has_units:  # nothing is known of columns but what those of x are
+        if not self._has_units:  # only the columns of x are known
             columns.check_column_names(x_predict, columns.names_to_keep(x), "x_predict")
         return self._check_inputs(x_predict, "x_predict", first=not self._has_units)[0]
 
@@ -156,7 +156,7 @@ class StableTraining(LearnsSizes):
             diagnostics.warn_of_bad_chains(self.diagnostics())
 
     def train_on_batch(self, *args, **kwargs):
-        """Refused: there are no batches."""
+        """Raises an error: there are no batches."""
         raise ValueError(
             f"{_ALL_ROWS_AT_ONCE}call `fit` with all of them. Received: a call of train_on_batch"
         )
@@ -170,7 +170,7 @@ class StableTraining(LearnsSizes):
         return self._fit_epochs(self._train_epoch, inputs, targets, fit_options)
 
     def _scaled(self, inputs, targets):
-        """Arrays in model units, float64."""
+        """Returns arrays in model units, float64."""
         x = self.input_scalers[0](inputs).numpy()
         scaler = self.target_scaler
         return x, (targets - scaler.mean.numpy()) / scaler.stddev.numpy()
@@ -214,16 +214,16 @@ class StableTraining(LearnsSizes):
         self._reset_functions()
 
     def _seed(self, purpose):
-        """A seed for a purpose after this many iterations."""
+        """Returns a seed for a purpose after this many iterations."""
         seed = fold_in(as_seed(self.seed_state.numpy()), purpose)
         return fold_in(seed, self.steps_seen.numpy())
 
     def _forget_problem(self):
-        # Past Keras's tracking: constants, not to be saved.
+        # Keras must not track these constants, since they are not to be saved.
         vars(self)["_problem"] = None
 
     def _train_epoch(self):
-        """One block of iterations of all chains."""
+        """Runs one block of iterations of all chains and returns its logs."""
         store = self.store
         if self._problem is None:
             vars(self)["_problem"] = chains.make_problem(

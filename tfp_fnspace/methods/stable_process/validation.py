@@ -15,7 +15,7 @@ from tfp_fnspace.methods.stable_process import chains, options
 
 
 def checked_grid(alphas, nus):
-    """All pairs (alpha, nu) of two lists of numbers.
+    """Returns all pairs (alpha, nu) of two lists of numbers.
 
     Args:
         alphas: List or array of numbers in (0, 2], or one.
@@ -56,7 +56,7 @@ def check_budget(folds, num_rows, epochs, burn_in):
 
 
 def cross_validate(model, x, y, grid, folds, epochs, burn_in, verbose):
-    """See `StableProcessModel.cross_validate`.
+    """Returns the table of `StableProcessModel.cross_validate`.
 
     Args:
         model: `StableProcessModel`, not fitted.
@@ -100,7 +100,7 @@ def cross_validate(model, x, y, grid, folds, epochs, burn_in, verbose):
 
 
 def _standardised(values, enabled):
-    """Columns in model units, float64, and one unit of each."""
+    """Returns columns in model units, float64, and the size of one unit of each."""
     scaler = Standardizer(enabled=enabled, dtype="float64")
     scaler.build(values.shape)
     if enabled:
@@ -111,7 +111,7 @@ def _standardised(values, enabled):
 
 
 def _sample_fold(model, seed, x, y, x_new, grid, epochs, burn_in):
-    """Draws of f at the held-out rows `[S, G, M, D]` and of the noise `[S, G, D]`."""
+    """Draws f at the held-out rows, `[S, G, M, D]`, and the noise, `[S, G, D]`."""
     partition = chains.make_partition(model, x, x_new, model.fold_seed())
     copies, outputs = model.num_chains, y.shape[1]
     problem = chains.make_problem(partition, x, y, len(grid) * copies)
@@ -136,7 +136,7 @@ def _sample_fold(model, seed, x, y, x_new, grid, epochs, burn_in):
 
 
 def _losses(likelihood, values, noise, y):
-    """Negative log predictive density of each row, `[G, M]`; outputs are independent."""
-    law = likelihood.conditional(values, scale=noise[:, :, np.newaxis, :]).distribution
-    log_density = tf.reduce_logsumexp(law.log_prob(tf.cast(y, values.dtype)), axis=0)
+    """Returns the negative log predictive density of rows, `[G, M]`; outputs are independent."""
+    noisy = likelihood.conditional(values, scale=noise[:, :, np.newaxis, :]).distribution
+    log_density = tf.reduce_logsumexp(noisy.log_prob(tf.cast(y, values.dtype)), axis=0)
     return -np.sum(log_density.numpy() - math.log(len(values)), axis=-1)

@@ -1,19 +1,20 @@
 r"""Moments of activation functions of Gaussian variables.
 
-Every function takes the mean and the variance of a Gaussian `z` and returns three tensors of
-the same shape: the mean and the variance of the activation `a`, and the slope
-`cov(z, a) / var(z)` by which innovations travel back through it.
+Every function takes the mean and the variance of a Gaussian `z`. It returns three tensors of the
+same shape: the mean and the variance of the activation `a`, and the slope `cov(z, a) / var(z)`, by
+which innovations pass back through it.
 
 References:
     Goulet, Nguyen & Amiri (2021), "Tractable Approximate Gaussian Inference for Bayesian Neural
-    Networks", equations 11 and 12 (linearised); the exact ones are moments of a clipped Gaussian.
+    Networks", equations 11 and 12 (linearised moments). The exact moments are those of a clipped
+    Gaussian.
 """
 
 import tensorflow as tf
 
 from tfp_fnspace.math.clipped_normal import clipped_moments
 
-#: Elementwise functions that an activation may name.
+#: Elementwise functions by name, for activations.
 FUNCTIONS = {
     "linear": tf.identity,
     "relu": tf.nn.relu,
@@ -25,7 +26,7 @@ FUNCTIONS = {
 
 
 def linearized(function, mean, variance):
-    r"""Moments after linearising an elementwise function at the mean.
+    r"""Returns the moments after linearising an elementwise function at the mean.
 
     `E[a] = f(m)`, `var[a] = f'(m)^2 S`, slope `f'(m)` (equations 11 and 12).
 
@@ -35,7 +36,7 @@ def linearized(function, mean, variance):
         variance: Tensor of the same shape, `S`, or `None` for exactly known values.
 
     Returns:
-        Mean, variance (`None` if it was) and slope, each of the shape of `mean`.
+        Mean, variance (`None` if the given one is) and slope, each with the shape of `mean`.
 
     Raises:
         ValueError: If the function has no gradient.
@@ -69,7 +70,7 @@ def _clip(x):
     return tf.clip_by_value(x, -1.0, 1.0)
 
 
-#: Piecewise-linear functions whose Gaussian moments are exact: name -> (moments, function).
+#: Piecewise-linear functions with exact Gaussian moments: name -> (moments, function).
 EXACT = {
     "relu": (_exact_relu, tf.nn.relu),
     "tanh": (_exact_tanh, _clip),

@@ -1,4 +1,4 @@
-"""What `benchmark paper` fits: a network of one hidden layer."""
+"""The model of `benchmark paper`, a network with one hidden layer."""
 
 import keras
 
@@ -8,21 +8,21 @@ from tfp_fnspace.methods.tagi.model import TAGIModel
 
 
 def fit(x, y, *, units, moments, initial_noise_scale, epochs, batch_size, seed):
-    """Builds and fits a model whose noise is cross-validated, as `registry` asks for it.
+    """Builds and fits a model with cross-validated noise, in the form that `registry` expects.
 
     Args:
         x: Training inputs `[N, X]`.
         y: Training targets `[N, D]`.
         units: Width of the hidden layer of ReLU units.
         moments: As for `tagi.Activation`.
-        initial_noise_scale: Where the cross-validation of the noise starts, in standard deviations
-            of the targets.
-        epochs: Passes over the rows.
-        batch_size: Rows of a step.
+        initial_noise_scale: Initial noise scale of the cross-validation, in standard deviations of
+            the targets.
+        epochs: Number of passes over the rows.
+        batch_size: Rows in a batch.
         seed: Integer.
 
     Returns:
-        The model, and a dict of what the training rows chose.
+        The model, and a dict of the settings that the training rows chose.
     """
     inputs = keras.Input((x.shape[1],))
     hidden = Dense(units, activation=Activation("relu", moments=moments))(inputs)

@@ -1,4 +1,4 @@
-"""A TAGI model from a deterministic Keras model."""
+"""Conversion of deterministic Keras models to TAGI models."""
 
 import inspect
 
@@ -14,7 +14,7 @@ _GEOMETRY = ("kernel_size", "strides", "padding", "dilation_rate", "use_bias")
 _POOLING = ("pool_size", "strides", "padding")
 _RECURRENT = ("units", "use_bias", "unit_forget_bias", "return_sequences", "go_backwards")
 
-#: Name of a layer, here and in Keras -> the arguments that are taken over.
+#: Name of a layer, here and in Keras -> the arguments that are copied.
 _ARGUMENTS = {
     "Add": (),
     "AveragePooling1D": _POOLING,
@@ -41,7 +41,7 @@ _ARGUMENTS = {
     "ZeroPadding2D": ("padding",),
 }
 
-#: Arguments that must have one of these values, wherever a layer has them.
+#: Arguments that must have one of these values, if a layer has them.
 _REQUIRED = {
     "data_format": ("channels_last",),
     "return_state": (False,),
@@ -50,10 +50,10 @@ _REQUIRED = {
     "attention_axes": (None, (1,), [1]),
 }
 
-#: Arguments of calls that Keras hands over by itself.
+#: Arguments of calls that Keras itself passes.
 _OF_KERAS = ("training", "mask", "query_mask", "value_mask", "key_mask")
 
-#: Layers that do nothing to a network that predicts.
+#: Layers that do nothing in prediction.
 _NOTHING = (
     "ActivityRegularization",
     "AlphaDropout",
@@ -86,34 +86,34 @@ _ELEMENTWISE = (
 
 
 def from_keras(model, prior_variance=None, likelihood=None, **options):
-    """Turns a deterministic Keras model into a TAGI model that starts from its weights.
+    """Converts a deterministic Keras model to a TAGI model that starts from its weights.
 
-    Every layer becomes the TAGI layer of the same name, with the weights as prior means; moving
-    averages and everything else are kept. With prior variances near 0 the TAGI model predicts what
-    the Keras model does; the larger they are, the further the data may move the weights.
+    Every layer becomes the TAGI layer of the same name, with the weights as prior means. Moving
+    averages and everything else are kept. With prior variances near 0 the TAGI model predicts the
+    same as the Keras model; the larger they are, the further the data may move the weights.
     Activations are linearised. Layers that only act in training (dropout, noise) are left out.
-    Nested models are taken apart; a layer used twice is one layer.
+    Nested models are flattened. A layer that is used twice stays one layer.
 
-    Supported: Dense, convolutions, pooling, normalisations, Embedding, LSTM, Bidirectional,
-    MultiHeadAttention, Activation, ReLU, LeakyReLU, ELU and layers of structure that `tagi` has;
-    masks (`Masking`, `mask_zero`) ahead of layers that heed them.
+    These layers are supported: Dense, convolutions, pooling, normalisations, Embedding, LSTM,
+    Bidirectional, MultiHeadAttention, Activation, ReLU, LeakyReLU, ELU, and the structural layers
+    of `tagi`. Masks (`Masking`, `mask_zero`) are supported before layers that use them.
 
     Args:
         model: Functional or built `keras.Sequential` with one output of rank 2.
-        prior_variance: Prior variance of all weights and biases, a positive number; or a dict
-            from names of layers to such numbers, the other layers as with `None`: each layer's
-            own rule (`prior`, `gain`, `bias_variance` of `BilinearLayer`).
-        likelihood: Observation model; by default Gaussian noise, whose scale the first `fit`
+        prior_variance: Prior variance of all weights and biases, a positive number, or a dict from
+            names of layers to positive numbers. All other layers, or all layers with `None`, use
+            their own rule (`prior`, `gain`, `bias_variance` of `BilinearLayer`).
+        likelihood: Observation model. The default is Gaussian noise, whose scale the first `fit`
             chooses by cross-validation (`noise` of `TAGIModel`).
-        **options: Of `TAGIModel`. `standardize` is `False` here unless given, since the Keras
-            model has learnt from data as they are.
+        **options: Options of `TAGIModel`. `standardize` is `False` here unless given, since the
+            Keras model has learnt from data without standardisation.
 
     Returns:
-        `TAGIModel`; its layers have the names of the Keras layers.
+        `TAGIModel` whose layers have the names of the Keras layers.
 
     Raises:
-        ValueError: If a layer is not supported (the first one is named), the model is not built,
-            or a prior variance is not positive or names no layer.
+        ValueError: If a layer is not supported (the message names the first one), if the model is
+            not built, or if a prior variance is not positive or its key names no layer.
 
     Example:
         >>> network = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
@@ -136,7 +136,7 @@ def from_keras(model, prior_variance=None, likelihood=None, **options):
             _assign(layer, copy)
     _assign_variances([copy for _, copy in converted.values()], prior_variance)
     if likelihood is None:
-        # In the user's units, of which nothing is known yet: the search begins anywhere.
+        # The scale is in the user's units, which are not known yet: the search may begin anywhere.
         likelihood = likelihoods.Gaussian(scale=1.0, separate=True)
         options = {"noise": "cross_validate", **options}
     return TAGIModel(inputs, outputs, likelihood, **{"standardize": False, **options})
@@ -172,7 +172,7 @@ def _convert_graph(functional, inputs, converted):
 
 
 def _is_of_masks(node):
-    """Whether a node computes a mask, which the new layers do for themselves."""
+    """Returns whether a node computes a mask; the new layers compute their own."""
     is_layer = isinstance(node.operation, keras.layers.Layer)
     return not is_layer and all(tensor.dtype == "bool" for tensor in node.outputs)
 
@@ -186,7 +186,7 @@ def _unsupported(layer, reason=""):
 
 
 def _call_options(layer, copy, options):
-    """The keyword arguments of a call that the TAGI layer takes too."""
+    """Returns the keyword arguments of a call that the TAGI layer also takes."""
     takes = inspect.signature(copy.call).parameters if copy is not None else {}
     for name, value in options.items():
         ours = name in takes or name in _OF_KERAS
@@ -196,7 +196,7 @@ def _call_options(layer, copy, options):
 
 
 def _convert(layer):
-    """The TAGI layer for a Keras layer, `None` for one that does nothing."""
+    """Returns the TAGI layer for a Keras layer, or `None` for one that does nothing."""
     kind = type(layer).__name__
     if type(layer) is not getattr(keras.layers, kind, None):
         raise _unsupported(layer)
@@ -235,7 +235,7 @@ def _one_integer(layer, shape):
 
 
 def _activation(layer, function):
-    """What `activation=` of the TAGI layer takes for Keras's function."""
+    """Returns the argument `activation` of the TAGI layer for a function of Keras."""
     name = getattr(function, "__name__", repr(function))
     if name == "linear":
         return None
@@ -249,7 +249,7 @@ def _activation(layer, function):
 
 
 def _learnt(layer):
-    """The parameters, of nested layers too, whose prior variance is not zero."""
+    """Returns the parameters, including nested layers', whose prior variance is not zero."""
     if isinstance(layer, layers.Bidirectional):
         nested = [layer.forward_layer, layer.backward_layer]
     elif isinstance(layer, layers.MultiHeadAttention):
@@ -261,7 +261,7 @@ def _learnt(layer):
 
 
 def _weights(layer):
-    """The weights of a Keras layer in the order of our parameters."""
+    """Returns the weights of a Keras layer in the order of our parameters."""
     if isinstance(layer, keras.layers.Bidirectional):
         return [*_weights(layer.forward_layer), *_weights(layer.backward_layer)]
     if isinstance(layer, keras.layers.LSTM):
@@ -274,7 +274,7 @@ def _weights(layer):
 
 
 def _assign(layer, copy):
-    """Makes the weights of a Keras layer the means of its copy."""
+    """Sets the means of a copy to the weights of its Keras layer."""
     for pair, value in zip(_learnt(copy), _weights(layer), strict=True):
         pair.mean.assign(value.reshape(pair.mean.shape))
     if isinstance(layer, keras.layers.BatchNormalization):

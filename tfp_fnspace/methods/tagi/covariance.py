@@ -1,16 +1,17 @@
-r"""Full covariances in a row of dense layers.
+r"""Full covariances in a chain of dense layers.
 
 With a covariance S of all units of a layer, equations 10 and 12 of the paper are
 
     z = a W + b      mz = ma mw + mb     Sz = mw' Sa mw + diag((ma^2 + diag Sa) Sw + Sb)
     a = f(z)         Sa = J Sz J,  J = diag(slope)
 
-for independent weights. With a covariance C of all weights and biases of a layer, W and b as rows
-of one matrix and a_1 = (a, 1), the second term of Sz is `sum_il E[a_1i a_1l] C[i j, l k]`.
+for independent weights. Suppose now that all weights and biases of a layer have a covariance C,
+with W and b as rows of one matrix and a_1 = (a, 1). The second term of Sz is then `sum_il E[a_1i
+a_1l] C[i j, l k]`.
 
-Innovations are a vector d and a matrix G for each row: posterior moments are `m + S d` and
-`S + S G S`. At the outputs `d = K^-1 (y - m)` and `G = -K^-1`, `K = Sz + scale^2`; then, equations
-15 and 16,
+Innovations are a vector d and a matrix G for each row, and posterior moments are `m + S d` and `S +
+S G S`. At the outputs, `d = K^-1 (y - m)` and `G = -K^-1` with `K = Sz + scale^2`. By equations 15
+and 16, then,
 
     through a layer        d_a = mw d_z          G_a = mw G_z mw'
     an activation          d_z = J d_a           G_z = J G_a J
@@ -37,13 +38,13 @@ class UnitMoments(NamedTuple):
 
 
 def dense_chain(network):
-    """The dense layers and activations of a network, in their order.
+    """Returns the dense layers and activations of a network, in order.
 
     Args:
         network: Functional `keras.Model`.
 
     Raises:
-        ValueError: If it is no row of these.
+        ValueError: If the network is not a chain of these.
     """
     steps, previous = [], list(network.inputs)
     for node in graph._nodes(network):
@@ -69,23 +70,23 @@ def dense_chain(network):
 
 
 class CovarianceChain(keras.layers.Layer):
-    """Moments and innovations with full covariances, see the module.
+    """Moments and innovations with full covariances (see the module's docstring).
 
     Args:
         network: Functional `keras.Model` of dense layers and activations.
-        joint: Whether the parameters of a layer have a full covariance too; else they are
+        joint: Whether the parameters of a layer also have a full covariance; otherwise they are
             independent.
         **kwargs: `name`, `dtype`.
 
     Attributes:
-        correlations: Covariances of different parameters of each dense layer, `[P, P]` with
-            P = (inputs + 1) units and zero diagonal; none unless `joint`.
+        correlations: Covariances of different parameters of each dense layer, `[P, P]` with P =
+            (inputs + 1) units and a zero diagonal. The list is empty unless `joint`.
     """
 
     def __init__(self, network, joint=False, **kwargs):
         super().__init__(autocast=False, **kwargs)
         steps = dense_chain(network)
-        vars(self)["steps"] = steps  # past Keras's tracking: the network saves them
+        vars(self)["steps"] = steps  # hidden from Keras: the network saves them
         self.joint = joint
         self.correlations = []
         for i, layer in enumerate(self.dense_layers if joint else []):
@@ -109,15 +110,15 @@ class CovarianceChain(keras.layers.Layer):
     # Forward ----------------------------------------------------------------------------------
 
     def forward(self, mean, variance=None):
-        """Moments of what enters each step, and of the outputs.
+        """Returns the moments of the inputs of each step, and of the outputs.
 
         Args:
             mean: Tensor `[N, X]`.
-            variance: Tensor that broadcasts to `[N, X]`, of independent inputs, or `None` for known
-                ones.
+            variance: Tensor that broadcasts to `[N, X]`, the variances of independent inputs, or
+                `None` for exactly known inputs.
 
         Returns:
-            List of `UnitMoments`, one longer than `steps`, and the slopes of activations, a list
+            List of `UnitMoments`, one longer than `steps`, and a list of the slopes of activations,
             with `None` for dense layers.
         """
         variance = tf.zeros_like(mean) + (0.0 if variance is None else variance)
@@ -130,7 +131,7 @@ class CovarianceChain(keras.layers.Layer):
         return seen, slopes
 
     def moments(self, mean, variance=None):
-        """Mean and variance of the outputs, `GaussianMoments`; arguments as `forward`."""
+        """Returns `GaussianMoments` of the outputs; the arguments are those of `forward`."""
         out = self.forward(mean, variance)[0][-1]
         return GaussianMoments(out.mean, tf.maximum(tf.linalg.diag_part(out.covariance), 0.0))
 
@@ -155,7 +156,7 @@ class CovarianceChain(keras.layers.Layer):
         return UnitMoments(out_mean, out), None
 
     def _parameter_covariance(self, layer):
-        """`[I, J, I, J]`, I inputs and the one of the bias, J units."""
+        """Returns `[I, J, I, J]` for J units and I inputs, including that of the bias."""
         flat = self.correlations[self.dense_layers.index(layer)].value
         variances = [tf.reshape(pair.variance.value, [-1]) for pair in layer.parameters]
         full = tf.linalg.set_diag(flat, tf.concat(variances, axis=0))
@@ -165,7 +166,7 @@ class CovarianceChain(keras.layers.Layer):
     # Backward ---------------------------------------------------------------------------------
 
     def innovations(self, mean, variance, targets, observed, noise_variance):
-        """Moments and innovations of all units.
+        """Returns the moments and innovations of all units.
 
         Args:
             mean: Tensor `[N, X]`.
@@ -175,8 +176,8 @@ class CovarianceChain(keras.layers.Layer):
             noise_variance: `[]` or `[D]`.
 
         Returns:
-            `UnitMoments`, and pairs `d` `[N, A]`, `G` `[N, A, A]`: lists, of the inputs first and
-            of the outputs last.
+            A list of `UnitMoments`, and a list of pairs of d `[N, A]` and G `[N, A, A]`, both from
+            the inputs to the outputs.
         """
         seen, slopes = self.forward(mean, variance)
         pairs = [output_innovation(seen[-1], targets, observed, noise_variance)]
@@ -192,20 +193,20 @@ class CovarianceChain(keras.layers.Layer):
         return seen, pairs
 
     def learn(self, mean, variance, targets, observed, noise_variance, trainable):
-        """Sums of the innovations of independent parameters; joint ones are updated here.
+        """Sums the innovations of independent parameters; joint parameters are updated here.
 
         Args:
-            mean: As for `innovations`, and so the next four.
+            mean: As for `innovations`, and so are the next four.
             variance: See above.
             targets: See above.
             observed: See above.
             noise_variance: See above.
-            trainable: The layers to learn, a list.
+            trainable: List of the layers to learn.
 
         Returns:
-            `GaussianMoments` of the outputs before the update, and a list of tensors: for each
-            parameter of `trainable` the sums over the rows for mean and variance; empty if the
-            parameters of a layer are joint, whose update takes one row.
+            `GaussianMoments` of the outputs before the update, and a list of tensors: the sums over
+            the rows for mean and variance, for each parameter of `trainable`. The list is empty if
+            the parameters of a layer are joint, since their update takes one row.
         """
         seen, pairs = self.innovations(mean, variance, targets, observed, noise_variance)
         sums = []
@@ -224,7 +225,7 @@ class CovarianceChain(keras.layers.Layer):
         return GaussianMoments(out.mean, tf.linalg.diag_part(out.covariance)), sums
 
     def _update_joint(self, layer, mean, innovation):
-        """Equation 16 for all parameters of a layer and one row."""
+        """Applies equation 16 to all parameters of a layer, for one row."""
         vector, matrix = innovation
         covariance = self._parameter_covariance(layer)
         cross = tf.einsum("ijlk,nl->nijk", covariance, _with_one(layer, mean))  # cov(w, z)
@@ -249,7 +250,7 @@ class CovarianceChain(keras.layers.Layer):
     # Draws ------------------------------------------------------------------------------------
 
     def sample(self, inputs, num_samples, seed):
-        """The network as a function, for each of S draws of joint parameters.
+        """Evaluates the network for each of S draws of joint parameters.
 
         Args:
             inputs: Tensor `[S, N, X]`.
@@ -281,7 +282,9 @@ class CovarianceChain(keras.layers.Layer):
 
 
 def output_innovation(units, targets, observed, noise_variance):
-    """`K^-1 (y - m)` and `-K^-1`, K the covariance of the observed targets; 0 for the others.
+    """Returns `K^-1 (y - m)` and `-K^-1` with the covariance K of the observed targets.
+
+    They are 0 for the other targets.
 
     Args:
         units: `UnitMoments` of the outputs.
@@ -303,7 +306,7 @@ def output_innovation(units, targets, observed, noise_variance):
 
 
 def _activate(step, mean, covariance):
-    """Linearised covariances; the variances are those that the activation has."""
+    """Returns linearised covariances, with the variances of the activation."""
     variance = tf.linalg.diag_part(covariance)
     out_mean, out_variance, slope = step.moments(mean, variance)
     return (
@@ -313,10 +316,10 @@ def _activate(step, mean, covariance):
 
 
 def _on_both_sides(vector, matrix):
-    """`diag(v) M diag(v)` for `[N, A]` and `[N, A, A]`."""
+    """Returns `diag(v) M diag(v)` for `[N, A]` and `[N, A, A]`."""
     return vector[:, :, tf.newaxis] * matrix * vector[:, tf.newaxis, :]
 
 
 def _with_one(layer, mean):
-    """Inputs with the 1 that belongs to the bias."""
+    """Appends the 1 that belongs to the bias to the inputs."""
     return tf.concat([mean, tf.ones_like(mean[:, :1])], axis=1) if layer.use_bias else mean

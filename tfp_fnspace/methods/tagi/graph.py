@@ -1,4 +1,4 @@
-"""What a Keras graph must be for moments and innovations to pass through it."""
+"""Checks and conversions of Keras graphs that carry moments and innovations."""
 
 import keras
 
@@ -10,10 +10,10 @@ from tfp_fnspace.typing import GaussianMoments
 
 
 def ends(inputs, outputs):
-    """Inputs and outputs, those of a Keras model that is given in place of both.
+    """Returns inputs and outputs, which may be given as one Keras model.
 
     Raises:
-        TypeError: If there are no outputs, and `inputs` is no such model.
+        TypeError: If there are no outputs, and `inputs` is not a suitable model.
     """
     if outputs is not None:
         return inputs, outputs
@@ -27,14 +27,14 @@ def ends(inputs, outputs):
 
 
 def tagi_layers(network):
-    """The TAGI layers with parameters of a network, nested models included, each once."""
+    """Returns the TAGI layers with parameters of a network and its nested models, each once."""
     layers = [layer for layer in network._flatten_layers() if isinstance(layer, TAGILayer)]
     unique = {id(layer): layer for layer in layers if layer.parameters}
     return list(unique.values())
 
 
 def check_network(network):
-    """Refuses graphs in which innovations would not mean what TAGI makes of them.
+    """Refuses graphs in which TAGI's innovations would be wrong.
 
     Args:
         network: Functional `keras.Model`.
@@ -61,19 +61,19 @@ def check_network(network):
 
 
 def _nodes(network):
-    """The nodes of a functional graph, each after those it depends on."""
+    """Returns the nodes of a functional graph, each after the nodes that it depends on."""
     depths = network._nodes_by_depth
     return [node for depth in sorted(depths, reverse=True) for node in depths[depth]]
 
 
 def _functional(model):
-    """The functional graph of a model, or `None` (a sequential model without `Input`)."""
+    """Returns the functional graph of a model, or `None` (a sequential model without `Input`)."""
     graph = getattr(model, "_functional", None) or model
     return graph if hasattr(graph, "_nodes_by_depth") else None
 
 
 def _check_operations(network, uncertain):
-    """Walks the graph; `uncertain`, ids of the inputs that carry moments, grows by all others."""
+    """Checks all operations of a graph, and adds to `uncertain` the ids of tensors with moments."""
     for node in _nodes(network):
         touched = any(id(tensor) in uncertain for tensor in node.input_tensors)
         if isinstance(node.operation, keras.Model):
@@ -87,7 +87,7 @@ def _check_operations(network, uncertain):
 
 
 def _check_nested(model, tensors, uncertain):
-    """Checks a model inside the graph; whether its outputs are moments."""
+    """Checks a nested model; returns whether its outputs are moments."""
     graph = _functional(model)
     if graph is None:
         touched = any(id(tensor) in uncertain for tensor in tensors)
@@ -114,7 +114,7 @@ def _check_operation(operation, touched):
         raise ValueError(
             "A TAGI network runs ordinary Keras layers as in prediction: dropout, noise, "
             "augmentation and moving averages would do nothing. Leave them out, or freeze the "
-            "layer with `trainable = False`, which says the same. "
+            "layer with `trainable = False`, which has the same effect. "
             f"Received: layer={operation!r}"
         )
     if touched:
@@ -126,9 +126,9 @@ def _check_operation(operation, touched):
 
 
 def input_roles(network):
-    """What each input of a network is: `None` for values, `i` for the variance of input i.
+    """Returns the role of each input: `None` for values, `i` for the variance of input i.
 
-    An input is a variance where a TAGI layer takes it as the second tensor of a pair.
+    An input is a variance if a TAGI layer takes it as the second tensor of a pair.
 
     Args:
         network: Functional `keras.Model`.
@@ -146,7 +146,7 @@ def input_roles(network):
 
 
 def index_inputs(network):
-    """The rows of the table that each input of a network indexes, `None` if it is no index.
+    """Returns the number of rows of the table that each input indexes, `None` for other inputs.
 
     Args:
         network: Functional `keras.Model`.
@@ -169,20 +169,20 @@ def index_inputs(network):
 
 
 def computes_with_inputs(layer):
-    """Whether a layer takes its inputs for real numbers."""
+    """Returns whether a layer computes with its inputs as real numbers."""
     moves = type(layer).__name__ in MOVES
     return isinstance(layer, TAGILayer) and not moves and not isinstance(layer, Embedding)
 
 
 def batch_rows(network):
-    """The rows of every batch if a layer keeps a state for each of them, else `None`."""
+    """Returns the fixed batch size if a layer keeps a state for each row, else `None`."""
     stateful = any(getattr(layer, "stateful", False) for layer in network._flatten_layers())
     known = [tensor.shape[0] for tensor in network.inputs if tensor.shape[0] is not None]
     return known[0] if stateful and known else None
 
 
 def _pairs(node):
-    """The (mean, variance) pairs of tensors that a node takes."""
+    """Returns the (mean, variance) pairs among the input tensors of a node."""
     if isinstance(node.operation, TAGILayer):
         taken = (*node.arguments.args, *node.arguments.kwargs.values())
         items = (item for argument in taken for item in node.operation._items(argument))
@@ -195,7 +195,7 @@ def _pairs(node):
 
 
 def with_uncertain_inputs(network):
-    """The same layers as a network that takes a mean and a variance for each input.
+    """Returns a network of the same layers that takes a mean and a variance for each input.
 
     Args:
         network: Functional `keras.Model`.
@@ -204,7 +204,7 @@ def with_uncertain_inputs(network):
         Functional `keras.Model` with inputs `[mean_0, variance_0, mean_1, ...]`.
 
     Raises:
-        ValueError: If an input meets anything but TAGI layers.
+        ValueError: If an input goes to anything but TAGI layers.
     """
     inputs, known = [], {}
     for tensor in network.inputs:
@@ -225,7 +225,7 @@ def with_uncertain_inputs(network):
         if len(node.outputs) == 2:
             outputs = keras.tree.flatten(node.operation(*arguments, **options))
             known.update({id(old): new for old, new in zip(node.outputs, outputs, strict=True)})
-        else:  # No parameters. Keras expects a layer to have as many outputs at every call: copy.
+        else:  # No parameters. Keras expects the same number of outputs at every call, so copy.
             copy = type(node.operation).from_config(node.operation.get_config())
             known[id(node.outputs[0])] = copy(*arguments, **options)
     return keras.Model(inputs, [known[id(tensor)] for tensor in network.outputs])

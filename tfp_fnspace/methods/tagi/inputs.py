@@ -1,4 +1,4 @@
-"""What a TAGI model demands of its inputs."""
+"""Requirements of a TAGI model for its inputs."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from tfp_fnspace.typing import GaussianMoments
 
 
 class TAGIInputs:
-    """Part of `TAGIModel`: inputs that are variances or indices, and rows with a state."""
+    """Mixin of `TAGIModel`: inputs that are variances or indices, and rows with a state."""
 
     def _check_values(self, inputs):
         for array, role in zip(inputs, self.input_roles, strict=True):
@@ -46,17 +46,16 @@ class TAGIInputs:
         return super()._feed(inputs, targets, batch_size)
 
     def with_variances(self):
-        """The same posterior as a model that takes the variance of each input too.
+        """Returns a model with the same posterior that also takes the variance of each input.
 
-        Layers, noise and standardisation are those of this model, and what one learns the other
-        knows.
+        The two models share layers, noise and standardisation, so each knows what the other learns.
 
         Returns:
-            `TAGIModel` whose inputs are a mean and a variance (in the user's units squared) for
-            each input of this one.
+            `TAGIModel` with a mean and a variance (in the user's units squared) for each input of
+            this model.
 
         Raises:
-            ValueError: If an input meets anything but TAGI layers.
+            ValueError: If an input goes to anything but TAGI layers.
 
         Example:
             >>> inputs = keras.Input((1,))

@@ -7,7 +7,7 @@ from tfp_fnspace.typing import GaussianMoments
 
 
 def posterior_inputs(model, mean, variance, targets):
-    """Posterior moments of the inputs, see `TAGIModel.infer_inputs`.
+    """Returns the posterior moments of the inputs, see `TAGIModel.infer_inputs`.
 
     Args:
         model: `TAGIModel` with one input.

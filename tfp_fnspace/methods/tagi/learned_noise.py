@@ -7,7 +7,7 @@ import tensorflow as tf
 from tfp_fnspace.methods.tagi.layers.base import TAGILayer
 from tfp_fnspace.typing import GaussianMoments
 
-#: Prior variance of the logarithm of the noise's variance: one standard deviation is a factor of
+#: Prior variance of the logarithm of the noise's variance. One standard deviation is a factor of
 #: 1.6 in the scale.
 _PRIOR_VARIANCE = 1.0
 
@@ -15,13 +15,13 @@ _PRIOR_VARIANCE = 1.0
 class LearnedNoise(TAGILayer):
     """The logarithm w of the variance of the noise, a Gaussian parameter without inputs.
 
-    It takes the place of the second half of the outputs in
-    `likelihoods.HeteroscedasticGaussian.innovation`, one w for each scale of the likelihood. The
-    prior is N(log(scale^2 - min_scale^2) - 1/2, 1), of which the mean of `min_scale^2 + exp(w)` is
-    the square of the scale that the likelihood was made with.
+    It replaces the second half of the outputs in `likelihoods.HeteroscedasticGaussian.innovation`,
+    with one w for each scale of the likelihood. The prior is N(log(scale^2 - min_scale^2) - 1/2,
+    1). Under it, the mean of `min_scale^2 + exp(w)` is the square of the initial scale of the
+    likelihood.
 
     Args:
-        likelihood: `likelihoods.Gaussian` with a scale to train.
+        likelihood: `likelihoods.Gaussian` with a trainable scale.
         **kwargs: `name`, `dtype`.
     """
 
@@ -47,7 +47,7 @@ class LearnedNoise(TAGILayer):
         return np.log(scale**2 - self.min_scale**2) - 0.5 * _PRIOR_VARIANCE
 
     def adapt(self, likelihood):
-        """Starts at the scale that a likelihood has now."""
+        """Sets the prior mean by the present scale of a likelihood."""
         scale = np.asarray(likelihood.scale, np.float64)
         self.log_variance.mean.assign(self._prior_mean(scale))
 
@@ -56,7 +56,7 @@ class LearnedNoise(TAGILayer):
         return [self.log_variance]
 
     def behind(self, moments):
-        """Moments of function values `[N, D]`, with w behind them for each: `[N, 2 D]`."""
+        """Appends the moments of w to moments of function values `[N, D]`; returns `[N, 2 D]`."""
         own = (
             tf.broadcast_to(part.value, tf.shape(values))
             for part, values in zip(self.log_variance, moments, strict=True)
@@ -65,6 +65,6 @@ class LearnedNoise(TAGILayer):
         return GaussianMoments(*(tf.concat(pair, axis=-1) for pair in pairs))
 
     def scale(self):
-        """Square root of the mean variance of the noise, `[]` or `[D]`."""
+        """Returns the square root of the mean variance of the noise, `[]` or `[D]`."""
         mean, variance = (part.value for part in self.log_variance)
         return tf.sqrt(self.min_scale**2 + tf.exp(mean + 0.5 * variance))

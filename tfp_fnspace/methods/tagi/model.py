@@ -28,50 +28,51 @@ from tfp_fnspace.typing import GaussianMoments
 class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
     r"""Bayesian neural network with closed-form Gaussian inference (TAGI).
 
-    Weights and units are independent Gaussians. A batch is learnt by one forward pass of
-    moments, the innovations of the outputs given the targets, and one backward pass of
-    innovations (equations 14 to 16 of the paper; the rule is in
-    `tfp_fnspace.methods.tagi.propagation`). There is no loss, no optimizer and no learning rate;
-    the posterior after a batch is the prior of the next. Hence the order of the rows matters, an
-    epoch more is the data counted once more (empirical Bayes, section 2.4: stop early on
-    `val_nll`), and `train_on_batch` after `fit` continues the posterior online.
+    Weights and units are independent Gaussians. A batch is learnt in three steps: a forward pass of
+    moments, the innovations of the outputs given the targets, and a backward pass of innovations
+    (equations 14 to 16 of the paper; the rule is in `tfp_fnspace.methods.tagi.propagation`). There
+    is no loss, no optimizer and no learning rate; the posterior after a batch is the prior for the
+    next batch. The order of the rows therefore matters. Each additional epoch counts the data once
+    more (empirical Bayes, section 2.4), so stop early on `val_nll`. `train_on_batch` after `fit`
+    continues the posterior online.
 
     Args:
-        inputs: `keras.Input`, or a list of them. An input that a layer takes as the second of a
-            `(mean, variance)` pair is the variance of the first, in the user's units squared. Or a
-            Keras model of TAGI layers, `keras.Sequential` say, in place of inputs and outputs.
+        inputs: `keras.Input`, or a list of them. If a layer takes an input as the second of a
+            `(mean, variance)` pair, it is the variance of the first, in the user's units squared. A
+            Keras model of TAGI layers, for example `keras.Sequential`, may be given instead of
+            inputs and outputs.
         outputs: `GaussianMoments` of shape `(N, D)` from a TAGI layer.
         likelihood: Observation model of `tfp_fnspace.likelihoods`: `Gaussian` (with
             `trainable=True` its scale is learnt with the weights), `HeteroscedasticGaussian`,
-            `HierarchicalCategorical`, `Categorical` or `Remax`. By default Gaussian noise with a
-            scale for each column of the targets, which is learnt, or chosen as `noise` says.
+            `HierarchicalCategorical`, `Categorical` or `Remax`. The default is Gaussian noise with
+            a scale for each column of the targets, which is learnt, or chosen as `noise` says.
         update: `"capped"` sums the innovations over a batch and limits each change to
             `sqrt(variance) / cap` (cap 0.1 for one row, 2 up to 255 rows, 3 from 256).
             `"exact"` is the paper's recursion, one row at a time without caps, in one compiled
-            loop: any split of the same rows into batches gives the same posterior.
+            loop. Every split of the same rows into batches then gives the same posterior.
         noise: `None` keeps the likelihood's scale. `"cross_validate"` chooses it at the first
             `fit` by 5-fold cross-validation with the same epochs and batches, searching from the
-            likelihood's scale. A `keras.optimizers.schedules.LearningRateSchedule` anneals it: it
-            is evaluated at the number of finished epochs.
+            likelihood's scale. A `keras.optimizers.schedules.LearningRateSchedule` anneals it; the
+            schedule is evaluated at the number of finished epochs.
         input_stddev: Standard deviation of the noise on the inputs, in model units: a
             non-negative number or one per feature; `None` for exactly known inputs.
-        covariance: `"diagonal"`: all units and parameters are independent. `"full"`: the units of
-            a layer have a full covariance, at the cost of their number squared for each row.
-            `"full_parameters"`: so have the parameters of a layer, for small networks and
-            `update="exact"`. The last two are for one dense layer after the other
-            (`tfp_fnspace.methods.tagi.covariance`).
-        standardize: Whether to standardise inputs and targets by the data of the first `fit`;
-            by default for inputs of rank 2. Indices of an `Embedding`, and whole numbers for a
-            Keras layer that encodes them, never are.
-        seed: Non-negative integer: draws the initial means (of layers as `build` left them, not of
-            those that were assigned, loaded or trained) and fixes the order of rows, so that the
-            same seed gives the same run. `None` keeps all layers as they are.
+        covariance: With `"diagonal"`, all units and parameters are independent. With `"full"`, the
+            units of a layer have a full covariance, at the cost of their number squared for each
+            row. With `"full_parameters"`, the parameters of a layer also have a full covariance;
+            this is for small networks and `update="exact"`. The last two require a chain of dense
+            layers (`tfp_fnspace.methods.tagi.covariance`).
+        standardize: Whether to standardise inputs and targets by the data of the first `fit`; the
+            default is true for inputs of rank 2. Indices of an `Embedding`, and integers for a
+            Keras layer that encodes them, are never standardised.
+        seed: Non-negative integer that determines the initial means and the order of rows, so that
+            the same seed gives the same run. Means that were assigned, loaded or trained are not
+            drawn again. `None` keeps all layers as they are.
         **kwargs: `name`.
 
     Raises:
-        TypeError: If there are no outputs, or `likelihood` is none.
-        ValueError: If the graph has ordinary trainable layers, lets moments through an ordinary
-            layer, or does not end in moments; or an argument is unknown.
+        TypeError: If there are no outputs, or `likelihood` is not a likelihood.
+        ValueError: If the graph has ordinary trainable layers, passes moments through an ordinary
+            layer, or does not end in moments, or if an argument is unknown.
 
     Example:
         >>> inputs = keras.Input((13,))
@@ -99,7 +100,7 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         seed=None,
         **kwargs,
     ):
-        # Without `inputs`, Keras leaves the bases of this class and its parents alone.
+        # Without `inputs`, Keras does not change the bases of this class and its parents.
         super().__init__(autocast=False, **kwargs)
         self.update = checked_choice("update", update, ("capped", "exact"))
         self.noise = options.checked_noise(noise)
@@ -127,7 +128,7 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         if getattr(likelihood, "learns_scale", False):
             self.learned_noise = LearnedNoise(likelihood, dtype=self.dtype_policy)
             observation_model = HeteroscedasticGaussian(likelihood.min_scale)
-        vars(self)["observation_model"] = observation_model  # past Keras's tracking, no weights
+        vars(self)["observation_model"] = observation_model  # hidden from Keras
         self.input_stddev = options.checked_input_stddev(
             input_stddev, self.input_tensors, self.input_roles
         )
@@ -158,7 +159,7 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
     # Forward ----------------------------------------------------------------------------------
 
     def call(self, inputs):
-        """Moments of the outputs in model units, for inputs in the user's units.
+        """Returns the moments of the outputs in model units, for inputs in the user's units.
 
         Args:
             inputs: Tensor `[N, ...]`, or a list of tensors.
@@ -169,7 +170,7 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         return self.network_moments(self.scaled(inputs))
 
     def network_moments(self, inputs):
-        """Moments of the outputs, inputs and outputs in model units.
+        """Returns the moments of the outputs; inputs and outputs are in model units.
 
         Args:
             inputs: List of tensors, see `call`.
@@ -183,9 +184,9 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         return self._cast(self.noisy_network()([part for pair in pairs for part in pair]))
 
     def noisy_network(self):
-        """The layers of `network` as a graph that takes a mean and a variance for each input."""
+        """Returns `network` as a graph that takes a mean and a variance for each input."""
         if "_noisy_network" not in vars(self):
-            # Past Keras's tracking: the layers are those of `network`, which saves them.
+            # Hidden from Keras's tracking: the layers are those of `network`, which saves them.
             vars(self)["_noisy_network"] = graph.with_uncertain_inputs(self.network)
         return self._noisy_network
 
@@ -193,13 +194,13 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         return GaussianMoments(*(tf.cast(part, self.variable_dtype) for part in moments))
 
     def input_variance(self):
-        """The variance that `input_stddev` gives to plain inputs, or `None`."""
+        """Returns the variance that `input_stddev` gives to plain inputs, or `None`."""
         if self.input_stddev is None:
             return None
         return tf.square(tf.constant(self.input_stddev, self.variable_dtype))
 
     def scaled(self, inputs):
-        """Inputs in model units, a list."""
+        """Returns the inputs in model units, a list."""
         tensors = data.check_structure(inputs, self.input_tensors)
         scaled = []
         for x, scaler, role in zip(tensors, self.input_scalers, self.input_roles, strict=True):
@@ -208,7 +209,7 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         return scaled
 
     def with_learned_noise(self, moments):
-        """Moments of f, and behind them those of a learnt noise: what `observation_model` sees."""
+        """Returns the moments for `observation_model`: those of f, then those of a learnt noise."""
         return moments if self.learned_noise is None else self.learned_noise.behind(moments)
 
     # Training ---------------------------------------------------------------------------------
@@ -218,9 +219,9 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
 
         Args:
             metrics: Further metrics for `evaluate` and validation.
-            jit_compile: Whether XLA compiles. `"auto"`: epochs of in-memory data (an epoch is
-                one compiled loop), except with convolutions on a CPU, which XLA runs slowly in
-                loops; other steps as Keras decides. `False`: nothing. `True`: everything.
+            jit_compile: Whether XLA compiles. `"auto"` compiles epochs of in-memory data (an epoch
+                is one compiled loop), except with convolutions on a CPU, which XLA runs slowly in
+                loops. Keras decides about other steps. `False` compiles nothing, `True` everything.
             run_eagerly: Whether to run without graphs.
             **kwargs: Refused.
 
@@ -250,7 +251,7 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
 
     @property
     def parameter_variables(self):
-        """All that an update changes: moments of parameters, and the states of layers."""
+        """All variables that an update changes: moments of parameters, and the states of layers."""
         layers = self.trainable_layers
         parameters = [part for layer in layers for pair in layer.parameters for part in pair]
         correlations = [] if self.chain is None else self.chain.correlations
@@ -282,7 +283,7 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         return self._logs(sums)
 
     def _logs(self, sums):
-        """Running means of the epoch, from the sums of one batch."""
+        """Updates and returns the running means of the epoch, given the sums of one batch."""
         log_likelihood, squared_error, rows, entries = sums
         likelihood, error = self._training_metrics
         likelihood.update_state(tf.math.divide_no_nan(log_likelihood, rows), rows)
@@ -332,14 +333,14 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         )
 
     def _compiles_epochs(self, callbacks):
-        """Whether nothing asks for anything between the batches of an epoch."""
+        """Returns whether nothing needs control between the batches of an epoch."""
         own_step = type(self).train_step is TAGIModel.train_step
         one_device = self.distribute_strategy.num_replicas_in_sync == 1
         wanted = any(map(wants_batches, callbacks))
         return own_step and one_device and not self.run_eagerly and not wanted
 
     def epoch_learner(self, inputs, targets, batch_size):
-        """A function that learns from rows of these arrays; see `training.EpochLearner`."""
+        """Returns a function that learns from rows of given arrays, see `training.EpochLearner`."""
         trained = [layer.name for layer in self.trainable_layers]
         if self._epoch_function is None or self._epoch_layers != trained:
             self._epoch_layers = trained
@@ -347,7 +348,7 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
             slow = any(layer.slow_in_xla_loops for layer in self.tagi_layers)
             slow = slow and not tf.config.list_physical_devices("GPU")
             jit_compile = not slow if wanted == "auto" else bool(wanted)
-            # Without XLA around it, an update is many passes over the weights, and as many copies.
+            # Without XLA, an update makes many passes over the weights, and as many copies.
             self.fuses_updates = wanted == "auto" and not jit_compile
             self._epoch_function = traced(
                 functools.partial(training.epoch, self), jit_compile=jit_compile
@@ -360,11 +361,11 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
     # Keras ------------------------------------------------------------------------------------
 
     def summary(self, *args, **kwargs):
-        """Prints the layers of the network, as `keras.Model.summary`."""
+        """Prints the layers of the network, as `keras.Model.summary` does."""
         return self.network.summary(*args, **kwargs)
 
     def get_layer(self, name=None, index=None):
-        """A layer of the network by name or index, as `keras.Model.get_layer`."""
+        """Returns a layer of the network by name or index, as `keras.Model.get_layer` does."""
         return self.network.get_layer(name=name, index=index)
 
     def get_config(self):

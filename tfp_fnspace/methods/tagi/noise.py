@@ -1,4 +1,4 @@
-"""Choosing the scale of homoscedastic noise by cross-validation (section 4.2 of the paper)."""
+"""Choice of the scale of homoscedastic noise by cross-validation (section 4.2 of the paper)."""
 
 import math
 
@@ -9,7 +9,7 @@ from tfp_fnspace.datasets import k_fold
 from tfp_fnspace.metrics import nll
 from tfp_fnspace.tracing import traced
 
-#: Ratio of neighbouring candidates, and how many of them a direction may try (a factor of 2^20).
+#: Ratio of neighbouring candidates, and the most candidates in one direction (a factor of 2^20).
 _RATIO = 2.0**-0.5
 _MOST_STEPS = 40
 
@@ -20,12 +20,12 @@ _PATIENCE = 2
 def search_scale(score, start):
     """Maximises a smooth unimodal score over a positive scale.
 
-    Scores the grid `start 2^(-k/2)` downwards until two candidates in a row fall below the best,
-    upwards likewise if the start is the best, then takes the vertex of the parabola through the
-    best candidate and its neighbours in log scale.
+    It scores the grid `start 2^(-k/2)` downwards until two candidates in a row fall below the best.
+    If the start is the best, it does the same upwards. It returns the vertex of the parabola
+    through the best candidate and its neighbours in log scale.
 
     Args:
-        score: Function of a scale; higher is better; NaN counts as minus infinity.
+        score: Function of a scale. Higher is better; NaN counts as minus infinity.
         start: First candidate, positive.
 
     Returns:
@@ -62,7 +62,7 @@ def search_scale(score, start):
 
 
 def _vertex(scores, best):
-    """Offset of the maximum of the parabola through the best step and its neighbours."""
+    """Returns the vertex of the parabola through the best step and its neighbours, as an offset."""
     below, above = scores.get(best - 1, -math.inf), scores.get(best + 1, -math.inf)
     curvature = below - 2.0 * scores[best] + above
     if not math.isfinite(curvature) or curvature == 0.0:
@@ -71,11 +71,11 @@ def _vertex(scores, best):
 
 
 def cross_validate(model, inputs, targets, epochs, batch_size, shuffle, num_folds=5, verbose=0):
-    """The noise scale with the best held-out log-likelihood over k folds.
+    """Chooses the noise scale with the best held-out log-likelihood over k folds.
 
     Every fold and candidate starts from the model's present parameters and learns for the same
-    number of epochs that `fit` will; the parameters are put back at the end. A likelihood with a
-    scale for each output keeps their ratios: one factor is searched.
+    number of epochs as `fit`. The parameters are restored at the end. If a likelihood has a scale
+    for each output, their ratios are kept and one factor is searched.
 
     Args:
         model: `TAGIModel`.
@@ -85,11 +85,11 @@ def cross_validate(model, inputs, targets, epochs, batch_size, shuffle, num_fold
         batch_size: Rows in a batch.
         shuffle: Whether each epoch permutes the rows.
         num_folds: Number of folds; fewer if there are fewer rows.
-        verbose: As in Keras's `fit`; prints a line a candidate unless 0.
+        verbose: As in Keras's `fit`; unless it is 0, each candidate prints a line.
 
     Returns:
-        The scale in model units, as the likelihood holds it, and the table of `(mean scale, mean
-        held-out log-likelihood)`.
+        The scale in model units, with the shape of the likelihood's scale, and the table of `(mean
+        scale, mean held-out log-likelihood)`.
 
     Raises:
         ValueError: If there are fewer than two rows.

@@ -8,7 +8,7 @@ from tfp_fnspace.likelihoods import Gaussian
 
 
 def checked_noise(noise):
-    """`None`, `"cross_validate"`, or a schedule (from its config, where a model is loaded).
+    """Checks and returns `None`, `"cross_validate"` or a schedule, or the config of a schedule.
 
     Raises:
         ValueError: If it is something else.
@@ -28,11 +28,12 @@ def check_likelihood(likelihood, noise):
     """Refuses an observation model without a closed-form update, or without a scale to choose.
 
     Args:
-        likelihood: What the user gave.
+        likelihood: The given likelihood.
         noise: See `checked_noise`.
 
     Raises:
-        ValueError: If it has no `innovation`; or its scale is none, or learnt, and `noise` is set.
+        ValueError: If it has no `innovation`, or if `noise` is set and the likelihood has no scale
+            or a learnt one.
     """
     if not hasattr(likelihood, "innovation"):
         raise ValueError(
@@ -50,16 +51,16 @@ def check_likelihood(likelihood, noise):
 
 
 def checked_covariance(covariance, update, likelihood, input_roles):
-    """`"diagonal"`, `"full"` or `"full_parameters"`, which need a simple model.
+    """Checks and returns `"diagonal"`, `"full"` or `"full_parameters"`.
 
     Args:
-        covariance: What the user gave.
-        update: Rule of updates.
+        covariance: The given value.
+        update: The update rule of the model.
         likelihood: Observation model.
         input_roles: See `graph.input_roles`.
 
     Raises:
-        ValueError: If it is something else, or the model cannot have full covariances.
+        ValueError: If it is something else, or the model does not support full covariances.
     """
     checked_choice("covariance", covariance, ("diagonal", "full", "full_parameters"))
     if covariance == "diagonal":
@@ -83,10 +84,10 @@ def checked_covariance(covariance, update, likelihood, input_roles):
 
 
 def checked_input_stddev(input_stddev, input_tensors, input_roles):
-    """`None`, a number, or a list with one number per feature.
+    """Checks and returns `None`, a number, or a list with one number per feature.
 
     Args:
-        input_stddev: What the user gave.
+        input_stddev: The given value.
         input_tensors: The symbolic inputs of the network.
         input_roles: See `graph.input_roles`.
 

@@ -1,4 +1,4 @@
-"""What a TAGI model says of functions, observations and inputs."""
+"""Predictions of a TAGI model about functions, observations and inputs."""
 
 import math
 
@@ -12,7 +12,7 @@ from tfp_fnspace.typing import GaussianMoments
 
 
 class TAGIPrediction:
-    """Part of `TAGIModel`: moments, laws and derivatives in the user's units."""
+    """Mixin of `TAGIModel`: moments, distributions and derivatives in the user's units."""
 
     def function_moments(self, x):
         return GaussianMoments(*map(self.about_targets, self.in_user_units(self(x))))
@@ -38,7 +38,7 @@ class TAGIPrediction:
         return sampling.draw_functions(self, x, num_samples, seed)
 
     def input_gradient(self, x, batch_size=1024):
-        """Derivative of the predictive mean with respect to the inputs.
+        """Returns the derivative of the predictive mean with respect to the inputs.
 
         Args:
             x: Array `[N, D_in]`; the model has one input of rank 2.
@@ -49,7 +49,7 @@ class TAGIPrediction:
 
         Raises:
             ValueError: If the model has several inputs or one of another rank, or `batch_size` is
-                no positive integer.
+                not a positive integer.
         """
         batch_size = arguments.checked_count("batch_size", batch_size)
         self._check_one_input("input_gradient")
@@ -68,14 +68,15 @@ class TAGIPrediction:
         return tape.batch_jacobian(mean, x)
 
     def infer_inputs(self, x_mean, x_variance, y):
-        r"""Posterior of uncertain inputs given targets: the inverse problem, in closed form.
+        r"""Returns the posterior of uncertain inputs given targets (the inverse problem).
 
-        The inputs are independent Gaussians, the targets what the likelihood makes of f. The
-        innovations of the outputs travel back to the inputs (equation 15 of the paper, one layer
-        further than training takes them): `m + S dm` and `S + S^2 dS`, with full covariances
-        `m + S d` and the diagonal of `S + S G S`. Exact for a linear network of known weights with
-        `covariance="full"`; for another one the network is taken as it is near the prior mean, so
-        that a prior that is too wide misleads. The model itself does not change.
+        The inputs are independent Gaussians, and the targets follow the likelihood given f. The
+        innovations of the outputs pass back to the inputs (equation 15 of the paper, one layer
+        further than in training). The posterior moments are `m + S dm` and `S + S^2 dS`, or with
+        full covariances `m + S d` and the diagonal of `S + S G S`. This is exact for a linear
+        network with known weights and `covariance="full"`. Other networks are linearised near the
+        prior mean, so a prior that is too wide gives misleading results. The model itself does not
+        change.
 
         Args:
             x_mean: Array `[N, X]`, prior means in the user's units.

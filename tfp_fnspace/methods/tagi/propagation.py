@@ -7,11 +7,11 @@ For a map `L(a, w)` that is linear in `a` and in `w`, with independent Gaussian 
     backward    dm_a = VJP_a L(., mw)[dm]      dS_a = VJP_a L(., mw^2)[dS]
                 g_w = VJP_w L(ma, .)[dm]       h_w = VJP_w L(ma^2, .)[dS]
 
-where `(dm, dS)` are the *innovations* of the output. The backward pass is what a reverse-mode
-tape does, with another local rule: inside `innovation_scope()` every layer is a
-`tf.custom_gradient` that carries innovations, so one `tape.gradient(..., output_gradients=(dm,
-dS))` runs the Rauch-Tung-Striebel pass of the paper (equations 15 and 16) through any graph.
-Outside the scope, a tape sees true derivatives.
+where `(dm, dS)` are the *innovations* of the output. The backward pass is that of a reverse-mode
+tape with another local rule. Inside `innovation_scope()` every layer is a `tf.custom_gradient` that
+carries innovations. One call of `tape.gradient(..., output_gradients=(dm, dS))` therefore runs the
+Rauch-Tung-Striebel pass of the paper (equations 15 and 16) through any graph. Outside the scope, a
+tape sees true derivatives.
 """
 
 import contextlib
@@ -36,62 +36,64 @@ def _mode(**values):
 
 
 def innovation_scope(valid=None):
-    """Context in which a gradient tape carries innovations instead of derivatives.
+    """Returns a context in which a gradient tape carries innovations instead of derivatives.
 
     Args:
-        valid: Boolean tensor `[N]`, false for rows that only pad the batch; `None` for none.
+        valid: Boolean tensor `[N]`, false for rows that only pad the batch; `None` means no
+            padding.
     """
     return _mode(innovations=True, valid=valid)
 
 
 def innovations_active():
-    """Whether the code runs inside `innovation_scope()`."""
+    """Returns whether the code runs inside `innovation_scope()`."""
     return getattr(_STATE, "innovations", False)
 
 
 def frozen_scope():
-    """Context in which layers keep their state, and use what they use in predictions."""
+    """Returns a context in which layers keep their state and act as in predictions."""
     return _mode(frozen=True)
 
 
 def state_frozen():
-    """Whether the code runs inside `frozen_scope()`, or draws functions."""
+    """Returns whether the code runs inside `frozen_scope()`, or draws functions."""
     return sampling_active() or getattr(_STATE, "frozen", False)
 
 
 def valid_rows():
-    """What `innovation_scope` was given: which rows count, or `None`."""
+    """Returns the argument of `innovation_scope`: which rows count, or `None`."""
     return getattr(_STATE, "valid", None)
 
 
 def sampling_scope(seed, num_samples, layers=()):
-    """Context in which layers carry function samples instead of moments.
+    """Returns a context in which layers carry function samples instead of moments.
 
-    Inside, the leading axis of every tensor holds `num_samples` blocks, one a function, and
-    every layer draws its parameters once per function: a layer used twice is the same twice.
+    In this context, the leading axis of every tensor holds `num_samples` blocks, one per function.
+    Every layer draws its parameters once per function, so a layer that is used twice has the same
+    parameters both times.
 
     Args:
         seed: int32 tensor `[2]`.
         num_samples: Number of functions, a Python integer.
-        layers: The layers of the network; a layer's place in it numbers its own seed.
+        layers: The layers of the network; the position of a layer determines its seed.
     """
     places = {id(layer): place for place, layer in enumerate(layers)}
     return _mode(sampling=(seed, num_samples, places))
 
 
 def sampling_active():
-    """Whether the code runs inside `sampling_scope()`."""
+    """Returns whether the code runs inside `sampling_scope()`."""
     return getattr(_STATE, "sampling", None) is not None
 
 
 def layer_sampling(layer):
-    """The seed of `layer` and the number of functions in the enclosing `sampling_scope`."""
+    """Returns the seed of `layer` and the number of functions in the enclosing `sampling_scope`."""
     seed, num_samples, places = _STATE.sampling
     return fold_in(seed, places.get(id(layer), 0)), num_samples
 
 
 def bilinear_moments(linear_map, mean, variance, kernel, bias):
-    """Moments of `L(a, w) + b`; differentiable, with true derivatives.
+    """Returns the moments of `L(a, w) + b`, with true derivatives.
 
     Args:
         linear_map: Function `L(a, w)`, linear in each argument.
@@ -116,13 +118,13 @@ def bilinear_moments(linear_map, mean, variance, kernel, bias):
 
 
 def bilinear(linear_map, mean, variance, kernel, bias):
-    """`bilinear_moments` whose gradient carries innovations.
+    """Returns the results of `bilinear_moments` with a gradient that carries innovations.
 
-    The two vector-Jacobian products are those of `L(ma, mw) + mb` and `L(ma^2, mw^2) + mb^2`:
-    the first gives `dm_a`, `g_w` and `g_b`, the second `dS_a`, `h_w` and `h_b` (a bias is a
-    weight whose input is 1).
+    There are two vector-Jacobian products. That of `L(ma, mw) + mb` gives `dm_a`, `g_w` and `g_b`;
+    that of `L(ma^2, mw^2) + mb^2` gives `dS_a`, `h_w` and `h_b` (a bias is a weight whose input is
+    1).
 
-    Args and returns: as `bilinear_moments`.
+    The arguments and results are those of `bilinear_moments`.
     """
     arguments = [mean, variance, *kernel, *(bias or ())]
     present = [argument is not None for argument in arguments]
@@ -146,7 +148,7 @@ def bilinear(linear_map, mean, variance, kernel, bias):
 
 
 def _vjp(linear_map, arguments, cotangent):
-    """Vector-Jacobian product of `L(a, w) + b` in all its arguments."""
+    """Returns the vector-Jacobian products of `L(a, w) + b` in all its arguments."""
     inputs, kernel, bias = arguments
     sources = [inputs, kernel] + ([] if bias is None else [bias])
     with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -155,19 +157,19 @@ def _vjp(linear_map, arguments, cotangent):
         if bias is not None:
             output += bias
     gradients = tape.gradient(output, sources, output_gradients=cotangent)
-    return [tf.convert_to_tensor(gradient) for gradient in gradients]  # a gather's is sparse
+    return [tf.convert_to_tensor(gradient) for gradient in gradients]  # that of a gather is sparse
 
 
 def product(linear_map, first, second):
-    """Moments of `L(a, b)` for units a and b that are both uncertain, and independent.
+    """Returns the moments of `L(a, b)` for independent, uncertain units a and b.
 
-    The rule of a kernel, whose place b takes: the innovations of b are those of a kernel.
+    This is the rule of a kernel with b in its place, so b gets the innovations of a kernel.
 
     Args:
         linear_map: Function `L(a, b)`, linear in each argument; every product of an a and a b
             enters an output at most once, with coefficient 1.
         first: Pair of tensors, mean and variance of a.
-        second: The same of b.
+        second: Pair of tensors, mean and variance of b.
 
     Returns:
         Mean and variance.
@@ -177,7 +179,9 @@ def product(linear_map, first, second):
 
 
 def activation(moments, mean, variance):
-    """Activation whose gradient carries innovations: slope for the mean, its square for `dS`.
+    """Applies an activation whose gradient carries innovations.
+
+    The innovations are multiplied by the slope for the mean, and by its square for `dS`.
 
     Args:
         moments: Function `(mean, variance) -> (mean, variance, slope)`.
@@ -215,19 +219,19 @@ def draw(seed, num_samples, moments):
 
 
 def fold(samples):
-    """`[S, N, ...]` as `[S * N, ...]`, the form in which layers take function samples."""
+    """Reshapes `[S, N, ...]` to `[S * N, ...]`, the form in which layers take function samples."""
     folded = tf.reshape(samples, tf.concat([[-1], tf.shape(samples)[2:]], axis=0))
     return tf.ensure_shape(folded, [None, *samples.shape[2:]])
 
 
 def unfold(folded, num_samples):
-    """`[S * N, ...]` as `[S, N, ...]`."""
+    """Reshapes `[S * N, ...]` to `[S, N, ...]`."""
     shape = tf.concat([[num_samples, -1], tf.shape(folded)[1:]], axis=0)
     return tf.ensure_shape(tf.reshape(folded, shape), [num_samples, None, *folded.shape[1:]])
 
 
 def sample_bilinear(linear_map, inputs, kernel, bias, seed, num_samples):
-    """`L(a, w) + b` for one draw of `(w, b)` per function.
+    """Returns `L(a, w) + b` for one draw of `(w, b)` per function.
 
     Args:
         linear_map: Function `L(a, w)`.

@@ -1,4 +1,4 @@
-"""From the rows of a table to a TAGI model: which network, which noise, how many epochs."""
+"""The recipe of TAGI: the choice of network, noise and number of epochs for a table."""
 
 import math
 
@@ -8,36 +8,36 @@ from tfp_fnspace import likelihoods
 from tfp_fnspace.methods.tagi.layers import Dense
 from tfp_fnspace.methods.tagi.model import TAGIModel
 
-#: Fewer rows say too little of a noise that varies, or of a second layer.
+#: Fewer rows say too little about varying noise or a second layer.
 _ROWS_FOR_MORE = 100
 
-#: So many rows tell more of wider and deeper networks, and of a linear model less.
+#: With at least this many rows, wider and deeper networks are tried, and no linear model.
 _ROWS_FOR_WIDTH = 2000
 
-#: An update is exact for one row; batches save passes where there are rows enough.
+#: An update is exact for one row; batches save time if there are enough rows.
 _ROWS_AND_BATCHES = ((1000, 8), (5000, 16), (50000, 64))
 _LARGEST_BATCH = 256
 
-#: Only the number of rows counts, and how many columns they have.
+#: `build` uses only the numbers of rows and columns.
 BUILDS_FROM_ROWS = False
 
-#: Any number of rows.
+#: There is no limit to the number of rows.
 MOST_ROWS = None
 
 
 def candidates(table):
-    """Settings to try, the most likely first."""
+    """Returns the settings to try, the most promising first."""
     batch_size = next((b for n, b in _ROWS_AND_BATCHES if table.num_rows < n), _LARGEST_BATCH)
-    # An epoch more counts the rows once more: the best number is small, held-out rows tell it.
+    # Each epoch counts the rows once more, so the best number is small; held-out rows choose it.
     common = {"units": 50, "batch_size": batch_size, "epochs": 100, "epochs_between_looks": 1}
     one_layer = {"num_layers": 1, "noise": "constant", **common}
     if table.num_rows < _ROWS_FOR_MORE:
         return [one_layer]
     if table.num_classes is not None:
         return [{**one_layer, "num_layers": number} for number in (2, 1, 0)]
-    # One layer underfits many rows, whose noise then stands for the misfit; noise that varies
-    # costs as much again and is worth it where spread or scale of the targets change. No layer at
-    # all is a linear model, which a network of few rows must first equal.
+    # One layer underfits many rows, and the noise then absorbs the misfit. Varying noise doubles
+    # the cost, and is worth it if the spread or the scale of the targets changes. A network without
+    # hidden layers is a linear model, a strong baseline for few rows.
     varying = {**one_layer, "noise": "varying"}
     if table.num_rows >= _ROWS_FOR_WIDTH:
         wide = {**varying, "units": 100}
@@ -57,7 +57,7 @@ def candidates(table):
 
 
 def build(settings, table, seed):
-    """A network of ReLU layers with these settings, not fitted."""
+    """Builds a network of ReLU layers with these settings, without fitting it."""
     inputs = [keras.Input((table.num_inputs,)) for _ in table.inputs]
     hidden = inputs if table.has_variances else inputs[0]
     for _ in range(settings["num_layers"]):
@@ -70,7 +70,7 @@ def build(settings, table, seed):
 
 
 def _likelihood(settings, table):
-    """The likelihood, and how many outputs it asks for."""
+    """Returns the likelihood, and how many outputs it needs."""
     if table.num_classes is not None:
         tree = likelihoods.HierarchicalCategorical(table.num_classes)
         return tree, tree.num_outputs
@@ -81,7 +81,7 @@ def _likelihood(settings, table):
 
 
 def scale_noise(model, factor):
-    """Multiplies the standard deviation of the noise, its least one left aside."""
+    """Multiplies the standard deviation of the noise, apart from its minimum."""
     shift = 2.0 * math.log(factor)
     if model.likelihood.has_noise_outputs:
         bias = model.tagi_layers[-1].bias_mean

@@ -7,11 +7,11 @@ from tfp_fnspace.methods.tagi import propagation
 
 
 def draw_functions(model, x, num_samples, seed):
-    """Function samples: weights drawn from the posterior, then a deterministic forward pass.
+    """Draws functions: weights from the posterior, then a deterministic forward pass.
 
-    The closed-form moments, not these draws, are TAGI's statement about f: linearisation and
-    dropped covariances make the spread of the draws differ from `epistemic_stddev`. A draw is
-    one function for a layer used twice and for every call with the same seed.
+    TAGI's result about f is its closed-form moments, not these draws: because of linearisation and
+    dropped covariances, the spread of the draws differs from `epistemic_stddev`. A draw is one
+    function, also if a layer is used twice, and the same seed gives the same function.
 
     Args:
         model: `TAGIModel`.
@@ -32,10 +32,10 @@ def draw_functions(model, x, num_samples, seed):
 
 
 def _draw_inputs(model, inputs, num_samples, seed):
-    """S copies `[S, N, ...]` of each input, with its noise drawn where it is uncertain.
+    """Returns S copies `[S, N, ...]` of each input, with noise drawn for uncertain inputs.
 
-    A function sees all its inputs with one draw of standardised noise, so that it stays a
-    function of x, whatever the rows it is evaluated at.
+    A function uses one draw of standardised noise for all rows, so that it stays a function of x,
+    whatever the rows at which it is evaluated.
     """
     roles = model.input_roles
     variances = {i: model.input_variance() for i in range(len(inputs))}

@@ -1,4 +1,4 @@
-"""Updating the posterior from rows: one batch, or a whole epoch in one compiled loop."""
+"""Updates of the posterior from rows: one batch, or a whole epoch in one compiled loop."""
 
 import math
 
@@ -17,7 +17,7 @@ def observe(model, inputs, targets, valid=None):
         model: `TAGIModel`.
         inputs: List of tensors `[B, ...]` in model units.
         targets: Tensor `[B, D]` in model units; NaN is missing.
-        valid: Boolean tensor `[B]`, false for rows that pad the batch; `None` for none.
+        valid: Boolean tensor `[B]`, false for rows that pad the batch; `None` means no padding.
 
     Returns:
         Four scalars: log-likelihood, squared error, rows and entries, see `epoch`.
@@ -25,7 +25,7 @@ def observe(model, inputs, targets, valid=None):
     observed = tf.logical_not(tf.math.is_nan(targets))
     if valid is not None:
         observed = tf.logical_and(observed, valid[:, tf.newaxis])
-    # A missing target is replaced before the arithmetic: 0 * NaN would be NaN.
+    # Missing targets are replaced before the arithmetic, since 0 * NaN would be NaN.
     targets = tf.where(observed, targets, tf.zeros_like(targets))
     parameters = [pair for layer in model.trainable_layers for pair in layer.parameters]
     if model.chain is None:
@@ -48,7 +48,7 @@ def observe(model, inputs, targets, valid=None):
 
 
 def _through_graph(model, parameters, inputs, targets, observed, valid):
-    """Moments of the outputs, and for each parameter the sums of its innovations."""
+    """Returns the moments of the outputs, and the sums of the innovations of each parameter."""
     variables = [part.value for pair in parameters for part in pair]
     with (
         propagation.innovation_scope(valid),
@@ -66,9 +66,10 @@ def _through_graph(model, parameters, inputs, targets, observed, valid):
 
 
 def output_innovations(model, moments, targets, observed):
-    """Innovations of the outputs, zero where there is no target; a list of two tensors."""
+    """Returns a list of the two innovations of the outputs, 0 where a target is missing."""
     weight = tf.cast(observed, targets.dtype)
-    # Several outputs may belong to one target: a value and its noise, or those of all classes.
+    # Several outputs may belong to one target: a value and its noise, or the outputs of all
+    # classes.
     weight = tf.tile(weight, [1, moments.mean.shape[-1] // targets.shape[-1]])
     return [weight * part for part in model.observation_model.innovation(moments, targets)]
 
@@ -86,7 +87,7 @@ def _assign(model, parameters, sums, rows):
 
 
 def _score(model, moments, targets, weight):
-    """Log predictive density, squared error (of a classifier: wrong labels), rows, entries."""
+    """Returns sums of log predictive density, squared error or wrong labels, rows and entries."""
     if model.likelihood.is_classifier:
         density, error = _class_score(model, moments, targets)
     else:
@@ -96,7 +97,7 @@ def _score(model, moments, targets, weight):
         density = -0.5 * (error / variance + tf.math.log(2.0 * math.pi * variance))
         error = tf.cast(error, unit.dtype) * tf.square(unit)
     weight, density, error = (tf.cast(v, tf.float64) for v in (weight, density, error))
-    # Of each target by itself, since some may be missing: not `logs_in_user_units`.
+    # This is done per target, since some may be missing, and not by `logs_in_user_units`.
     density -= model.log_target_units
     return (
         tf.reduce_sum(weight * density),
@@ -123,15 +124,15 @@ def epoch(model, inputs, targets, index, counts, num_batches):
         model: `TAGIModel`.
         inputs: List of tensors `[N, ...]` in model units.
         targets: Tensor `[N, D]` in model units; NaN is missing.
-        index: int32 tensor `[T, B]`, the rows of each batch.
+        index: int32 tensor `[T, B]`, the row numbers of each batch.
         counts: int32 tensor `[T]`, how many entries of a row of `index` count.
         num_batches: Scalar, how many rows of `index` count.
 
     Returns:
-        Tuple of four float64 scalars over the rows learnt from: the sum of the log predictive
-        densities before each update and of the squared errors of the predictive mean, both in the
-        user's units, the number of rows with an observed target, and the number of observed
-        targets.
+        Tuple of four float64 scalars over the rows learnt from. These are the sum of the log
+        predictive densities before each update and the sum of the squared errors of the predictive
+        mean, both in the user's units, the number of rows with an observed target, and the number
+        of observed targets.
     """
     batch_size = index.shape[1]
 
@@ -148,14 +149,14 @@ def epoch(model, inputs, targets, index, counts, num_batches):
 
 
 def counted_epoch(model, num_steps, *arguments):
-    """`epoch`, compiled, and the count of its steps, which nothing can come between."""
+    """Runs a compiled `epoch` and counts its steps, without a chance of an interrupt in between."""
     sums = model._epoch_function(*arguments)
     model.steps_seen.assign_add(num_steps)
     return sums
 
 
 def batch_index(order, batch_size, num_batches=None):
-    """The rows of each batch of an epoch.
+    """Returns the row numbers of each batch of an epoch.
 
     Args:
         order: NumPy int32 array, the rows in the order of the epoch.
@@ -179,17 +180,17 @@ class EpochLearner:
     Args:
         model: `TAGIModel`.
         function: `epoch` of that model, compiled.
-        counted: `counted_epoch` of that model, likewise.
+        counted: `counted_epoch` of that model, compiled.
         inputs: List of arrays `[N, ...]` in the user's units.
         targets: Array `[N, D]` in the user's units; NaN is missing.
         batch_size: Rows in a batch; the exact update takes rows one by one.
 
     Call arguments:
-        order: int32 array, at most N row numbers. Calls share one compiled program whatever
-            their number, since the index is padded to that of N rows.
+        order: int32 array of at most N row numbers. All calls share one compiled program whatever
+            the number, since the index is padded to that of N rows.
 
     Returns:
-        What `epoch` returns.
+        The results of `epoch`.
     """
 
     def __init__(self, model, function, counted, inputs, targets, batch_size):

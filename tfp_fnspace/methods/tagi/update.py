@@ -1,20 +1,20 @@
-r"""From innovations to posterior parameters.
+r"""Updates of parameters from innovations.
 
-Both rules take the sums over a batch of the products `g = VJP_w L(ma, .)[dm]` and
-`h = VJP_w L(ma^2, .)[dS]` and add `S g` to the mean and `S^2 h` to the variance.
+Both rules take the sums over a batch of the products `g = VJP_w L(ma, .)[dm]` and `h = VJP_w
+L(ma^2, .)[dS]`. They add `S g` to the mean and `S^2 h` to the variance.
 """
 
 import tensorflow as tf
 
-#: Variance that replaces one that a capped update would make non-positive.
+#: Replacement of a variance that a capped update would make non-positive.
 VARIANCE_FLOOR = 1e-5
 
-#: Share of a variance that stays where rounding would leave none after an exact update.
+#: Share of a variance that is kept if rounding would leave none after an exact update.
 SMALLEST_SHARE = 1e-6
 
 
 def cap_factor(batch_size, dtype):
-    """How strongly a step is capped, by the number of rows in the batch.
+    """Returns the strength of the cap of a step, given the number of rows in the batch.
 
     Args:
         batch_size: Scalar integer tensor or integer.
@@ -28,9 +28,9 @@ def cap_factor(batch_size, dtype):
 
 
 def capped(mean, variance, mean_innovation, variance_innovation, cap):
-    """Posterior moments with each change limited to `sqrt(S) / cap`.
+    """Returns the posterior moments with each change limited to `sqrt(S) / cap`.
 
-    A variance that would become 0 or less becomes `VARIANCE_FLOOR`; one that is 0 (a constant)
+    A variance that would become 0 or less becomes `VARIANCE_FLOOR`. A variance of 0 (a constant)
     stays 0.
 
     Args:
@@ -52,12 +52,12 @@ def capped(mean, variance, mean_innovation, variance_innovation, cap):
 
 
 def exact(mean, variance, mean_innovation, variance_innovation):
-    """Posterior moments after one observation (equation 16 of the paper, no cap).
+    """Returns the posterior moments after one observation (equation 16 of the paper, no cap).
 
-    Rounding, or a layer that one graph uses twice, may take the variance to zero or below; it
-    then keeps a millionth of what it was, so that later steps stay finite.
+    Rounding, or a layer that one graph uses twice, may reduce the variance to zero or below. It
+    then keeps a millionth of its value, so that later steps stay finite.
 
-    Args and returns: as `capped`, for one row.
+    The arguments and results are those of `capped`, for one row.
     """
     posterior = variance + tf.square(variance) * variance_innovation
     posterior = tf.where(posterior > 0.0, posterior, SMALLEST_SHARE * variance)

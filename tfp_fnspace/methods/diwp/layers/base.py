@@ -1,4 +1,4 @@
-"""What the layers on Gram matrices have in common."""
+"""The base class of layers on Gram matrices."""
 
 import keras
 import numpy as np
@@ -9,8 +9,9 @@ from tfp_fnspace.layers import calls
 from tfp_fnspace.layers.draws import current_draws
 from tfp_fnspace.typing import GramBlocks
 
-#: What is always added to the diagonal of a matrix before it is factored, times its mean: more than
-#: the rounding of a Gram matrix. It is noise on functions, of each layer, and data may have less.
+#: Jitter, relative to the mean diagonal, that is always added to the diagonal of a matrix before it
+#: is factored. It exceeds the rounding of a Gram matrix. It acts as noise on the functions of each
+#: layer, and data may have less noise.
 JITTER = {"float32": 1e-6, "float64": 1e-11}
 
 #: Bounds of positive parameters, which are trained on a logarithmic scale.
@@ -20,11 +21,11 @@ _SMALLEST, _LARGEST = 1e-6, 1e10
 class GramLayer(keras.layers.Layer):
     """A layer from `GramBlocks` to `GramBlocks` (`[S, P, P]`, `[S, P, N]`, `[S, N]`).
 
-    S is 1 up to the first layer that samples. Where a joint law of the data points is asked for,
-    `tt` is `[S, N, N]`, and blocks are of double precision whatever the weights are: in single
-    precision rounding would tell a point from one close to it.
+    S is 1 up to the first layer that samples. For a joint distribution of the data points, `tt` is
+    `[S, N, N]` and blocks have double precision whatever the weights have: in single precision,
+    rounding would make neighbouring points differ.
 
-    Half precision is not for Gram matrices: weights are of single or double.
+    Half precision is not enough for Gram matrices: weights have single or double precision.
     """
 
     def __init__(self, **kwargs):
@@ -36,26 +37,26 @@ class GramLayer(keras.layers.Layer):
         return super().__call__(*args, **kwargs)
 
     def add_weight(self, *args, **kwargs):
-        """As in Keras; a weight is not cast under a policy of half precision either."""
+        """Adds a weight as Keras does, but without a cast under a policy of half precision."""
         return super().add_weight(*args, **{"autocast": False, **kwargs})
 
     @property
     def blocks_dtype(self):
-        """What the blocks are computed in, a dtype."""
+        """The dtype in which the blocks are computed."""
         is_joint = current_draws().noise == "joint"
         return tf.float64 if is_joint else tf.as_dtype(self.variable_dtype)
 
     def unpack(self, blocks):
-        """`GramBlocks` of `blocks_dtype`; saved networks hand over lists."""
+        """Returns `GramBlocks` in `blocks_dtype`; saved networks pass lists."""
         dtype = self.blocks_dtype
         return GramBlocks(*(tf.cast(block, dtype) for block in blocks))
 
     def with_jitter(self, matrix):
-        """The matrix with `JITTER` of the weights' dtype, times its mean diagonal, added."""
+        """Returns the matrix with the `JITTER` of the weights' dtype added, see `with_jitter`."""
         return with_jitter(matrix, JITTER[self.variable_dtype])
 
     def positive_weight(self, name, initial, trainable, shape=()):
-        """A weight that holds the logarithm of a positive number."""
+        """Adds a weight that holds the logarithm of a positive number."""
         return self.add_weight(
             name=f"log_{name}",
             shape=shape,
@@ -70,13 +71,13 @@ class GramLayer(keras.layers.Layer):
 
 
 def positive(log_weight):
-    """The positive number whose logarithm a weight holds, within bounds."""
+    """Returns the positive number whose logarithm a weight holds, within bounds."""
     return tf.exp(_bounded(tf.convert_to_tensor(log_weight)))
 
 
 @tf.custom_gradient
 def _bounded(values):
-    """Logarithms within the bounds; one that is outside has the gradients that lead inside."""
+    """Clips logarithms to the bounds; outside, only gradients that lead inside are kept."""
     low, high = np.log([_SMALLEST, _LARGEST])
 
     def gradient(upstream):
@@ -88,10 +89,10 @@ def _bounded(values):
 
 
 def with_jitter(matrix, jitter):
-    """The matrix with `jitter` times its mean diagonal on the diagonal.
+    """Adds `jitter` times the mean diagonal of a matrix to its diagonal.
 
-    The mean is differentiated too: where most eigenvalues are the jitter, the gradient in the size
-    of the matrix would otherwise miss most of the log-determinant's.
+    The mean is also differentiated. If most eigenvalues are only the jitter, the gradient in the
+    size of the matrix would otherwise miss most of that of the log determinant.
     """
 
     @tf.custom_gradient
@@ -108,6 +109,6 @@ def check_dtype(dtype):
     """Refuses weights of half precision.
 
     Raises:
-        ValueError: With the dtype.
+        ValueError: If the dtype is another one.
     """
     checked_choice("dtype", dtype, JITTER)

@@ -1,7 +1,7 @@
-r"""The data given the inducing points: inverse Wishart (equations 31 to 34) and Gaussian.
+r"""Data given the inducing points, inverse Wishart (equations 31 to 34) and Gaussian.
 
-With K_ii = L L^T and a = L^-1 K_it, both need `K_tt.i = K_tt - a^T a` only. Gram matrices of the
-data are put together from the draw G_ii = C C^T without a further factorisation:
+With K_ii = L L^T and a = L^-1 K_it, both need only `K_tt.i = K_tt - a^T a`. Gram matrices of the
+data are assembled from the draw G_ii = C C^T without a further factorisation:
 
     G_ii^-1 G_it = L^-T (a + noise),     B = C^T G_ii^-1 G_it = M^T (a + noise),  M = L^-1 C,
     G_it = C B,     G_tt = G_tt.i + B^T B.
@@ -26,7 +26,7 @@ class GivenInducing(NamedTuple):
     Attributes:
         whitened: `a = L^-1 K_it`, `[S, P, N]`.
         variance: Diagonal of `K_tt - a^T a`, `[S, N]`, positive.
-        covariance: The matrix, `[S, N, N]`, where the law of all points is joint; else `None`.
+        covariance: The matrix, `[S, N, N]`, for the joint distribution of all points; else `None`.
     """
 
     whitened: tf.Tensor
@@ -35,7 +35,7 @@ class GivenInducing(NamedTuple):
 
 
 def given_inducing(factor, it, tt):
-    """The Schur complement of the inducing points.
+    """Computes the Schur complement of the inducing points.
 
     Args:
         factor: Cholesky factor of K_ii, `[S, P, P]`.
@@ -51,20 +51,21 @@ def given_inducing(factor, it, tt):
         covariance = tt - tf.matmul(whitened, whitened, transpose_a=True)
         tt = tf.linalg.diag_part(tt)
     variance = tt - squared_column_norms(whitened)
-    # Against rounding; and at a point whose kernel is 0 the square root has a gradient.
+    # This bounds rounding errors, and gives the square root a gradient where the kernel is 0.
     variance = tf.maximum(variance, JITTER[tt.dtype.name] * tt + _TINY)
     return GivenInducing(whitened, variance, covariance)
 
 
 def joint_factor(draws, covariance, variance):
-    """A factor of a covariance whose diagonal is what it is for each point by itself.
+    """Factorises a covariance without changing the variance of each point.
 
-    What rounding asks to be added goes to the correlations, so that one point with a large variance
-    does not change the law of the others, and rows are scaled so that none changes its own.
+    Jitter that rounding requires is added to the correlations, so that one point with a large
+    variance does not change the distribution of the others. Rows are then scaled so that no point
+    changes its own variance.
 
     Args:
         draws: `FunctionDraws`.
-        covariance: `[..., N, N]`, positive semidefinite but for rounding.
+        covariance: `[..., N, N]`, positive semidefinite up to rounding.
         variance: Its diagonal, positive, `[..., N]`.
 
     Returns:
@@ -78,14 +79,14 @@ def joint_factor(draws, covariance, variance):
 
 
 def sample_pointwise(draws, given, delta, num_inducing, extra):
-    """The inverse Wishart process at each data point by itself.
+    """Samples the inverse Wishart process at each data point separately.
 
     Args:
         draws: `FunctionDraws`.
         given: `GivenInducing` of K.
         delta: Scalar tensor.
         num_inducing: P.
-        extra: 1, the size of a data point; see `InverseWishartProcess.batch_size_defect`.
+        extra: 1 for a single data point; see `InverseWishartProcess.batch_size_defect`.
 
     Returns:
         Noise in whitened coordinates, `[S, P, N]`, and g_tt.i, `[S, N]`.
@@ -105,7 +106,7 @@ def sample_pointwise(draws, given, delta, num_inducing, extra):
 
 
 def sample_joint(draws, given, delta, num_inducing):
-    """The inverse Wishart process at all data points jointly (equation 34).
+    """Samples the inverse Wishart process jointly at all data points (equation 34).
 
     Args:
         draws: `FunctionDraws`.
@@ -127,7 +128,7 @@ def sample_joint(draws, given, delta, num_inducing):
 
 
 def assemble(k_factor, rotation, whitened, variance):
-    """The Gram matrix in blocks.
+    """Assembles the Gram matrix in blocks.
 
     Args:
         k_factor: L, `[S, P, P]` or `[1, P, P]`.
@@ -148,15 +149,15 @@ def assemble(k_factor, rotation, whitened, variance):
 
 
 def sample_gaussian(draws, given, mean):
-    """Gaussian functions at the data given the inducing points.
+    """Samples Gaussian functions at the data given the inducing points.
 
     Args:
         draws: `FunctionDraws`.
         given: `GivenInducing` of K.
-        mean: Their conditional means, `[S, N, D]`.
+        mean: Conditional means of the functions, `[S, N, D]`.
 
     Returns:
-        Tensor `[S, N, D]`: independent from point to point, or joint where that is asked for.
+        Tensor `[S, N, D]`, independent between points, or joint if the draws are.
     """
     count, size = tf.shape(mean)[1], mean.shape[2]
     if draws.noise == "joint":

@@ -1,4 +1,4 @@
-"""From features to the first Gram matrix."""
+"""The layers from features to the first Gram matrix."""
 
 import keras
 import tensorflow as tf
@@ -12,18 +12,18 @@ from tfp_fnspace.typing import GramBlocks
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
 class FeaturesToGram(GramLayer):
-    r"""Gram matrix of scaled inputs, of the inducing inputs and the data (equation 5a).
+    r"""Gram matrix of scaled inputs, for the inducing inputs and the data (equation 5a).
 
         z = a * x + b,    G = Z Z^T / N_0 + c^2,
 
-    with a scale and a bias learned for each of the N_0 inputs. The inducing inputs are weights of
-    this layer and of no other: further up they are Gram matrices. Without c the kernels of inner
-    products, such as the arc-cosine ones, see the angles between inputs only.
+    with a learned scale and bias for each of the N_0 inputs. The inducing inputs are weights of
+    this layer only; in later layers they appear in Gram matrices. Without c, kernels of inner
+    products, such as arc-cosine kernels, see only the angles between inputs.
 
     Args:
         inducing_points: P, the number of inducing inputs.
         learn_scale: Whether a and b are learned.
-        constant: Whether there is a c, learned, 1 at first.
+        constant: Whether there is a learned c, which starts at 1.
         **kwargs: `name`, `dtype`.
 
     Call arguments:
@@ -33,7 +33,7 @@ class FeaturesToGram(GramLayer):
         `GramBlocks` with one draw, S = 1.
 
     Raises:
-        ValueError: If `inducing_points` is not a positive integer, or the dtype neither float32
+        ValueError: If `inducing_points` is not a positive integer, or the dtype is neither float32
             nor float64.
     """
 
@@ -59,7 +59,7 @@ class FeaturesToGram(GramLayer):
             self.log_constant = self.positive_weight("constant", 1.0, trainable=True)
 
     def features(self, inputs):
-        """Scaled features of the inducing points `[1, P, N_0]` and the data `[1, N, N_0]`."""
+        """Returns scaled features of inducing points `[1, P, N_0]` and data `[1, N, N_0]`."""
         dtype = self.blocks_dtype
         x = tf.reshape(tf.cast(inputs, dtype), [tf.shape(inputs)[0], self.num_features])
         both = [tf.cast(self.inducing_inputs.value, dtype), x]
@@ -97,14 +97,14 @@ class InverseWishartFeatures(FeaturesToGram):
         G = Z Omega Z^T / N_0,       Omega ~ W^-1(delta I, delta + N_0 + 1),
                                 q(Omega) = W^-1(delta I + V V^T, delta + gamma + N_0 + 1).
 
-    Z Z^T may be singular, so that the N_0 x N_0 matrix is what is inferred. Followed by a kernel
+    Z Z^T may be singular, so the N_0 x N_0 matrix Omega is inferred instead. Followed by a kernel,
     it is a prior on generalised lengthscales (appendix B).
 
     Args:
         inducing_points: P, the number of inducing inputs.
         learn_scale: As for `FeaturesToGram`.
         constant: As for `FeaturesToGram`.
-        delta: Initial delta, positive: the larger, the closer Omega to the identity.
+        delta: Initial delta, positive. The larger it is, the closer is Omega to the identity.
         learn_delta: Whether delta is learned.
         **kwargs: `name`, `dtype`.
 
@@ -115,7 +115,7 @@ class InverseWishartFeatures(FeaturesToGram):
         `GramBlocks`, S draws.
 
     Raises:
-        ValueError: As of `FeaturesToGram`; if `delta` is not positive.
+        ValueError: As for `FeaturesToGram`, or if `delta` is not positive.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class InverseWishartFeatures(FeaturesToGram):
 
     @property
     def delta(self):
-        """delta, a scalar tensor."""
+        """The parameter delta, a scalar tensor."""
         return self.posterior.delta
 
     def call(self, inputs):
@@ -155,7 +155,7 @@ class InverseWishartFeatures(FeaturesToGram):
 
 
 def gram_of_features(inducing, data):
-    """`GramBlocks` of features `[S, P, F]` and `[S, N, F]`, products divided by F."""
+    """Returns `GramBlocks` of features `[S, P, F]` and `[S, N, F]`, with products divided by F."""
     size = tf.cast(tf.shape(inducing)[-1], inducing.dtype)
     if current_draws().noise == "joint":
         tt = tf.matmul(data, data, transpose_b=True) / size

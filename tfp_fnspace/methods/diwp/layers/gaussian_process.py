@@ -21,8 +21,8 @@ PRECISIONS = ("full", "diagonal")
 class GlobalInducingPosterior:
     r"""`q(f_i) ~ N(f_i; 0, K_ii) N(v; f_i, A)` with learned pseudo-targets v and A = T T^T.
 
-    It is the posterior of a Gaussian process that has seen v with noise of covariance A, the
-    inverse of the paper's Lambda (equations 21 and 97), so that with C = K_ii + A
+    It is the posterior of a Gaussian process that has observed v with noise of covariance A, the
+    inverse of the paper's Lambda (equations 21 and 97). With C = K_ii + A, therefore,
 
         E[f_i] = K_ii C^-1 v,     cov[f_i] = K_ii - K_ii C^-1 K_ii,
         KL(q || p) = E_q[log N(v; f_i, A)] - log N(v; 0, C).
@@ -55,12 +55,12 @@ class GlobalInducingPosterior:
             )
 
     def assign(self, v, noise_factor):
-        """Sets v and A; what the weights cannot hold is taken of A.
+        """Sets v and A, with an approximation of A if the weights cannot represent it.
 
         Args:
             v: Array `[D, P]`.
-            noise_factor: T, lower triangular with positive diagonal, `[D, P, P]`. Units that
-                share A get the mean; a diagonal A has the precisions of the given one.
+            noise_factor: T, lower triangular with positive diagonal, `[D, P, P]`. If units share A,
+                they get the mean. A diagonal A gets the precisions of the given one.
         """
         factor = np.asarray(noise_factor, np.float64)
         if len(factor) > self.log_diagonal.shape[0]:
@@ -80,12 +80,12 @@ class GlobalInducingPosterior:
         diagonal = tf.exp(tf.convert_to_tensor(self.log_diagonal))
         if self.lower is None:
             return tf.linalg.diag(diagonal)
-        # Rows in units of their diagonal, so that one step size fits all.
+        # Rows are relative to their diagonal, so that one step size suits all.
         lower = tf.convert_to_tensor(self.lower) * diagonal[:, :, tf.newaxis]
         return tf.linalg.set_diag(tf.linalg.band_part(lower, -1, 0), diagonal)
 
     def condition(self, draws, ii):
-        """What a prediction needs; reports the divergence.
+        """Returns the quantities for predictions, and reports the divergence.
 
         Args:
             draws: `FunctionDraws`.
@@ -102,7 +102,7 @@ class GlobalInducingPosterior:
         return factor, whitened
 
     def _divergence(self, factor, whitened, t):
-        """`KL(q || p)` of all units, `[S]`; the constants cancel."""
+        """Returns `KL(q || p)` of all units, `[S]`; constants cancel."""
         units = tf.cast(self.units, whitened.dtype)
         copies = units / tf.cast(tf.shape(t)[0], units.dtype)
         solved = _solve(factor, whitened, adjoint=True)  # C^-1 v
@@ -116,7 +116,7 @@ class GlobalInducingPosterior:
 
 
 def _solve(factor, values, adjoint=False):
-    """Triangular solves of `[S, D or 1, P, P]` and `[D, P, M]` or `[S, D, P, M]`."""
+    """Solves triangular systems `[S, D or 1, P, P]` for `[D, P, M]` or `[S, D, P, M]`."""
     batch = tf.broadcast_dynamic_shape(tf.shape(factor)[:-2], tf.shape(values)[:-2])
     factor = tf.broadcast_to(factor, tf.concat([batch, tf.shape(factor)[-2:]], axis=0))
     values = tf.broadcast_to(values, tf.concat([batch, tf.shape(values)[-2:]], axis=0))
@@ -147,21 +147,20 @@ class _GaussianProcess(GramLayer):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
 class GlobalInducingGP(_GaussianProcess):
-    r"""The output: Gaussian processes with the kernel matrix that comes in.
+    r"""Output layer of Gaussian processes with the input kernel matrix.
 
     `f_d ~ N(0, K)` for each of D units. The posterior at the inducing points is the prior times
     pseudo-observations v with noise of covariance A, `q(f_i) ~ N(f_i; 0, K_ii) N(v; f_i, A)`
-    (equation 97, A is the inverse of Lambda). f at the data given K is Gaussian in closed form,
-    the inducing outputs integrated out:
+    (equation 97, A is the inverse of Lambda). With the inducing outputs integrated out, f at the
+    data given K is Gaussian in closed form:
 
         E[f_t] = K_ti C^-1 v,       var[f_t] = K_tt - K_ti C^-1 K_it,       C = K_ii + A.
 
-    With the inducing points at the data, v = y and A = sigma^2 I this is Gaussian process
-    regression.
+    With inducing points at the data, v = y and A = sigma^2 I, this is Gaussian process regression.
 
     Args:
         units: D, the number of outputs.
-        precision: `"full"`: A is any positive definite matrix; `"diagonal"`.
+        precision: `"full"`, where A is any positive definite matrix, or `"diagonal"`.
         shared_precision: Whether all outputs have the same A.
         **kwargs: `name`, `dtype`.
 
@@ -169,12 +168,12 @@ class GlobalInducingGP(_GaussianProcess):
         blocks: `GramBlocks` of K.
 
     Returns:
-        `GaussianMoments` of f, `[S, N, D]`. Where a joint law of the points is asked for, draws of
-        it with variance 0.
+        `GaussianMoments` of f, `[S, N, D]`. For a joint distribution of the points, draws from it
+        with variance 0.
 
     Raises:
-        ValueError: If `units` is not a positive integer, `precision` no such choice, or the dtype
-            neither float32 nor float64.
+        ValueError: If `units` is not a positive integer, `precision` is not one of these, or the
+            dtype is neither float32 nor float64.
     """
 
     def __init__(self, units, precision="full", shared_precision=False, **kwargs):
@@ -208,11 +207,11 @@ class GlobalInducingGP(_GaussianProcess):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
 class GaussianProcessGram(_GaussianProcess):
-    r"""A hidden layer of a deep Gaussian process: sampled features and their Gram matrix.
+    r"""Hidden layer of a deep Gaussian process, with sampled features and their Gram matrix.
 
-    `f_d ~ N(0, K)` for each of D units with the posterior of `GlobalInducingPosterior`, and
-    `G = F F^T / D` (equation 5): a deep Gaussian process with global inducing points is a network
-    of these and `GramKernel`. Its prior over G is a Wishart process.
+    `f_d ~ N(0, K)` for each of D units with the posterior of `GlobalInducingPosterior`, and `G = F
+    F^T / D` (equation 5). A deep Gaussian process with global inducing points is a network of these
+    layers and `GramKernel`. The prior over G is a Wishart process.
 
     Args:
         units: D, the width.
@@ -227,7 +226,7 @@ class GaussianProcessGram(_GaussianProcess):
         `GramBlocks`, S draws.
 
     Raises:
-        ValueError: As of `GlobalInducingGP`.
+        ValueError: As for `GlobalInducingGP`.
 
     References:
         Ober & Aitchison (2021), "Global inducing point variational posteriors for Bayesian neural
@@ -249,7 +248,7 @@ class GaussianProcessGram(_GaussianProcess):
         return gram_of_features(inducing, conditional.sample_gaussian(draws, given, mean))
 
     def _sample_inducing(self, draws, ii, k_factor):
-        """A draw of q(f_i) by Matheron's rule, `[S, P, D]`."""
+        """Draws from q(f_i) by Matheron's rule, `[S, P, D]`."""
         c_factor, whitened = self.posterior.condition(draws, ii)
         shape = [draws.num_samples, self.units, self.posterior.size, 1]
         prior = draws.normal(shape, ii.dtype)

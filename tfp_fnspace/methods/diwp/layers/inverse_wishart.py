@@ -9,26 +9,26 @@ from tfp_fnspace.math import bartlett, linalg
 from tfp_fnspace.methods.diwp.layers import conditional
 from tfp_fnspace.methods.diwp.layers.base import GramLayer, positive
 
-#: Initial gamma, and the initial scale of V: little is known beyond the prior.
+#: Initial gamma, and the initial scale of V, which keep q near the prior.
 _GAMMA, _V = 0.1, 0.01
 
-#: V in units of its weight. Adam's steps have one size, however small the gradient: where V is not
-#: whitened, in entries of V itself they would shake a smooth K by more than its jitter.
+#: V in units of its weight. Adam's steps have the same size, however small the gradient is. If V is
+#: not whitened, such steps in entries of V itself would change a smooth K by more than its jitter.
 _V_UNIT = 0.1
 
 
 class InverseWishartPosterior:
     r"""`q(G) = W^-1(delta K + V V^T, delta + gamma + k + 1)` and its divergence from the prior.
 
-    The prior is `W^-1(delta K, delta + k + 1)`, whose mean is K (equations 18 and 21). With
-    K = L L^T, what is learned is V, or U of V = L U.
+    The prior is `W^-1(delta K, delta + k + 1)`, whose mean is K (equations 18 and 21). With K = L
+    L^T, the learned matrix is V, or U with V = L U.
 
     Args:
         layer: `GramLayer` that gets the weights.
         size: k.
         delta: Initial delta.
         learn_delta: Whether delta is learned.
-        whiten: Whether U is what is learned.
+        whiten: Whether U is learned rather than V.
     """
 
     def __init__(self, layer, size, delta, learn_delta, whiten=True):
@@ -48,23 +48,23 @@ class InverseWishartPosterior:
 
     @property
     def v(self):
-        """V, or U where it is whitened, `[k, k]`."""
+        """V, or U if it is whitened, `[k, k]`."""
         return _V_UNIT * tf.convert_to_tensor(self.v_in_units)
 
     def assign_v(self, v):
-        """Sets V, or U where it is whitened."""
+        """Sets V, or U if it is whitened."""
         self.v_in_units.assign(tf.cast(v, self.v_in_units.dtype) / _V_UNIT)
 
     def sample(self, draws, k_factor):
-        r"""M of a draw `G = (L M)(L M)^T`, K = L L^T; reports the divergence.
+        r"""Draws M of `G = (L M)(L M)^T`, K = L L^T, and reports the divergence.
 
         With W = L^-1 V / sqrt(delta) = U / sqrt(delta), the scale of q is
 
-            delta K + V V^T = delta L (I + W W^T) L^T:
+            delta K + V V^T = delta L (I + W W^T) L^T.
 
-        what is factored is I + W W^T, so that the divergence is never the difference of two large
+        I + W W^T is factored, so that the divergence is never the difference of two large
         determinants. M is lower triangular: sqrt(delta) times the factor of I + W W^T times the
-        inverse of Bartlett's.
+        inverse of Bartlett's factor.
 
         Args:
             draws: `FunctionDraws`.
@@ -89,7 +89,7 @@ class InverseWishartPosterior:
         return root * tf.linalg.matrix_transpose(solved)
 
     def divergence(self, excess, trace):
-        r"""`KL(q || p)`, closed form.
+        r"""Returns `KL(q || p)` in closed form.
 
         With A = W W^T, nu_p = delta + k + 1 and nu_q = nu_p + gamma,
 
@@ -103,7 +103,7 @@ class InverseWishartPosterior:
         Returns:
             Tensor `[S]`.
         """
-        # In float64, where it costs nothing: large terms cancel as delta grows.
+        # Float64 is cheap here, and large terms cancel as delta grows.
         delta, gamma = (
             positive(tf.cast(weight.value, tf.float64))
             for weight in (self.log_delta, self.log_gamma)
@@ -120,35 +120,35 @@ class InverseWishartPosterior:
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
 class InverseWishartProcess(GramLayer):
-    r"""Inverse Wishart process around the kernel matrix that comes in (equations 18 and 21).
+    r"""Inverse Wishart process around the input kernel matrix (equations 18 and 21).
 
         p(G) = W^-1(delta K, delta + P + 1),           E[G] = K,
         q(G_ii) = W^-1(delta K_ii + V V^T, delta + gamma + P + 1)     on the inducing points,
 
-    and the data given the inducing points by the conditional prior. The law of a data point does
-    not depend on which others are asked for with it: at one point (equations 105 to 107 with one
+    and the conditional prior for the data given the inducing points. The distribution of a data
+    point does not depend on the other points of a call. At one point (equations 105 to 107 with one
     test point)
 
         g_tt.i ~ InverseGamma((delta + P + 2)/2, delta k_tt.i / 2),
         G_ii^-1 g_it ~ N(K_ii^-1 k_it, g_tt.i (delta K_ii)^-1),
-        g_tt = g_tt.i + g_ti G_ii^-1 g_it,
+        g_tt = g_tt.i + g_ti G_ii^-1 g_it.
 
-    or, where a joint law of N points is asked for, `W^-1(delta K_tt.i, delta + P + N + 1)` and a
-    matrix normal law. delta says how far G strays from K; delta to infinity is the deterministic
-    kernel of an infinitely wide network.
+    For a joint distribution of N points it is `W^-1(delta K_tt.i, delta + P + N + 1)` and a matrix
+    normal distribution. delta determines how far G deviates from K. As delta tends to infinity, the
+    limit is the deterministic kernel of an infinitely wide network.
 
-    The paper learns V. Where K is smooth, most of its eigenvalues are tiny, and the least entries
-    of V in their directions take q far from the prior: a step of an optimiser is enough. With
-    `whiten` V is L U, `K_ii = L L^T`, and U is learned: the divergence depends on U, delta and
-    gamma alone. For a K that is given that is the same family of q; above other inverse Wishart
-    layers V follows each draw of K.
+    The paper learns V. If K is smooth, most of its eigenvalues are tiny, and very small entries of
+    V in their directions take q far from the prior; a single optimiser step is enough. With
+    `whiten`, V is L U with `K_ii = L L^T`, and U is learned. The divergence then depends only on U,
+    delta and gamma. For a given K this is the same family of q; above other inverse Wishart layers
+    V changes with each draw of K.
 
     Args:
         delta: Initial delta, positive.
         learn_delta: Whether delta is learned.
-        batch_size_defect: Puts the number of points of a batch into the degrees of freedom of
-            each of them, as the authors' program does: predictions then depend on the batch.
-            For comparison only.
+        batch_size_defect: Whether to add the number of points of a batch to the degrees of freedom
+            of each point, as the authors' program does. Predictions then depend on the batch. It is
+            for comparisons only.
         whiten: Whether V is learned in the coordinates of K.
         **kwargs: `name`, `dtype`.
 
@@ -159,7 +159,7 @@ class InverseWishartProcess(GramLayer):
         `GramBlocks` of G, S draws.
 
     Raises:
-        ValueError: If `delta` is not positive, or the dtype neither float32 nor float64.
+        ValueError: If `delta` is not positive, or the dtype is neither float32 nor float64.
 
     References:
         Aitchison, Yang & Ober (2021), "Deep kernel processes", ICML.
@@ -181,7 +181,7 @@ class InverseWishartProcess(GramLayer):
 
     @property
     def delta(self):
-        """delta, a scalar tensor."""
+        """The parameter delta, a scalar tensor."""
         return self.posterior.delta
 
     def call(self, blocks):
@@ -210,5 +210,5 @@ class InverseWishartProcess(GramLayer):
 
     @classmethod
     def from_config(cls, config):
-        """A layer; a config from before there was `whiten` is of one whose V is not whitened."""
+        """Makes a layer; V is not whitened if an old config has no `whiten`."""
         return cls(**{"whiten": False, **config})

@@ -8,18 +8,18 @@ from tfp_fnspace.methods.diwp.layers.base import GramLayer, positive
 
 
 def without_variables(kernel):
-    """A kernel whose parameters are constants.
+    """Returns a kernel, whose parameters must be constants.
 
     Raises:
-        ValueError: If one is a variable: no layer would train it.
+        ValueError: If a parameter is a variable, which no layer would train.
     """
     for part in getattr(kernel, "kernels", ()):
         without_variables(part)
     for name, value in vars(kernel).items():
         if hasattr(value, "assign"):
             raise ValueError(
-                "The parameters of a layer's kernel must be constants; what is learned is the "
-                "scale of the inputs and, with `learn_amplitude`, that of the kernel. Received: "
+                "The parameters of a layer's kernel must be constants; a model learns the scale "
+                "of the inputs and, with `learn_amplitude`, that of the kernel. Received: "
                 f"kernel={type(kernel).__name__} with the variable {name}"
             )
     return kernel
@@ -27,7 +27,7 @@ def without_variables(kernel):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
 class GramKernel(GramLayer):
-    """`K(G)`: a kernel applied to Gram matrices, entry by entry.
+    """`K(G)`, a kernel that is applied to Gram matrices entry by entry.
 
     Args:
         kernel: A kernel of `tfp_fnspace.kernels`, or its name: `"relu"`, `"squared_exponential"`,
@@ -44,8 +44,9 @@ class GramKernel(GramLayer):
 
     Raises:
         TypeError: If `kernel` is neither a kernel nor a name nor a configuration.
-        ValueError: If there is no kernel of that name, a parameter of it is a variable, which
-            would not be a weight of the layer, or the dtype is neither float32 nor float64.
+        ValueError: If there is no kernel of this name, if one of its parameters is a variable
+            (which would not be a weight of the layer), or if the dtype is neither float32 nor
+            float64.
     """
 
     def __init__(self, kernel, learn_amplitude=False, **kwargs):

@@ -1,11 +1,12 @@
-r"""Hyperplanes that stand for the law of a random one, exactly or by sampling.
+r"""Hyperplanes that stand for the distribution of a random one, exactly or by sampling.
 
 A unit of the network is the sign of a random hyperplane, `tau(x) = sign(b + w.x)` with (b, w)
-standard normal in R^(I+1). The finite-dimensional laws of the process need the sign patterns of
-the points, tau and -tau being one, and their probabilities q. A `Partition` holds one or several
-hyperplanes (atoms) for each pattern, so that it also speaks about points that it has not seen.
+standard normal in R^(I+1). The finite-dimensional distributions of the process need the sign
+patterns of the points (tau and -tau count as one) and their probabilities q. A `Partition` holds
+one or several hyperplanes (atoms) for each pattern, so that it also describes points that it has
+not seen.
 
-| kind | law at the points it was made of | elsewhere |
+| kind | distribution at the points it was made of | elsewhere |
 |---|---|---|
 | `"exact"` | exact, one atom a pattern | one of the hyperplanes with that pattern |
 | `"refined"` | exact, some atoms a pattern | random or evenly spread inside each pattern |

@@ -1,4 +1,4 @@
-"""Atoms of the law of a random hyperplane, and their sign patterns on given points."""
+"""Atoms of the distribution of a random hyperplane, and their sign patterns on given points."""
 
 import dataclasses
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from tfp_fnspace.methods.stable_process.hyperplanes.checks import (
 KINDS = ("exact", "refined", "sampled")
 
 #: A cell counts if a hyperplane in it keeps this distance (the sine of an angle) from every point.
-#: `b + w.x` is off by up to 1e-15 by rounding; thinner cells come and go with the rounding of `x`.
+#: Rounding changes `b + w.x` by up to 1e-15; thinner cells come and go with the rounding of `x`.
 MARGIN = 1e-14
 
-#: What may be missing of the total probability, through cells thinner than `MARGIN`.
+#: Probability that may be missing from the total because of cells thinner than `MARGIN`.
 _LOST = 1e-8
 
 #: Numbers in one block of `Partition.signs`: 32 MB.
@@ -31,7 +31,7 @@ class Groups(NamedTuple):
         signs: int8 array `[N, G]` of -1 and +1: the patterns, +1 at the first point. Distinct
             columns, in the order in which the atoms first show them.
         index: int32 array `[L]`, the group of each atom.
-        probabilities: float64 array `[G]`, those of the patterns; they sum to 1.
+        probabilities: float64 array `[G]`, the probabilities of the patterns; they sum to 1.
     """
 
     signs: np.ndarray
@@ -41,20 +41,22 @@ class Groups(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Partition:
-    """Hyperplanes ("atoms") with probabilities that stand for the law of a random hyperplane.
+    """Hyperplanes ("atoms") with probabilities that stand for a random hyperplane.
 
-    Whatever the kind, `sum_l q_l tau_l(x) tau_l(x')` is `1 - (2/pi) angle((1, x), (1, x'))`:
-    exactly for the points an exact or refined partition was made of, else approximately.
+    For every kind, `sum_l q_l tau_l(x) tau_l(x')` is `1 - (2/pi) angle((1, x), (1, x'))`. This is
+    exact for the points from which an exact or refined partition was made, and approximate
+    otherwise.
 
     Attributes:
         hyperplanes: float64 array `[L, I+1]`, unit vectors (b, w); (b, w) and -(b, w) are the
             same atom.
         probabilities: float64 array `[L]`, positive, sum 1.
-        kind: `"exact"` (one atom strictly inside each cell), `"refined"` (some in each cell) or
-            `"sampled"`.
+        kind: `"exact"` (one atom strictly inside each cell), `"refined"` (one or more in each cell)
+            or `"sampled"`.
 
     Raises:
-        ValueError: If shapes, probabilities or kind are others, or a hyperplane is not finite.
+        ValueError: If the shapes, the probabilities or the kind are not as described, or a
+            hyperplane is not finite.
     """
 
     hyperplanes: np.ndarray
@@ -73,16 +75,16 @@ class Partition:
 
     @property
     def num_atoms(self):
-        """L."""
+        """The number L of atoms."""
         return self.hyperplanes.shape[0]
 
     @property
     def num_inputs(self):
-        """I."""
+        """The number I of inputs."""
         return self.hyperplanes.shape[1] - 1
 
     def signs(self, x):
-        """The side of each hyperplane on which each point lies.
+        """Returns the side of each hyperplane on which each point lies.
 
         Args:
             x: Array `[N, I]`.
@@ -105,7 +107,7 @@ class Partition:
     def groups(self, x):
         """Groups the atoms by their pattern on the rows of `x`.
 
-        The likelihood at `x` sees an atom through its group only.
+        The likelihood at `x` depends on an atom through its group only.
 
         Args:
             x: Array `[N, I]`.
@@ -130,23 +132,23 @@ class Partition:
 
 
 def canonical(signs):
-    """Merges tau and -tau: patterns `[N, L]` turned to +1 at the first point."""
+    """Merges tau and -tau: patterns `[N, L]` are turned to +1 at the first point."""
     return signs * signs[:1]
 
 
 def keys(signs):
-    """Patterns `[N, L]` of -1 and +1 as L byte strings, equal where the patterns are."""
+    """Returns patterns `[N, L]` of -1 and +1 as L byte strings, equal where the patterns are."""
     packed = np.ascontiguousarray(np.packbits(signs > 0, axis=0).T)  # [L, ceil(N / 8)]
     return packed.view(np.dtype((np.void, packed.shape[1]))).reshape(-1)
 
 
 def unit(vectors):
-    """Vectors along the last axis, divided by their length."""
+    """Returns vectors along the last axis, divided by their length."""
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
 def normalized(probabilities):
-    """Probabilities with sum 1 from those of the cells that float64 can resolve.
+    """Returns probabilities with sum 1 from the probabilities of the cells that float64 resolves.
 
     Raises:
         ValueError: If more is missing than thin cells can hold.

@@ -1,4 +1,4 @@
-"""Checks of what the partitions are given."""
+"""Checks of the arguments of partitions."""
 
 import numpy as np
 
@@ -7,12 +7,12 @@ _LARGEST = 1e100
 
 
 def checked_points(x, num_inputs=None, name="x"):
-    """Points as a float64 matrix.
+    """Returns points as a float64 matrix.
 
     Args:
         x: Array `[N, I]`, N >= 1, I >= 1.
         num_inputs: I, or `None` for any.
-        name: What the caller knows the points as.
+        name: Name of the points in error messages.
 
     Returns:
         float64 array `[N, I]`.
@@ -44,7 +44,7 @@ def checked_points(x, num_inputs=None, name="x"):
 
 
 def checked_probabilities(probabilities, num_atoms):
-    """Probabilities of atoms as a float64 array `[L]`.
+    """Returns probabilities of atoms as a float64 array `[L]`.
 
     Raises:
         ValueError: If the shape is another, or they are not positive with sum 1.

@@ -1,4 +1,4 @@
-"""Which hyperplanes stand for the random one: exact, refined or sampled."""
+"""Choice of the hyperplanes that stand for a random one: exact, refined or sampled."""
 
 import numpy as np
 
@@ -26,7 +26,7 @@ _EXACT = {1: exact_1d, 2: exact_2d}
 
 
 def exact(x):
-    """The exact partition of the rows of `x`: `exact_1d` or `exact_2d`.
+    """Returns the exact partition of the rows of `x`: `exact_1d` or `exact_2d`.
 
     Args:
         x: Array `[N, 1]` or `[N, 2]` in any order, repetitions allowed.
@@ -47,7 +47,7 @@ def exact(x):
 
 
 def sampled(num_inputs, num_atoms, seed):
-    """Random hyperplanes, equally probable: any number of inputs, Monte Carlo error.
+    """Returns random hyperplanes, equally probable: any number of inputs, Monte Carlo error.
 
     Args:
         num_inputs: I >= 1.
@@ -58,7 +58,7 @@ def sampled(num_inputs, num_atoms, seed):
         `Partition` of kind `"sampled"`, R atoms with q = 1/R.
 
     Raises:
-        ValueError: If an argument is not such an integer.
+        ValueError: If an argument is not an integer in its range.
     """
     num_inputs = checked_count("num_inputs", num_inputs)
     num_atoms = checked_count("num_atoms", num_atoms)
@@ -68,24 +68,25 @@ def sampled(num_inputs, num_atoms, seed):
 
 
 def refine(partition, x, num_atoms, seed):
-    """Adds atoms inside the cells of an exact partition, so that it speaks about new points.
+    """Adds atoms inside the cells of an exact partition, so that it describes new points.
 
-    The law at the rows of `x` stays exact. Two inputs: of `num_atoms` random hyperplanes those in
-    a cell share its probability; a cell that none hits keeps its own. One input, no randomness:
-    an interval of probability q is cut into `ceil(q * num_atoms)` equal parts of arctan x.
+    The distribution at the rows of `x` stays exact. With two inputs, `num_atoms` random hyperplanes
+    are drawn and those inside a cell share its probability; a cell without any keeps its own
+    hyperplane. With one input nothing is random: an interval of probability q is cut into `ceil(q *
+    num_atoms)` equal parts of arctan x.
 
     Args:
         partition: `exact(x)`.
         x: Array `[N, I]`, I = 1 or 2.
-        num_atoms: Positive integer; there are at most so many more atoms than cells.
+        num_atoms: Positive integer; at most this many atoms are added to those of the cells.
         seed: Non-negative integer, not used for one input.
 
     Returns:
         `Partition` of kind `"refined"`, the atoms of a cell next to each other.
 
     Raises:
-        ValueError: If the partition is not exact or not of these points, or an argument is not
-            such an integer.
+        ValueError: If the partition is not exact or was not made from these points, or an argument
+            is not an integer in its range.
     """
     x = checked_points(x, partition.num_inputs)
     num_atoms = checked_count("num_atoms", num_atoms)
@@ -107,7 +108,7 @@ def refine(partition, x, num_atoms, seed):
 
 
 def _check_cells(partition, cells):
-    """An exact partition has one atom for each pattern."""
+    """Checks that a partition is exact: it has one atom for each pattern."""
     if partition.kind != "exact":
         raise ValueError(
             f"`partition` must be exact. Received: partition of kind {partition.kind!r}"
@@ -121,7 +122,7 @@ def _check_cells(partition, cells):
 
 
 def _find(wanted, distinct):
-    """Index in `distinct` of each of the `wanted`, -1 where it is not there."""
+    """Returns the index in `distinct` of each of the `wanted`, -1 where it is not there."""
     unique, inverse = np.unique(np.concatenate([distinct, wanted]), return_inverse=True)
     inverse = inverse.reshape(-1)
     index = np.full(len(unique), -1)
@@ -130,26 +131,25 @@ def _find(wanted, distinct):
 
 
 def partition(x, kind="auto", num_atoms=NUM_ATOMS, seed=0, x_predict=None):
-    """The hyperplanes that a model of data at `x` uses.
+    """Returns the hyperplanes that a model of data at `x` uses.
 
     Args:
         x: Array `[N, I]`, the points of the data.
-        kind: `"exact"`: the exact partition of `x` and `x_predict` (I = 1 or 2; n distinct
-            points in the plane make up to `n(n-1)/2 + 1` atoms). `"refined"`: the same, with
-            more atoms inside the cells for points not among these. `"sampled"`: random
-            hyperplanes. `"auto"`: with `x_predict` the exact partition, if I = 1, or if I = 2 and
-            it has at most `MAX_CELLS` cells; failing that, the refined partition of `x` on the
-            same conditions; failing that, sampled.
-        num_atoms: Positive integer: the number of atoms of `"sampled"`, of additional ones of
+        kind: `"exact"`: the exact partition of `x` and `x_predict` (I = 1 or 2; n distinct points
+            in the plane make up to `n(n-1)/2 + 1` atoms). `"refined"`: the same, with more atoms
+            inside the cells for other points. `"sampled"`: random hyperplanes. `"auto"`: with
+            `x_predict` the exact partition, if I = 1, or if I = 2 and it has at most `MAX_CELLS`
+            cells; otherwise the refined partition of `x` on the same conditions; otherwise sampled.
+        num_atoms: Positive integer: the number of atoms of `"sampled"`, or of additional ones of
             `"refined"`.
         seed: Non-negative integer.
         x_predict: Array `[M, I]`, the points at which the model will predict, or `None`.
 
     Returns:
-        `Partition`. With the same arguments, the same.
+        `Partition`; the same arguments give the same one.
 
     Raises:
-        ValueError: If an array is no finite matrix, the widths differ, I > 2 for `"exact"` or
+        ValueError: If an array is not a finite matrix, the widths differ, I > 2 for `"exact"` or
             `"refined"`, or another argument is not as described.
     """
     x = checked_points(x)
@@ -169,14 +169,14 @@ def partition(x, kind="auto", num_atoms=NUM_ATOMS, seed=0, x_predict=None):
 
 
 def _automatic(x, joint):
-    """The kind that `"auto"` stands for, and the points it is for."""
+    """Returns the kind that `"auto"` stands for, and the points it is for."""
     if joint is not x and _is_cheap(joint):
         return "exact", joint
     return ("refined" if _is_cheap(x) else "sampled"), x
 
 
 def _is_cheap(x):
-    """Whether an exact partition of `x` exists and is small."""
+    """Returns whether an exact partition of `x` exists and is small."""
     if x.shape[1] != 2:
         return x.shape[1] == 1
     num_points = len(np.unique(x, axis=0))

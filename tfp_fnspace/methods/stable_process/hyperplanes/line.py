@@ -5,8 +5,8 @@ x_1 < ... < x_n cut this circle into n intervals,
 
     q_j = (phi_{j+1} - phi_j) / pi,   j < n,        q_n = 1 - (phi_n - phi_1) / pi,
 
-and the last, in which no sign changes between the points, runs through infinity. (The paper's
-section S.1 has the signs of q_n wrong.)
+The last interval runs through infinity; a hyperplane in it changes no sign between the points. (The
+paper's section S.1 has the signs of q_n wrong.)
 """
 
 from typing import NamedTuple
@@ -30,10 +30,11 @@ class Intervals(NamedTuple):
 
 
 def exact_1d(x):
-    """The exact partition of points on a line, an atom in the middle (in phi) of each interval.
+    """Returns the exact partition of points on a line.
 
-    Points that differ by less than 2e-14 in arctan x are one point: an interval between them
-    has no hyperplane that float64 tells from its neighbours, and is left out.
+    One atom lies in the middle (in phi) of each interval. Points that differ by less than 2e-14 in
+    arctan x count as one point: float64 cannot tell a hyperplane in the interval between them from
+    its neighbours, so the interval is left out.
 
     Args:
         x: Array `[N, 1]` in any order, repetitions allowed.
@@ -43,18 +44,18 @@ def exact_1d(x):
         first row of `x`.
 
     Raises:
-        ValueError: If `x` is no such array.
+        ValueError: If `x` is not an array of this kind.
     """
     x = checked_points(x, 1)
     return split(x, 1, "exact")
 
 
 def split(x, num_atoms, kind):
-    """The exact partition, each interval cut into `ceil(q * num_atoms)` equal parts.
+    """Returns the exact partition, each interval cut into `ceil(q * num_atoms)` equal parts.
 
     Args:
         x: float64 array `[N, 1]`.
-        num_atoms: Number of parts of the whole circle, about.
+        num_atoms: Approximate number of parts of the whole circle.
         kind: Kind of the partition.
 
     Returns:
@@ -74,12 +75,12 @@ def split(x, num_atoms, kind):
 
 
 def _changing_at(phi):
-    """Unit vectors (b, w), proportional to -sin(phi - arctan x), that change sign at tan phi."""
+    """Returns unit vectors (b, w) that change sign at tan phi, as -sin(phi - arctan x) does."""
     return np.stack([-np.sin(phi), np.cos(phi)], axis=-1)
 
 
 def _resolved(points):
-    """The intervals whose middle has the right signs at both ends, by a margin.
+    """Returns the intervals whose middle has the right signs at both ends, by a margin.
 
     Args:
         points: float64 array `[n]`, increasing.
@@ -92,13 +93,13 @@ def _resolved(points):
     side = np.ones(len(points))
     side[-1] = -1.0
     size, next_size = np.hypot(1.0, points), np.hypot(1.0, following)
-    # Not a difference of arctangents, which cancels for neighbours far from zero.
+    # A difference of arctangents would cancel for neighbours far from zero.
     sine = np.abs(following - points) / size / next_size
     cosine = (1.0 + points * following) / size / next_size
     lengths = np.arctan2(sine, side * cosine)
     starts = np.arctan(points)
     bias, weight = _changing_at(starts + 0.5 * lengths).T
-    # A value increases or decreases with the point: signs right at both ends are right everywhere.
+    # Values are monotone in the point: signs that are right at both ends are right everywhere.
     before = -(bias + weight * points) / size
     after = side * (bias + weight * following) / next_size
     kept = np.minimum(before, after) > MARGIN

@@ -1,12 +1,12 @@
 r"""Partitions of two inputs: the cells are convex polygons on the sphere of (b, w).
 
 The hyperplanes through a point x form the great circle with the normal (1, x)/|(1, x)|. Circles
-cut the sphere into polygons of constant sign pattern; a cell is a polygon and its mirror image,
-so that the hemisphere of +1 at one point holds each once, and q = area / (2 pi).
+cut the sphere into polygons of constant sign pattern; a cell is a polygon and its mirror image. The
+hemisphere of +1 at one point therefore holds each cell once, and q = area / (2 pi).
 
-The hemisphere is cut by one circle after the other. A cut hands the whole of a polygon to its two
-parts, so that areas add up to 2 pi whatever is decided about a corner near the circle; where many
-circles meet in a corner (points on a line, grids), the decision is that they do.
+The hemisphere is cut by one circle after the other. A cut divides a whole polygon between its two
+parts, so that areas add up to 2 pi whatever is decided about a corner near the circle. Where many
+circles nearly meet in a corner (points on a line, grids), they are taken to meet there.
 
 Cost: n passes over arrays of O(n^2) corners, and a table of n signs for each polygon; 188 random
 points (17,579 cells) take 0.5 s, 400 points 10 s.
@@ -24,12 +24,13 @@ from tfp_fnspace.methods.stable_process.hyperplanes.atoms import (
 )
 from tfp_fnspace.methods.stable_process.hyperplanes.checks import checked_points
 
-#: A corner this near to a circle (the sine of an angle) lies on it. Roundings of grids and lines
-#: are some 1e-16.
+#: A corner this near to a circle (the sine of an angle) counts as lying on it. Rounding errors of
+#: grids and lines are some 1e-16.
 TOLERANCE = 4e-15
 
-#: Circles this near to having two points in common, all of them, are given two (root mean square
-#: of the sines of their angles). Corners would be unreliable: their errors are 1e-16 divided by it.
+#: If all circles are this near to having two points in common (root mean square of the sines of
+#: their angles), they are moved to have them. Otherwise corners would be unreliable: their errors
+#: are 1e-16 divided by this distance.
 _COMMON = 1e-11
 
 
@@ -39,8 +40,8 @@ class Polygons(NamedTuple):
     Attributes:
         corners: float64 array `[M, 3]`, polygon after polygon, counterclockwise from outside.
         sizes: int array `[L]`, corners of each polygon; they sum to M.
-        above: bool array `[L, n]`, whether the polygon is above each circle, as it was decided;
-            no two rows are equal.
+        above: bool array `[L, n]`, whether the polygon was decided to be above each circle; no two
+            rows are equal.
     """
 
     corners: np.ndarray
@@ -72,25 +73,25 @@ class Polygons(NamedTuple):
 
 
 def exact_2d(x):
-    """The exact partition of points in a plane, an atom well inside each polygon.
+    """Returns the exact partition of points in a plane, an atom well inside each polygon.
 
     Three points are on a line if two of their circles meet within 4e-15 (the sine of an angle) of
-    the third. All are on a line, or equal, if the vectors (1, x)/|(1, x)| are within about 1e-11
-    of a plane, or a line, through zero. Cells without a hyperplane 1e-14 away from every point are
-    left out: points whose vectors differ by less than 2e-14 are one. Each such cell, and each such
-    point, costs a probability of the order of 1e-14 (of 1e-11 where all points are moved to a
-    line); the rest has sum 1. Probabilities go down to 1e-25 where points nearly coincide; their
-    logarithms are safe. Values of `x` beyond 1e12 can fail, with an error.
+    the third. All points are on a line, or equal, if the vectors (1, x)/|(1, x)| are within about
+    1e-11 of a plane, or a line, through zero. Cells without a hyperplane 1e-14 away from every
+    point are left out: points whose vectors differ by less than 2e-14 count as one. Each such cell,
+    and each such point, costs a probability of the order of 1e-14 (of 1e-11 where all points are
+    moved to a line); the rest has sum 1. Probabilities go down to 1e-25 where points nearly
+    coincide; their logarithms are safe. Values of `x` beyond 1e12 can fail, with an error.
 
     Args:
         x: Array `[N, 2]` in any order, repetitions allowed.
 
     Returns:
-        `Partition` of kind `"exact"`: `n(n-1)/2 + 1` atoms for n distinct points of which no three
-        are on a line, fewer otherwise. Patterns are +1 at the first row of `x`.
+        `Partition` of kind `"exact"`: `n(n-1)/2 + 1` atoms for n distinct points if no three are on
+        a line, fewer otherwise. Patterns are +1 at the first row of `x`.
 
     Raises:
-        ValueError: If `x` is no such array, or too large.
+        ValueError: If `x` is not an array of this kind, or too large.
     """
     x = checked_points(x, 2)
     normals = _normals(np.unique(x, axis=0))
@@ -104,12 +105,12 @@ def exact_2d(x):
 
 
 def _normals(x):
-    """Unit normals `[n, 3]` of the great circles of hyperplanes through points `[n, 2]`."""
+    """Returns unit normals `[n, 3]` of the great circles of hyperplanes through points `[n, 2]`."""
     return unit(np.concatenate([np.ones((len(x), 1)), x], axis=1))
 
 
 def _without_noise(normals):
-    """Unit normals `[n, 3]` without directions in which they spread by less than `_COMMON`.
+    """Returns unit normals `[n, 3]` without directions in which they spread by less than `_COMMON`.
 
     Points far from zero, and points on a line, have normals near a plane.
     """
@@ -119,7 +120,7 @@ def _without_noise(normals):
 
 
 def _arrangement(normals):
-    """The polygons into which circles cut the hemisphere around the first normal."""
+    """Returns the polygons into which circles cut the hemisphere around the first normal."""
     pole = normals[0]
     first = unit(np.cross(pole, np.eye(3)[np.argmin(np.abs(pole))]))
     second = np.cross(pole, first)
@@ -132,7 +133,7 @@ def _arrangement(normals):
 
 
 def _cut(polygons, normal, index):
-    """Cuts the polygons that the great circle with this normal crosses in two."""
+    """Cuts in two each polygon that the great circle with this normal crosses."""
     heights = polygons.corners @ normal
     heights[np.abs(heights) <= TOLERANCE] = 0.0
     lowest = np.minimum.reduceat(heights, polygons.starts)
@@ -156,12 +157,12 @@ def _cut(polygons, normal, index):
 
 
 def _halves(polygons, heights, normal):
-    """The parts above and below a circle of polygons that it crosses.
+    """Returns the two parts of each polygon, above and below a circle that crosses it.
 
     Args:
         polygons: `Polygons`, all crossed.
         heights: float64 array `[M]`, signed distances of the corners from the circle.
-        normal: float64 array `[3]`, the circle's.
+        normal: float64 array `[3]`, the normal of the circle.
 
     Returns:
         Two `Polygons`, one part of each polygon in each.
@@ -171,11 +172,11 @@ def _halves(polygons, heights, normal):
     above = heights > 0.0
     crossing = heights * heights[following] < 0.0
     ends = following[crossing]
-    # A corner on the circle is a corner of both parts if it leads to the upper one; without that
-    # it only touches the circle from below.
+    # A corner on the circle is a corner of both parts if it leads to the upper one; otherwise it
+    # only touches the circle from below.
     shared = (heights == 0.0) & (above[following] | above[polygons.preceding])
-    # Between two corners of an edge, with positive weights: no cancellation, and as near to the
-    # circle of the edge as they are.
+    # The crossing lies between two corners of an edge, with positive weights. Nothing cancels, and
+    # it is as near to the circle of the edge as they are.
     meets = corners.copy()
     meets[crossing] = unit(
         np.abs(heights[ends, None]) * corners[crossing]
@@ -221,8 +222,8 @@ def _one_run(polygons, heights):
 def _with_short_edges(polygons, new, inward):
     """Puts a corner into the middle of a new edge that is longer than a quarter of its circle.
 
-    A circle goes from tip to tip of a polygon with two corners (points on a line have only such
-    polygons): without a third point the edge would not say which way it goes.
+    Points on a line give only polygons with two corners, and a circle goes from tip to tip of such
+    polygons. Without a third point the edge would not say which way it goes.
 
     Args:
         polygons: `Polygons`.
@@ -243,11 +244,11 @@ def _with_short_edges(polygons, new, inward):
 
 
 def _centres(polygons):
-    """A unit vector well inside each polygon, `[L, 3]`.
+    """Returns a unit vector well inside each polygon, `[L, 3]`.
 
-    The sum of two vectors of the polygon's cone: the centroid of its edges is precise for small
-    and thin polygons and vanishes for a hemisphere; the centroid of the area,
-    `(1/2) sum_edges length * inward normal`, is the pole of a hemisphere.
+    The vector is the sum of two vectors of the polygon's cone. The centroid of its edges is precise
+    for small and thin polygons and vanishes for a hemisphere. The centroid of the area, `(1/2)
+    sum_edges length * inward normal`, is the pole of a hemisphere.
     """
     start, end = polygons.corners, polygons.corners[polygons.following]
     edges = np.linalg.norm(end - start, axis=1, keepdims=True) * (start + end)
@@ -259,7 +260,7 @@ def _centres(polygons):
 
 
 def _areas(polygons, centres):
-    """Areas `[L]`: the triangles from the centre to each edge.
+    """Returns areas `[L]`, sums over the triangles from the centre to each edge.
 
     `tan(area / 2) = det(c, a, b) / (1 + c.a + a.b + b.c)`; with a - c and b - c in the
     determinant a small area has a small relative error too.
@@ -272,12 +273,12 @@ def _areas(polygons, centres):
 
 
 def _margins(polygons, centres, normals):
-    """How far each centre is from the nearest circle, negative where it is on the wrong side.
+    """Returns the distance of each centre from the nearest circle, negative on its wrong side.
 
     Args:
         polygons: `Polygons`.
         centres: float64 array `[L, 3]`, unit vectors.
-        normals: float64 array `[n, 3]`, those of the points.
+        normals: float64 array `[n, 3]`, the normals of the points' circles.
 
     Returns:
         float64 array `[L]`.

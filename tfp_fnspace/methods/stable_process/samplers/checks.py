@@ -1,4 +1,4 @@
-"""Checks of what the samplers are given: arrays, numbers and static shapes, nothing in a graph."""
+"""Checks of the samplers' arguments: arrays, numbers and static shapes, outside of graphs."""
 
 import math
 
@@ -15,7 +15,7 @@ def _pair(value):
 
 
 def checked_alpha_interval(name, interval):
-    """The ends of an interval in [0, 2], two floats.
+    """Returns the ends of an interval in [0, 2], two floats.
 
     Raises:
         ValueError: If it is something else.
@@ -30,7 +30,7 @@ def checked_alpha_interval(name, interval):
 
 
 def checked_nu_prior(moments):
-    """Mean and standard deviation of log nu, two floats.
+    """Returns the mean and standard deviation of log nu, two floats.
 
     Raises:
         ValueError: If they are something else.
@@ -45,7 +45,7 @@ def checked_nu_prior(moments):
 
 
 def check_type(name, value, cls):
-    """Refuses what is not an object of a class.
+    """Refuses a value that is not an object of a class.
 
     Raises:
         TypeError: With the types.
@@ -57,7 +57,7 @@ def check_type(name, value, cls):
 
 
 def check_one_step(one_step):
-    """Refuses what cannot be called, such as the name of a sampler.
+    """Refuses a value that cannot be called, such as the name of a sampler.
 
     Raises:
         TypeError: With the value.
@@ -70,7 +70,7 @@ def check_one_step(one_step):
 
 
 def _checked_matrix(name, values, shape, rows=None, columns=None):
-    """An array of the shape that `shape` describes, no axis empty."""
+    """Returns an array of the shape that `shape` describes; no axis is empty."""
     array = data.as_array(values, name)
     fits = array.ndim == 2 and 0 not in array.shape
     fits = fits and rows in (None, array.shape[0]) and columns in (None, array.shape[1])
@@ -80,7 +80,7 @@ def _checked_matrix(name, values, shape, rows=None, columns=None):
 
 
 def checked_arrays(signs, probabilities, targets):
-    """What a problem is made of.
+    """Returns the checked arrays of a problem.
 
     Args:
         signs: Array `[N, L]`.
@@ -108,7 +108,7 @@ def checked_arrays(signs, probabilities, targets):
 
 
 def checked_per_chain(name, value, chains, largest=math.inf):
-    """A positive number of each chain.
+    """Returns a positive number for each chain.
 
     Args:
         name: Name of the argument, for messages.
@@ -121,7 +121,7 @@ def checked_per_chain(name, value, chains, largest=math.inf):
 
     Raises:
         TypeError: If the values are not numbers.
-        ValueError: If the shape is another, or a value out of range.
+        ValueError: If the shape is wrong, or a value is out of range.
     """
     values = data.as_array(value, name).astype(np.float64)
     if values.shape not in ((), (chains,)):

@@ -1,4 +1,4 @@
-"""Function draws given the scales: the weights of the atoms."""
+"""Draws of functions given the scales: the weights of the atoms."""
 
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -8,11 +8,11 @@ from tfp_fnspace.methods.stable_process.samplers import state as chain
 
 
 def draw_weights(seed, state, problem):
-    r"""One draw of the weights given scales, noise and targets, by Matheron's rule.
+    r"""Draws the weights given scales, noise and targets, by Matheron's rule.
 
     `f(x) = sum_l beta_l tau_l(x)`, `beta_l ~ N(0, D_l)`, `D_l = nu q_l^(2/alpha) s_l`. With a draw
-    beta0 from that prior and noise e0, `beta0 + D T^T Q^-1 (y - T beta0 - e0)` has the law of beta
-    given y: the conditional Gaussian of Proposition 2, at every x at once.
+    beta0 from that prior and noise e0, `beta0 + D T^T Q^-1 (y - T beta0 - e0)` has the distribution
+    of beta given y. This is the conditional Gaussian of Proposition 2, at every x at once.
 
     Args:
         seed: int32 tensor `[2]`.

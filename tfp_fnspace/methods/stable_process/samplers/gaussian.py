@@ -1,4 +1,4 @@
-"""The Gaussian law of the targets given the scales, and its precision matrix."""
+"""The Gaussian distribution of the targets given the scales, and its precision matrix."""
 
 import math
 
@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 def covariance_shape(totals, problem):
-    """`sum_g S_g tau_g tau_g^T`, the covariance of f on the data over nu.
+    """Returns `sum_g S_g tau_g tau_g^T`, the covariance of f on the data divided by nu.
 
     Args:
         totals: `[B, G]`, the groups' shares S.
@@ -20,7 +20,7 @@ def covariance_shape(totals, problem):
 
 
 def spectrum(totals, noise_weights, problem):
-    """Eigenvalues of the covariance of f over nu, the noise being whitened to sigma^2.
+    """Returns the spectrum of the covariance of f, divided by nu; noise is whitened to sigma^2.
 
     Args:
         totals: `[B, G]`.
@@ -39,27 +39,27 @@ def spectrum(totals, noise_weights, problem):
 
 
 def log_likelihood_of_spectrum(values, squares, log_noise, log_nu):
-    """`log N(y; 0, Q)` up to the noise weights' determinant, `[..., B]`."""
+    """Returns `log N(y; 0, Q)` up to the determinant of the noise weights, `[..., B]`."""
     variance = tf.exp(log_nu)[..., tf.newaxis] * values + tf.exp(log_noise)[..., tf.newaxis]
     terms = tf.math.log(2.0 * math.pi * variance) + squares / variance
     return -0.5 * tf.reduce_sum(terms, axis=-1)
 
 
 def precision_of_spectrum(values, vectors, noise_weights, log_noise, log_nu):
-    """`Q^-1`, `[B, N, N]`."""
+    """Returns `Q^-1`, `[B, N, N]`."""
     variance = tf.exp(log_nu)[:, tf.newaxis] * values + tf.exp(log_noise)[:, tf.newaxis]
     whitened = vectors / tf.sqrt(noise_weights)[:, :, tf.newaxis]
     return tf.matmul(whitened / variance[:, tf.newaxis, :], whitened, transpose_b=True)
 
 
 def cholesky_of_covariance(totals, state, problem):
-    """Cholesky factor of Q = nu sum_g S_g tau_g tau_g^T + sigma^2 W, `[B, N, N]`."""
+    """Returns the Cholesky factor of Q = nu sum_g S_g tau_g tau_g^T + sigma^2 W, `[B, N, N]`."""
     shape = covariance_shape(totals, problem)
     return cholesky_of_shape(shape, state.noise_weights, state.log_noise, state.log_nu)
 
 
 def cholesky_of_shape(shape, noise_weights, log_noise, log_nu):
-    """Cholesky factor of Q given `covariance_shape`, `[B, N, N]`."""
+    """Returns the Cholesky factor of Q given `covariance_shape`, `[B, N, N]`."""
     covariance = tf.exp(log_nu)[:, tf.newaxis, tf.newaxis] * shape
     noise = tf.exp(log_noise)[:, tf.newaxis] * noise_weights
     return tf.linalg.cholesky(
@@ -68,14 +68,14 @@ def cholesky_of_shape(shape, noise_weights, log_noise, log_nu):
 
 
 def precision_of_cholesky(factor):
-    """`Q^-1`, `[B, N, N]`."""
+    """Returns `Q^-1`, `[B, N, N]`."""
     identity = tf.eye(factor.shape[-1], batch_shape=factor.shape[:1], dtype=factor.dtype)
     inverse = tf.linalg.triangular_solve(factor, identity)
     return tf.matmul(inverse, inverse, transpose_a=True)
 
 
 def log_likelihood(factor, targets):
-    """`log N(y; 0, L L^T)`, `[B]`."""
+    """Returns `log N(y; 0, L L^T)`, `[B]`."""
     whitened = tf.linalg.triangular_solve(factor, targets[:, :, tf.newaxis])[:, :, 0]
     half_log_determinant = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor)), axis=-1)
     constant = 0.5 * math.log(2.0 * math.pi) * targets.shape[-1]
@@ -83,7 +83,7 @@ def log_likelihood(factor, targets):
 
 
 def log_ratio(change, curvature, slope):
-    """Change of `log N(y; 0, Q)` when `change tau tau^T` is added to Q.
+    """Returns the change of `log N(y; 0, Q)` when `change tau tau^T` is added to Q.
 
     Args:
         change: Tensor d.

@@ -1,4 +1,4 @@
-"""The default sampler: groups refreshed in one compiled sweep, jumps relocated."""
+"""The default sampler: groups are refreshed in one compiled sweep, jumps are relocated."""
 
 import functools
 
@@ -12,19 +12,20 @@ from tfp_fnspace.methods.stable_process.samplers.relocate import relocate
 from tfp_fnspace.methods.stable_process.samplers.sweep import refresh_groups
 from tfp_fnspace.tracing import traced_for_all
 
-#: Products of a sweep of one chain from which on chains are taken apart.
+#: Chains are split into shards if a sweep of one chain takes more products than this.
 _WORK_OF_A_SHARD = 200_000
 
-#: Rows up to which noise and nu walk on an eigendecomposition. Beyond, it is most of an iteration
-#: and a few Cholesky factors take its place.
+#: Most rows for which noise and nu walk on an eigendecomposition. With more rows it would take most
+#: of an iteration, and a few Cholesky factors take its place.
 _SPECTRUM_ROWS = 150
 
 
 def one_step(seed, state, problem, settings):
-    """One iteration of every chain, as `samplers` describes it.
+    """Runs one iteration of every chain, as `samplers` describes it.
 
-    In turn: noise and nu by random walks; the scales of each group of atoms, refreshed from the
-    prior; jumps moved between atoms and groups; alpha; the weights of Student-t noise.
+    It updates in turn: noise and nu by random walks; the scales of each group of atoms, refreshed
+    from the prior; the places of jumps among atoms and groups; alpha; the weights of Student-t
+    noise.
     """
     seeds = tfp.random.split_seed(seed, n=5)
     masses = tf.exp(chain.log_masses(state.log_scales, problem, state.alpha))
@@ -87,13 +88,13 @@ def _move_scales(seed, precision, totals, state, problem, settings):
 
 
 def _shards(chains, problem):
-    """Parts that run side by side: two where the work outweighs taking them apart."""
+    """Returns how many parts run in parallel: two if the work outweighs splitting them."""
     rows, groups = problem.signs.shape
     return 2 if chains % 2 == 0 and rows * rows * groups > _WORK_OF_A_SHARD else 1
 
 
 def _relocations(settings, problem):
-    """Moves of jumps in an iteration: more where there are more places to go, at O(N^2) each."""
+    """Returns the moves of jumps in an iteration: more groups allow more; each costs O(N^2)."""
     if settings.relocations is not None:
         return settings.relocations
     rows, groups = problem.signs.shape
@@ -102,12 +103,12 @@ def _relocations(settings, problem):
 
 
 def _in_shards(function, shards, parts, problem, seed):
-    """Runs a function on parts of the chains, side by side on the cores of a CPU.
+    """Runs a function on parts of the chains, in parallel on the cores of a CPU.
 
     Args:
         function: Takes the parts, the constants of the problem and a seed.
         shards: Number of parts.
-        parts: List of tensors with the axis of the chains, `None` where there is none.
+        parts: List of pairs: a tensor and its axis of the chains, `None` if it has none.
         problem: `Problem`, whose last two fields are among the parts.
         seed: int32 tensor `[2]`.
 
@@ -140,7 +141,7 @@ def _compiled_moves(relocations, precision, totals, u, scales, proposals, log_un
     targets, log_largest_mass, *constants, seed = rest[fields:]
     problem = Problem(*constants, targets, log_largest_mass)
     chains, windows = precision.shape[0], problem.windows.shape[0]
-    # Gathered, not sliced: XLA would compile anew for every start of a slice.
+    # Gathered, not sliced: XLA would compile again for every start of a slice.
     window = state.iteration % windows
 
     totals = tf.reshape(totals, [chains, windows, -1])
@@ -177,7 +178,7 @@ def _compiled_moves(relocations, precision, totals, u, scales, proposals, log_un
 
 
 def _select(number, current, proposals):
-    """`current` where `number` is 0, else proposal `number - 1`."""
+    """Returns `current` where `number` is 0, else proposal `number - 1`."""
     for k in range(proposals.shape[0]):
         current = tf.where(number == k + 1, proposals[k], current)
     return current

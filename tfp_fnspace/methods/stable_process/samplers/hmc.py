@@ -21,21 +21,21 @@ from tfp_fnspace.tracing import traced_for_all
 #: Leapfrog steps of a trajectory.
 _STEPS = 16
 
-#: Where the probability of acceptance is driven to.
+#: Probability of acceptance that the adaptation aims at.
 _TARGET_ACCEPTANCE = 0.8
 
-#: Step sizes vary by this factor up and down, against periodic orbits.
+#: Step sizes vary up and down by this share, to avoid periodic orbits.
 _JITTER = 0.2
 
 
 def one_step(seed, state, problem, settings):
-    """One trajectory of every chain, an iteration as `samplers` describes it.
+    """Runs one trajectory of every chain, an iteration as `samplers` describes it.
 
     The step size is `exp` of the last of `state.log_steps`, adapted in the first
-    `settings.adapt_for` iterations. `settings.proposals` and `settings.relocations` mean nothing.
+    `settings.adapt_for` iterations. `settings.proposals` and `settings.relocations` have no effect.
 
     Returns:
-        `ChainState`, `Info`: all shares of accepted moves but that of relocations are the
+        `ChainState`, `Info`. All shares of accepted moves except that of relocations are the
         probability that the trajectory was accepted; the log-likelihood is that of its start.
     """
     seeds = [fold_in(seed, i) for i in range(5)]
@@ -71,7 +71,8 @@ def _compiled_trajectory(settings, momentum, step_size, log_uniform, *rest):
             tape.watch(position)
             value, likelihood, allowed = log_target(position, state, problem, settings)
         gradient = moving * tape.gradient(value, position)
-        # Any function of the position leaves the leapfrog reversible: 0 where Q is singular.
+        # The leapfrog is reversible for any function of the position; 0 is used where Q is
+        # singular.
         gradient = tf.where(tf.math.is_finite(gradient), gradient, tf.zeros_like(gradient))
         return value, gradient, likelihood, allowed
 
@@ -117,18 +118,18 @@ def _compiled_trajectory(settings, momentum, step_size, log_uniform, *rest):
 
 
 def coordinates(state, settings):
-    """The unconstrained position: z and z' of the atoms, log sigma^2, log nu, logit of alpha.
+    """Returns the unconstrained position: z and z' of the atoms, log sigma^2, log nu, logit alpha.
 
     Args:
         state: `ChainState`.
         settings: `Settings`.
 
     Returns:
-        `[B, 2 L + 3]`; entries of what is known are there, but do not move.
+        `[B, 2 L + 3]`; it has entries for known values too, but these do not move.
     """
     index = chain.index_of(state.alpha)[:, tf.newaxis]
     e = tf.exp(log_exponential(state.u, state.log_scales, index))
-    # Each from the end at which nothing cancels.
+    # Each value is computed from the end at which nothing cancels.
     upper = -tf.math.ndtri(tf.exp(-tf.maximum(e, 0.5)))
     normal_e = tf.where(e > 0.5, upper, tf.math.ndtri(-tf.math.expm1(-tf.minimum(e, 0.5))))
     logit = tf.zeros_like(state.alpha)
@@ -140,7 +141,7 @@ def coordinates(state, settings):
 
 
 def state_at(position, state, settings):
-    """The state at a position, the inverse of `coordinates`; the rest is that of `state`."""
+    """Returns the state at a position (inverts `coordinates`); the rest is that of `state`."""
     length = state.u.shape[1]
     normal_u, normal_e = position[:, :length], position[:, length : 2 * length]
     alpha = state.alpha
@@ -155,7 +156,7 @@ def state_at(position, state, settings):
 
 
 def _log_exponential_of(normal):
-    """`log(-log(1 - Phi(z)))`; far on the left it is `log Phi(z) + Phi(z)/2` to rounding."""
+    """Returns `log(-log(1 - Phi(z)))`; far left it is `log Phi(z) + Phi(z)/2` up to rounding."""
     standard = tfp.distributions.Normal(tf.zeros([], normal.dtype), 1.0)
     left = tf.minimum(normal, -5.0)
     below = standard.log_cdf(left) + 0.5 * standard.cdf(left)
@@ -164,11 +165,11 @@ def _log_exponential_of(normal):
 
 
 def log_target(position, state, problem, settings):
-    """Log density of the posterior at a position, up to a constant.
+    """Returns the log density of the posterior at a position, up to a constant.
 
     Args:
         position: `[B, 2 L + 3]`, see `coordinates`.
-        state: `ChainState`, of what does not move.
+        state: `ChainState` with the values that do not move.
         problem: `Problem`.
         settings: `Settings`.
 
@@ -177,7 +178,7 @@ def log_target(position, state, problem, settings):
     """
     new = state_at(position, state, settings)
     log_masses = chain.log_masses(new.log_scales, problem, new.alpha)
-    # A trajectory may cross what the cut forbids it to end in: finite there too.
+    # A trajectory may cross values at which the cut forbids it to end, so this is finite there too.
     bound = (problem.log_largest_mass - new.log_nu)[:, tf.newaxis]
     totals = chain.group_totals(tf.exp(tf.minimum(log_masses, bound)), problem)
     allowed = tf.math.log(tf.reduce_max(totals, axis=-1)) < bound[:, 0]
@@ -196,7 +197,7 @@ def log_target(position, state, problem, settings):
 
 
 def _moving(state, settings):
-    """1 for coordinates that move, 0 for what is known, `[2 L + 3]`."""
+    """Returns 1 for coordinates that move, 0 for known ones, `[2 L + 3]`."""
     inferred = [
         settings.infer_noise,
         settings.nu_prior is not None,
@@ -207,7 +208,7 @@ def _moving(state, settings):
 
 
 def _adapt(state, acceptance, settings):
-    """A Robbins-Monro step of the step size while the chain burns in, `[B, 3]`."""
+    """Returns the steps after a Robbins-Monro update during the burn-in, `[B, 3]`."""
     time = tf.cast(state.iteration, chain.FLOAT)
     rate = 2.0 / (1.0 + time) ** 0.6
     rate *= tf.cast(state.iteration < settings.adapt_for, rate.dtype)

@@ -11,32 +11,33 @@ from tfp_fnspace.methods.stable_process.samplers import gaussian
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 from tfp_fnspace.tracing import traced_for_all
 
-#: Steps of noise and nu for one eigendecomposition, and where each takes a Cholesky factor.
+#: Steps of noise and nu on one eigendecomposition, and steps that take a Cholesky factor each.
 _STEPS, _FACTOR_STEPS = 6, 2
 
-#: Logarithm of the largest variance of a group over the smallest of the noise: 1e-8 mean squares of
-#: the targets, below which float64 no longer holds Q^-1 (constant targets would go to zero).
+#: Logarithm of the largest variance of a group over the smallest of the noise. The latter is 1e-8
+#: mean squares of the targets; below it float64 no longer holds Q^-1 (with constant targets the
+#: noise would go to zero).
 _LOG_RANGE = 17.0 * math.log(10.0)
 
-#: Where the share of accepted steps is driven to.
+#: Share of accepted steps that the adaptation aims at.
 _TARGET_ACCEPTANCE = 0.4
 
 
 def log_noise_prior(log_noise, noise_prior):
-    """Log density of `log sigma^2`, up to a constant."""
+    """Returns the log density of `log sigma^2`, up to a constant."""
     if noise_prior == "scale":  # half-Cauchy on sigma
         return 0.5 * log_noise - tf.math.softplus(log_noise)
     return log_noise - tf.math.softplus(2.0 * log_noise)  # half-Cauchy on sigma^2
 
 
 def log_nu_prior(log_nu, nu_prior):
-    """Log density of `log nu`, up to a constant."""
+    """Returns the log density of `log nu`, up to a constant."""
     mean, stddev = nu_prior
     return -0.5 * tf.square((log_nu - mean) / stddev)
 
 
 def walk_on_spectrum(seed, totals, state, problem, settings):
-    """Random walks of `log sigma^2` and `log nu`: many cheap steps on one eigendecomposition.
+    """Runs random walks of `log sigma^2` and `log nu`: many cheap steps on one eigendecomposition.
 
     Args:
         seed: int32 tensor `[2]`.
@@ -69,7 +70,7 @@ def walk_on_spectrum(seed, totals, state, problem, settings):
 
 
 def walk_on_factors(seed, totals, state, problem, settings):
-    """As `walk_on_spectrum`, by a few steps of one Cholesky factor each."""
+    """Does the same as `walk_on_spectrum`, by a few steps of one Cholesky factor each."""
     shape = gaussian.covariance_shape(totals, problem)
     largest_nu, smallest = _limits(totals, problem)
 
@@ -102,21 +103,21 @@ def walk_on_factors(seed, totals, state, problem, settings):
 
 
 def _limits(totals, problem):
-    """The largest log nu and the smallest log sigma^2, `[B]` each."""
+    """Returns the largest log nu and the smallest log sigma^2, `[B]` each."""
     largest_total = tf.math.log(tf.reduce_max(totals, axis=-1))
     return problem.log_largest_mass - largest_total, smallest_log_noise(problem)
 
 
 def smallest_log_noise(problem):
-    """The log sigma^2 below which noise that is inferred does not go, `[B]`.
+    """Returns the smallest log sigma^2 that inferred noise may reach, `[B]`.
 
-    Noise that is below, where a chain starts or because it is fixed, may only grow.
+    Noise may be below it at the start of a chain or because it is fixed; then it may only grow.
     """
     return problem.log_largest_mass - _LOG_RANGE
 
 
 def _steps_of_walk(seed, count, state, settings):
-    """Steps `[count, 2, B]` of log sigma^2 and log nu, and logarithms of uniform draws."""
+    """Draws steps `[count, 2, B]` of log sigma^2 and log nu, and logarithms of uniform draws."""
     chains = state.alpha.shape[0]
     moves = tf.stack([settings.infer_noise, settings.nu_prior is not None])
     first, second = tfp.random.split_seed(seed)
@@ -166,7 +167,7 @@ def _compiled_walk(
 
 
 def walk_alpha(seed, state, problem, settings):
-    """Two random-walk steps of alpha: one holds Kanter's variables, one the masses.
+    """Makes two random-walk steps of alpha: one keeps Kanter's variables, one the masses.
 
     With Kanter's (u, e) fixed, alpha changes all scales and with them the likelihood; with the
     masses `q^(2/alpha) s` fixed, it changes only the prior. Each mixes where the other is slow.
@@ -191,7 +192,7 @@ def walk_alpha(seed, state, problem, settings):
         allowed = state.log_nu + largest <= problem.log_largest_mass
         return gaussian.log_likelihood(factor, problem.targets), allowed
 
-    # Kanter's variables held.
+    # The first step keeps Kanter's variables.
     alpha = state.alpha + noise[0]
     possible = inside(alpha)
     alpha = tf.where(possible, alpha, state.alpha)
@@ -207,7 +208,7 @@ def walk_alpha(seed, state, problem, settings):
     )
     accepted = tf.cast(accept, alpha.dtype)
 
-    # Masses held; a smaller step, since all atoms speak.
+    # The second keeps the masses. It is smaller, because the priors of all atoms count.
     alpha = state.alpha + noise[1] / math.sqrt(problem.place.shape[0])
     possible = inside(alpha)
     alpha = tf.where(possible, alpha, state.alpha)
@@ -227,7 +228,7 @@ def walk_alpha(seed, state, problem, settings):
 
 
 def draw_noise_weights(seed, state, residuals, df):
-    """Variances of Student-t noise given the noise: inverse gamma, independent.
+    """Draws the relative variances of Student-t noise: independent inverse gamma variables.
 
     Args:
         seed: int32 tensor `[2]`.
@@ -236,8 +237,8 @@ def draw_noise_weights(seed, state, residuals, df):
         df: Degrees of freedom.
 
     Returns:
-        `[B, N]`; those of before where the residuals are not finite, as those of a chain whose
-        covariance has no Cholesky factor in float64: else it would never have one again.
+        `[B, N]`. The previous weights are kept where the residuals are not finite, as in a chain
+        whose covariance has no Cholesky factor in float64; otherwise it would never have one again.
     """
     squares = tf.square(residuals) * tf.exp(-state.log_noise)[:, tf.newaxis]
     shape = tf.constant(0.5 * (df + 1.0), chain.FLOAT)
@@ -247,7 +248,7 @@ def draw_noise_weights(seed, state, residuals, df):
 
 
 def adapt(state, accepted, settings):
-    """Robbins-Monro steps of the random walks' widths while the chain burns in."""
+    """Returns the widths of the random walks after a Robbins-Monro update during the burn-in."""
     time = tf.cast(state.iteration, chain.FLOAT)
     rate = 2.0 / (1.0 + time) ** 0.6
     rate *= tf.cast(state.iteration < settings.adapt_for, rate.dtype)

@@ -53,11 +53,11 @@ class StableProcessKernel(tfp.mcmc.TransitionKernel):
 
     @property
     def is_calibrated(self):
-        """Whether the posterior is left invariant: True."""
+        """True: the kernel leaves the posterior invariant."""
         return True
 
     def one_step(self, current_state, previous_kernel_results, seed=None):
-        """One iteration of every chain.
+        """Runs one iteration of every chain.
 
         Args:
             current_state: `ChainState`, or a list of its parts.
@@ -65,7 +65,7 @@ class StableProcessKernel(tfp.mcmc.TransitionKernel):
             seed: Integer or int32 tensor `[2]`; `None` draws one.
 
         Returns:
-            The next state, of the structure of the current one, and `Info`.
+            The next state, with the structure of the current one, and `Info`.
         """
         del previous_kernel_results
         parts = self._parameters
@@ -78,7 +78,7 @@ class StableProcessKernel(tfp.mcmc.TransitionKernel):
         return tf.nest.pack_sequence_as(current_state, list(state)), info
 
     def bootstrap_results(self, init_state):
-        """`Info` of zeros, before any iteration.
+        """Returns `Info` of zeros, before any iteration.
 
         Raises:
             TypeError: If this is not a state.

@@ -1,4 +1,4 @@
-"""Algorithm S.2 of the paper: every atom in turn, then the noise, proposed from the prior."""
+"""Algorithm S.2 of the paper: every atom in turn, then the noise, is proposed from the prior."""
 
 import math
 
@@ -14,16 +14,16 @@ from tfp_fnspace.tracing import traced_for_all
 
 
 def one_step(seed, state, problem, settings):
-    """One iteration of every chain, as `samplers` describes it.
+    """Runs one iteration of every chain, as `samplers` describes it.
 
-    Each atom takes a scale from the prior with probability `min(1, p(y | Q') / p(y | Q))`; then
-    the variance of the noise likewise. What the paper holds fixed and `settings` infers (nu; alpha,
-    with Kanter's variables held) follows in the same way. `settings.proposals`,
-    `settings.relocations` and `settings.adapt_for` mean nothing here.
+    Each atom takes a scale from the prior with probability `min(1, p(y | Q') / p(y | Q))`; then the
+    variance of the noise does the same. Parameters that the paper fixes but `settings` infers
+    follow in the same way: nu, and alpha with Kanter's variables kept. `settings.proposals`,
+    `settings.relocations` and `settings.adapt_for` have no effect here.
 
     Returns:
-        `ChainState`, `Info`; its log-likelihood is that of the new state without Student-t weights
-        drawn anew.
+        `ChainState`, `Info`. The log-likelihood is that of the new state before Student-t weights
+        are drawn again.
     """
     seeds = [fold_in(seed, i) for i in range(6)]
     state, accept_scales = _refresh_atoms(seeds[0], state, problem)
@@ -51,7 +51,7 @@ def one_step(seed, state, problem, settings):
 
 
 def _refresh_atoms(seed, state, problem):
-    """A proposal for every atom; the state, and the share of accepted ones, `[B]`."""
+    """Proposes a scale for every atom; returns the state and the share accepted, `[B]`."""
     shape = state.u.shape
     u, scales = chain.prior_scales(fold_in(seed, 0), state.alpha[:, tf.newaxis], shape)
     log_uniforms = tf.math.log(chain.uniform([1, *shape], fold_in(seed, 1)))
@@ -84,7 +84,7 @@ _compiled_refresh = traced_for_all(refresh_groups, jit_compile=True)
 
 
 def _precision(state, problem):
-    """`Q^-1`, `[B, N, N]`."""
+    """Returns `Q^-1`, `[B, N, N]`."""
     masses = tf.exp(chain.log_masses(state.log_scales, problem, state.alpha))
     factor = gaussian.cholesky_of_covariance(chain.group_totals(masses, problem), state, problem)
     identity = tf.eye(factor.shape[-1], batch_shape=[factor.shape[0]], dtype=factor.dtype)
@@ -92,7 +92,7 @@ def _precision(state, problem):
 
 
 def _log_likelihood(state, problem):
-    """`log N(y; 0, Q)`, and whether the prior's cut allows the state, `[B]`."""
+    """Returns `log N(y; 0, Q)`, and whether the prior's cut allows the state, `[B]`."""
     masses = tf.exp(chain.log_masses(state.log_scales, problem, state.alpha))
     totals = chain.group_totals(masses, problem)
     largest = state.log_nu + tf.math.log(tf.reduce_max(totals, axis=-1))
@@ -101,14 +101,14 @@ def _log_likelihood(state, problem):
 
 
 def _noise_draws(seed, state, settings):
-    """Draws of `log sigma^2` from its prior, `[B]`."""
+    """Draws `log sigma^2` from its prior, `[B]`."""
     half_cauchy = tf.tan(0.5 * math.pi * chain.uniform(state.log_noise.shape, fold_in(seed, 0)))
     power = 2.0 if settings.noise_prior == "scale" else 1.0
     return power * tf.math.log(half_cauchy)
 
 
 def _with_new_alpha(seed, state, settings):
-    """The state with alpha from its prior and Kanter's variables held."""
+    """Returns the state with alpha drawn from its prior and Kanter's variables kept."""
     low, high = settings.alpha_range
     alpha = low + (high - low) * chain.uniform(state.alpha.shape, fold_in(seed, 0))
     index = chain.index_of(state.alpha)[:, tf.newaxis]

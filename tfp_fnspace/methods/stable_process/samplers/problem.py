@@ -1,4 +1,4 @@
-"""What a chain conditions on: patterns of the atoms on the data, probabilities, targets."""
+"""Constants of the chains: patterns of the atoms on the data, probabilities, targets."""
 
 from typing import NamedTuple
 
@@ -10,16 +10,16 @@ from tfp_fnspace.methods.stable_process.samplers.checks import checked_arrays
 #: Groups whose updates share one product with the precision matrix.
 BLOCK = 16
 
-#: Groups refreshed in an iteration, about: a quarter of them, within these bounds.
+#: About a quarter of the groups is refreshed in an iteration, within these bounds.
 _WINDOW_RANGE = (256, 2048)
 
-#: Nearest groups, by the number of points that change sides, that a jump may move to.
+#: A jump may move to this many nearest groups, by the number of points that change sides.
 _NEIGHBOURS = 6
 
 #: The largest prior variance of a group's weight, in mean squares of the targets.
 _LARGEST_MASS = 1e9
 
-#: `log q` of the atoms that only fill up a window.
+#: `log q` of fillers: atoms that only fill up a window.
 _LOG_NOTHING = -1000.0
 
 _NEIGHBOUR_CHUNK = 2**24
@@ -28,24 +28,26 @@ _NEIGHBOUR_CHUNK = 2**24
 class Problem(NamedTuple):
     """Constants of the sampler.
 
-    Groups lie in windows of equal size, which take turns; atoms are sorted by group, and each
-    window is filled up with groups and atoms of no weight. G and L count the filled-up ones.
+    Groups lie in windows of equal size, which take turns. Atoms are sorted by group, and each
+    window is filled up with groups and atoms without weight. G and L include these fillers.
 
     Attributes:
         signs: `[N, G]`, the patterns of the groups, +1 for the first point.
         group: `[L]` int32, the group of each atom.
         start: `[G]` int32, the first atom of each group.
-        size: `[G]` int32, atoms in each group, 0 where it fills up.
+        size: `[G]` int32, atoms in each group, 0 for a filler.
         positions: `[A]` int32, 0 to A - 1, A the most atoms in a group.
         windows: `[W]` int32, 0 to W - 1.
         log_probability: `[L]`, `log q` of the atoms.
-        present: `[L]`, 1 for atoms, 0 for what fills up.
+        present: `[L]`, 1 for atoms, 0 for fillers.
         group_probability: `[G]`, the sums of q.
-        cumulative_share: `[L]`, sums of q over the atoms of a group so far, over that of all.
+        cumulative_share: `[L]`, the sum of q over the atoms of a group up to this one, divided by
+            the sum over all of them.
         neighbours: `[G, E]` int32, groups near in pattern, a symmetric relation.
         degree: `[G]` int32, how many of them count.
         place: `[L']` int32, where each of the partition's L' atoms is.
-        orientation: `[L']`, +1 or -1: the side on which an atom's hyperplane has the first point.
+        orientation: `[L']`, +1 or -1: the side of an atom's hyperplane on which the first point
+            lies.
         targets: `[B, N]`, y of each chain in model units.
         log_largest_mass: `[B]`, where the prior of a group's variance is cut off.
     """
@@ -72,12 +74,13 @@ def make_problem(signs, probabilities, targets):
     """Groups the atoms by their pattern on the data.
 
     Args:
-        signs: Array `[N, L]` of +1 and -1: the sides of the data on which the atoms put them.
+        signs: Array `[N, L]` of +1 and -1: the side of each atom's hyperplane on which each point
+            lies.
         probabilities: Array `[L]`, q.
         targets: Array `[B, N]`, the targets of each of B chains, in model units.
 
     Returns:
-        `Problem` of NumPy arrays and numbers as constants of TensorFlow.
+        `Problem` of TensorFlow constants.
 
     Raises:
         TypeError: If an array is not of numbers.
@@ -133,7 +136,7 @@ def make_problem(signs, probabilities, targets):
 
 
 def _slots(num_groups):
-    """Number and width of the windows, and a slot for each group, at random."""
+    """Returns the number and width of the windows, and a slot for each group, at random."""
     window = np.clip(num_groups / 4, *_WINDOW_RANGE)
     num_windows = max(1, round(num_groups / window))
     width = -(-num_groups // (num_windows * BLOCK)) * BLOCK
@@ -144,14 +147,14 @@ def _slots(num_groups):
 
 
 def _spread(values, slot, num_groups, fill=0):
-    """Rows of groups, each at its slot."""
+    """Returns rows of groups, each at its slot."""
     spread = np.full((num_groups, *values.shape[1:]), fill, values.dtype)
     spread[slot] = values
     return spread
 
 
 def _distinct_columns(signs):
-    """Distinct columns `[N, G]`, and the index of each column among them, `[L]`."""
+    """Returns distinct columns `[N, G]`, and the index of each column among them, `[L]`."""
     packed = np.ascontiguousarray(np.packbits(signs > 0, axis=0).T)
     keys = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()
     _, first, index = np.unique(keys, return_index=True, return_inverse=True)
@@ -159,7 +162,7 @@ def _distinct_columns(signs):
 
 
 def _neighbours(patterns):
-    """Padded lists of the groups whose patterns differ least, tau and -tau being one."""
+    """Returns padded lists of the groups with the nearest patterns; tau and -tau count as one."""
     num_groups = patterns.shape[1]
     if num_groups == 1:
         return np.zeros((1, 1), np.int32), np.zeros(1, np.int32)

@@ -1,14 +1,15 @@
 r"""Moving jumps: exchanges between the largest atom of a group and another atom.
 
-Refreshing scales from the prior rarely moves a large one: the data have to do without the jump
-in between. Here the largest atom l of a group g exchanges its share of the covariance with an
-atom k of the same group, which leaves the likelihood as it is, or of a group whose pattern is
-near, which changes Q by two rank-one terms. A third move rescales the largest atom.
+Refreshing scales from the prior rarely moves a large scale, because the data would have to do
+without the jump in between. Here the largest atom l of a group g exchanges its share of the
+covariance with another atom k. If k is in the same group, the likelihood stays as it is; if k is in
+a group with a near pattern, Q changes by two rank-one terms. A third move rescales the largest
+atom.
 
-Exchanges are of masses, `q_l^{2/alpha} s_l <-> q_k^{2/alpha} s_k`, whose prior ratio is in closed
-form given Kanter's u, or of the scales themselves, `s_l <-> s_k`, which are exchangeable. The
-group is picked with probability proportional to a power of its total, the atom k in proportion
-to q; both choices are corrected for, and a move after which l would not be found again is refused.
+Exchanges are of masses, `q_l^{2/alpha} s_l <-> q_k^{2/alpha} s_k`, whose prior ratio has a closed
+form given Kanter's u, or of the scales themselves, `s_l <-> s_k`, which are exchangeable. The group
+is picked with probability proportional to a power of its total, the atom k in proportion to q; both
+choices are corrected for. A move is refused if l would not be found again after it.
 """
 
 from typing import NamedTuple
@@ -22,15 +23,15 @@ from tfp_fnspace.methods.stable_process.samplers.problem import BLOCK
 #: Power of a group's total in the probability that it is picked.
 _POWER = 0.75
 
-#: Shares of the moves: inside a group, between groups; the rest rescale.
+#: Shares of the moves inside a group and between groups; the other moves rescale.
 _INSIDE, _BETWEEN = 0.45, 0.4
 
-#: Where u would round to 0 or 1.
+#: Beyond this logit, u would round to 0 or 1.
 _LARGEST_LOGIT = 35.0
 
 
 class _Jumps(NamedTuple):
-    """What moves change: precision `[B, N, N]`, P y, u, log masses, totals of the groups."""
+    """Values that moves change: precision `[B, N, N]`, P y, u, log masses, totals of groups."""
 
     precision: tf.Tensor
     weighted: tf.Tensor
@@ -40,7 +41,7 @@ class _Jumps(NamedTuple):
 
 
 class _Exchange(NamedTuple):
-    """A proposal: two atoms, in their groups, and what they get; `[B]` each."""
+    """A proposal: two atoms, their groups and their new values; `[B]` each."""
 
     atom: tf.Tensor
     target: tf.Tensor
@@ -56,7 +57,7 @@ class _Exchange(NamedTuple):
 
 
 def relocate(seed, precision, weighted, state, totals, problem, count):
-    """`count` moves in turn.
+    """Makes `count` moves in turn.
 
     Args:
         seed: int32 tensor `[2]`.
@@ -93,14 +94,14 @@ def relocate(seed, precision, weighted, state, totals, problem, count):
 
 
 def _move(jumps, draws, noise, patterns, state, problem):
-    """One move of every chain; returns the new jumps and whether it was accepted."""
+    """Makes one move of every chain; returns the new jumps and whether it was accepted."""
     weights = jumps.totals**_POWER
     norm = tf.reduce_sum(weights, axis=-1)
     group = _pick_group(weights, norm, draws[1])
     exchange = _propose(jumps, group, draws, noise, state, problem)
     group, other = exchange.group, exchange.other
 
-    # Likelihood: two rank-one changes; inside a group they are one.
+    # The likelihood changes by two rank-one terms; inside a group they are one.
     zero = tf.zeros_like(norm)
     one_group = tf.equal(group, other)
     change_l = tf.exp(exchange.log_mass_atom) - tf.exp(_take(jumps.log_masses, exchange.atom))
@@ -116,7 +117,7 @@ def _move(jumps, draws, noise, patterns, state, problem):
     new_g = old_g + change_g
     new_h = tf.where(one_group, new_g, old_h + change_h)
 
-    # The way back: from the group where the jump is now.
+    # The way back starts from the group where the jump is now.
     new_norm = norm + new_g**_POWER - old_g**_POWER
     new_norm += tf.where(one_group, zero, new_h**_POWER - old_h**_POWER)
     selection = _POWER * (tf.math.log(new_h) - tf.math.log(old_g))
@@ -132,7 +133,7 @@ def _move(jumps, draws, noise, patterns, state, problem):
 
 
 def _carry_out(jumps, exchange, update, new_g, new_h, accept):
-    """The jumps after the accepted moves."""
+    """Returns the jumps after the accepted moves."""
     atoms = tf.range(jumps.u.shape[1])
     groups = tf.range(jumps.totals.shape[1])
     take_l = accept & ~exchange.same
@@ -164,7 +165,7 @@ def _carry_out(jumps, exchange, update, new_g, new_h, accept):
 
 
 def _propose(jumps, group, draws, noise, state, problem):
-    """The largest atom of the group and another one, or itself, and what they shall get."""
+    """Proposes new values for the largest atom of the group and another one, or for it alone."""
     kind = draws[0]
     inside, own = kind < _INSIDE, kind >= _INSIDE + _BETWEEN
     rescale, refresh = own & (draws[5] < 0.5), own & (draws[5] >= 0.5)
@@ -185,8 +186,8 @@ def _propose(jumps, group, draws, noise, state, problem):
     new_k = tf.where(by_mass, mass_l, mass_l - share_l + share_k)
     new_k = tf.where(same, mass_k + tf.where(rescale, noise[0], zero), new_k)
 
-    # Far out in the tail s is (1 - u)^(-1/index) times a function of e: u follows its scale so
-    # that e stays about what it was.
+    # Far out in the tail, s is (1 - u)^(-1/index) times a function of e. So u follows its scale,
+    # and e stays nearly the same.
     index = chain.index_of(state.alpha)
     logit_l, logit_k = (_logit(_take(jumps.u, place)) for place in (atom, target))
     before_l, before_k = mass_l - share_l, mass_k - share_k
@@ -212,7 +213,7 @@ def _propose(jumps, group, draws, noise, state, problem):
 
 
 def _choice_ratio(exchange, problem):
-    """Log probability of choosing the atom from the target's place, over that of the way there."""
+    """Returns the log ratio of the probabilities of choosing the way back and the way there."""
 
     def choice(atom, group):
         q = tf.gather(problem.log_probability, atom)
@@ -227,7 +228,7 @@ def _choice_ratio(exchange, problem):
 
 
 def _take(values, index):
-    """`values[b, index[b]]`, `[B]`."""
+    """Returns `values[b, index[b]]`, `[B]`."""
     return tf.gather(values, index, batch_dims=1)
 
 
@@ -236,7 +237,7 @@ def _logit(u):
 
 
 def _pick_group(weights, norm, v):
-    """A group with probability `weights / norm`: first its block, then its place there."""
+    """Returns a group with probability `weights / norm`: first its block, then its place there."""
     blocks = tf.reshape(weights, [weights.shape[0], -1, BLOCK])
     goal = (v * norm)[:, tf.newaxis]
     before, block = _pick(tf.reduce_sum(blocks, axis=-1), goal)
@@ -246,9 +247,10 @@ def _pick_group(weights, norm, v):
 
 
 def _pick(weights, goal):
-    """The first entry at which the sum of the weights passes `goal`, and the sum before it."""
+    """Returns the sum before, and the first entry at which the sum of weights passes `goal`."""
     size = weights.shape[1]
-    # A product with a triangle: XLA's cumulative sums are quadratic on a CPU too, and slow.
+    # A product with a triangle is used: XLA's cumulative sums are also quadratic on a CPU, and
+    # slow.
     triangle = tf.linalg.band_part(tf.ones([size, size], weights.dtype), 0, -1)
     sums = tf.matmul(weights, triangle)
     below = tf.cast(sums < goal, tf.int32)
@@ -259,7 +261,7 @@ def _pick(weights, goal):
 
 
 def _members(group, problem):
-    """Atoms of one group for each chain, `[B, A]`, and which of them are there."""
+    """Returns atoms of one group for each chain, `[B, A]`, and which of them are there."""
     start = tf.gather(problem.start, group)[:, tf.newaxis]
     present = problem.positions < tf.gather(problem.size, group)[:, tf.newaxis]
     return start + tf.where(present, problem.positions, 0), present
@@ -272,7 +274,7 @@ def _largest(jumps, group, problem):
 
 
 def _largest_after(jumps, exchange, problem):
-    """The largest atom of the target's group once the exchange is made."""
+    """Returns the largest atom of the target's group once the exchange is made."""
     atoms, present = _members(exchange.other, problem)
     masses = tf.gather(jumps.log_masses, atoms, batch_dims=1)
     from_l = tf.equal(atoms, exchange.atom[:, tf.newaxis])
@@ -288,7 +290,7 @@ def _argmax(masses, atoms, present):
 
 
 def _pick_atom(group, v, problem):
-    """An atom of the group with probability proportional to q."""
+    """Returns an atom of the group with probability proportional to q."""
     atoms, present = _members(group, problem)
     share = tf.gather(problem.cumulative_share, atoms)
     below = present & (share < v[:, tf.newaxis])
@@ -303,7 +305,7 @@ class _Update(NamedTuple):
 
 
 def _rank_two(jumps, first, second, change_first, change_second):
-    """P and P y after `Q + d tau tau^T + d' tau' tau'^T`, and the log-likelihood's change."""
+    """Returns P and P y for `Q + d tau tau^T + d' tau' tau'^T`, and the log-likelihood's change."""
     precision, weighted = jumps.precision, jumps.weighted
     patterns = tf.stack([first, second], axis=-1)  # [B, N, 2]
     product = tf.matmul(precision, patterns)

@@ -29,7 +29,7 @@ class Draws(NamedTuple):
 
 
 def run(seed, state, problem, settings, count, thin, one_step=grouped.one_step):
-    """`count` draws of every chain, one after every `thin` iterations.
+    """Returns `count` draws of every chain, one after every `thin` iterations.
 
     Args:
         seed: Non-negative integer, two integers, or int32 tensor `[2]`.

@@ -18,7 +18,7 @@ NOISE_PRIORS = ("variance", "scale")
 
 
 class Settings(NamedTuple):
-    """Priors, and how much of each move an iteration makes.
+    """Priors, and the number of moves of each kind in an iteration.
 
     Attributes:
         infer_noise: Whether the variance of the noise is sampled.
@@ -28,8 +28,8 @@ class Settings(NamedTuple):
         alpha_range: Interval of the uniform prior of alpha, or `None` if alpha is fixed.
         nu_prior: Mean and standard deviation of log nu, or `None` if nu is fixed.
         proposals: Draws from the prior that each group may take in an iteration.
-        relocations: Moves of whole jumps in an iteration; `None` for 12 to 64, by the numbers of
-            groups and of points.
+        relocations: Moves of whole jumps in an iteration; `None` for 12 to 64, depending on the
+            numbers of groups and of points.
         adapt_for: Iterations in which the steps of the random walks are adapted.
     """
 
@@ -43,10 +43,10 @@ class Settings(NamedTuple):
     adapt_for: int = 1000
 
     def check(self):
-        """Refuses settings that are not as described; what runs a sampler calls it.
+        """Refuses settings that are not as described; every function that runs a sampler calls it.
 
         Raises:
-            ValueError: With the first of them.
+            ValueError: For the first bad setting.
         """
         if not isinstance(self.infer_noise, bool | np.bool_):
             raise ValueError(
@@ -72,7 +72,8 @@ class ChainState(NamedTuple):
         u: `[B, L]`, Kanter's uniform variables of the atoms' scales.
         log_scales: `[B, L]`, `log s`.
         log_noise: `[B]`, `log sigma^2` in model units.
-        noise_weights: `[B, N]`, the variances of Student-t noise in units of sigma^2; else 1.
+        noise_weights: `[B, N]`, the variances of Student-t noise in units of sigma^2; 1 for
+            Gaussian noise.
         alpha: `[B]`, index of the process.
         log_nu: `[B]`, `log nu`.
         log_steps: `[B, 3]`, logarithms of the random walks' steps: noise, nu, alpha.
@@ -90,7 +91,7 @@ class ChainState(NamedTuple):
 
 
 def checked_state(state, problem, settings):
-    """A `ChainState`, or a list of its parts, as one whose static shapes fit the problem.
+    """Returns the `ChainState` of a state or list of its parts; its static shapes must fit.
 
     Args:
         state: `ChainState`, or a list or tuple of its parts.
@@ -102,7 +103,7 @@ def checked_state(state, problem, settings):
 
     Raises:
         TypeError: If it is something else.
-        ValueError: If it has other shapes, or an alpha that is known is not inside the range.
+        ValueError: If a shape does not fit, or alpha is known and not inside the range.
     """
     if not isinstance(state, list | tuple) or len(state) != len(ChainState._fields):
         raise TypeError(
@@ -133,7 +134,7 @@ def checked_state(state, problem, settings):
 
 
 class Info(NamedTuple):
-    """What an iteration tells, `[B]` each.
+    """Diagnostics of an iteration, `[B]` each.
 
     Attributes:
         log_likelihood: `log N(y; 0, Q)` at the new noise and nu, before the scales moved.
@@ -151,27 +152,27 @@ class Info(NamedTuple):
 
 
 def uniform(shape, seed):
-    """Uniform draws in the open unit interval, float64.
+    """Returns uniform draws in the open unit interval, float64.
 
-    Here and below without a named algorithm, which takes a dozen small operations to seed: on few
-    points they would be most of an iteration.
+    No algorithm is named here and below: a named one takes a dozen small operations to seed, which
+    would be most of an iteration on few points.
     """
     tiny = 1e-300  # a zero would have an infinite logarithm
     return tf.random.stateless_uniform(shape, seed, minval=tiny, dtype=FLOAT)
 
 
 def log_exponential_draws(shape, seed):
-    """Logarithms of standard exponential draws, float64."""
+    """Returns the logarithms of standard exponential draws, float64."""
     return tf.math.log(-tf.math.log(uniform(shape, seed)))
 
 
 def index_of(alpha):
-    """alpha/2, the index of the scales; just below 1 at alpha = 2, where s is 1 to rounding."""
+    """Returns alpha/2, the index of the scales; just below 1 at alpha = 2, where s rounds to 1."""
     return tf.minimum(alpha / 2.0, 1.0 - 1e-9)
 
 
 def prior_scales(seed, alpha, shape):
-    """Kanter's u and log s of scales drawn from the prior.
+    """Returns Kanter's u and log s of scales drawn from the prior.
 
     Args:
         seed: int32 tensor `[2]`.
@@ -188,19 +189,19 @@ def prior_scales(seed, alpha, shape):
 
 
 def scales_of(u, log_e, alpha):
-    """`log s` for Kanter's variables and the index of the process."""
+    """Returns `log s` for Kanter's variables and the index of the process."""
     return log_scale(u, log_e, index_of(alpha))
 
 
 def log_density(u, log_scales, alpha):
-    """`log p(log s | u)`, in closed form where the density of s alone is not."""
+    """Returns `log p(log s | u)`, which has a closed form; the density of s alone has none."""
     index = index_of(alpha)
     log_e = log_exponential(u, log_scales, index)
     return tf.math.log(index / (1.0 - index)) + log_e - tf.exp(log_e)
 
 
 def log_masses(log_scales, problem, alpha):
-    """`log(q^(2/alpha) s)`, the atoms' shares of the covariance, `[..., B, L]`."""
+    """Returns `log(q^(2/alpha) s)`, the atoms' shares of the covariance, `[..., B, L]`."""
     return (2.0 / alpha)[:, tf.newaxis] * problem.log_probability + log_scales
 
 
@@ -210,7 +211,7 @@ def group_totals(masses, problem):
 
 
 def sum_over(values, members, count):
-    """Sums of the last axis by `members`: `[..., L]` to `[..., count]`."""
+    """Sums the last axis by `members`: `[..., L]` to `[..., count]`."""
     rank = len(values.shape)
     last_first = tf.transpose(values, [rank - 1, *range(rank - 1)])
     totals = tf.math.unsorted_segment_sum(last_first, members, count)
@@ -218,21 +219,21 @@ def sum_over(values, members, count):
 
 
 def initial_state(seed, problem, alpha, nu, noise_variance):
-    """Scales from the prior, cut off; hyper-parameters as given.
+    """Returns a state with scales from the prior, cut off, and the given hyper-parameters.
 
     Args:
         seed: Non-negative integer, two integers, or int32 tensor `[2]`.
         problem: `Problem`.
         alpha: Index of the process in (0, 2], a number or an array `[B]`.
-        nu: Scale of the process, likewise, positive.
-        noise_variance: `sigma^2`, likewise, positive.
+        nu: Scale of the process, positive, a number or an array `[B]`.
+        noise_variance: `sigma^2`, positive, a number or an array `[B]`.
 
     Returns:
         `ChainState`.
 
     Raises:
-        TypeError: If `problem` is none, or a value is not a number.
-        ValueError: If a shape is another, or a value out of range.
+        TypeError: If `problem` is not a `Problem`, or a value is not a number.
+        ValueError: If a shape is wrong, or a value is out of range.
     """
     checks.check_type("problem", problem, Problem)
     chains, rows = problem.targets.shape
@@ -242,7 +243,7 @@ def initial_state(seed, problem, alpha, nu, noise_variance):
     noise = tf.constant(checks.checked_per_chain("noise_variance", noise_variance, chains))
     u, scales = prior_scales(as_seed(seed), alpha[:, tf.newaxis], [chains, atoms])
     masses = log_masses(scales, problem, alpha)
-    # A chain need not find its way back from masses that no data of this size call for.
+    # This spares a chain the way back from masses that are far too large for the data.
     limit = problem.log_largest_mass - 16.0 - tf.math.log(nu)
     scales = scales - tf.nn.relu(masses - limit[:, tf.newaxis])
     return ChainState(
@@ -258,5 +259,5 @@ def initial_state(seed, problem, alpha, nu, noise_variance):
 
 
 def standard_normal(shape, seed):
-    """Standard normal draws, float64."""
+    """Returns standard normal draws, float64."""
     return tf.random.stateless_normal(shape, seed, dtype=FLOAT)

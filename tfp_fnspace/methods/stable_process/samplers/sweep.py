@@ -1,13 +1,13 @@
 r"""Refreshing the groups' scales from the prior, one group after the other.
 
-For a group with pattern tau, total S and proposal S', the likelihood needs the two numbers
-`c = tau^T P tau` and `m = tau^T P y` only, P = Q^-1: with d = nu (S' - S),
+For a group with pattern tau, total S and proposal S', the likelihood needs only the two numbers
+`c = tau^T P tau` and `m = tau^T P y`, where P = Q^-1. With d = nu (S' - S),
 
     log ratio = -log(1 + d c)/2 + d m^2 / (2 (1 + d c)),        P' = P - d/(1 + d c) P tau tau^T P.
 
-Groups are taken in blocks of `BLOCK`: inside a block only `T^T P T` and `T^T P y` are followed,
-at O(BLOCK) a step for each column, and P is updated once a block by matrix products, so that the
-cost of O(N^2) a group is paid at the speed of a product of matrices.
+Groups are taken in blocks of `BLOCK`. Inside a block only `T^T P T` and `T^T P y` are followed, at
+O(BLOCK) a step for each column. P is updated once a block by matrix products, so that the O(N^2)
+operations a group run at the speed of a product of matrices.
 """
 
 import tensorflow as tf
@@ -17,14 +17,14 @@ from tfp_fnspace.methods.stable_process.samplers.problem import BLOCK
 
 
 def refresh_groups(precision, weighted, signs, changes, log_uniforms):
-    """Metropolis-Hastings steps of all groups, each with K proposals in turn.
+    """Makes Metropolis-Hastings steps of all groups, each with K proposals in turn.
 
     Args:
         precision: `[B, N, N]`, P = Q^-1.
         weighted: `[B, N]`, P y.
         signs: `[N, G]`, G a multiple of `BLOCK`.
         changes: `[K, B, G]`, `nu (S' - S)` of the proposals against the state at the start; NaN
-            refuses one.
+            refuses a proposal.
         log_uniforms: `[K, B, G]`.
 
     Returns:
@@ -64,11 +64,11 @@ def refresh_groups(precision, weighted, signs, changes, log_uniforms):
 
 
 def _refresh_block(gram, slopes, changes, log_uniforms):
-    """One block, followed in its own coordinates.
+    """Refreshes one block, followed in its own coordinates.
 
-    `P tau_j` at the turn of group j is `P T r_j`, and what the earlier updates of the block took
-    from it is a combination of their columns: `history` holds, for each update i, the column
-    `T^T P tau_i` and the coordinates `r_i`.
+    `P tau_j` at the turn of group j is `P T r_j`. The earlier updates of the block subtracted a
+    combination of their columns from it. `history` holds the column `T^T P tau_i` and the
+    coordinates `r_i` of each update i.
 
     Returns:
         `taken` `[BLOCK, B]`, `gains` and `shifts` `[B, BLOCK]`, `basis` `[B, BLOCK, BLOCK]`.
@@ -104,7 +104,7 @@ def _refresh_block(gram, slopes, changes, log_uniforms):
 
 
 def _choose(changes, log_uniforms, curvature, slope):
-    """Metropolis-Hastings with several proposals in turn: all that they need is c and m."""
+    """Makes a Metropolis-Hastings step with several proposals in turn, from c and m alone."""
     change = tf.zeros_like(curvature)
     number = tf.zeros(curvature.shape, tf.int32)
     current = tf.zeros_like(curvature)

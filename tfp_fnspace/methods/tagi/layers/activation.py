@@ -13,17 +13,16 @@ from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, ElementwiseLayer
 class Activation(ElementwiseLayer):
     r"""Activation function of Gaussian units.
 
-    `moments="linearized"` is the paper's rule, linearisation at the mean m:
-    `E[a] = f(m)`, `var[a] = f'(m)^2 S`, slope `f'(m)`.
-    `moments="exact"` has the exact moments of a piecewise-linear function of a Gaussian:
-    relu `max(z, 0)`, tanh `clip(z, -1, 1)`, sigmoid `(1 + clip(z, -1, 1))/2`, with slope
-    `cov(z, a)/var(z) = E[f'(z)]`.
+    `moments="linearized"` is the paper's rule, linearisation at the mean m: `E[a] = f(m)`,
+    `var[a] = f'(m)^2 S`, with slope `f'(m)`. `moments="exact"` uses the exact moments of a
+    piecewise-linear function of a Gaussian: relu `max(z, 0)`, tanh `clip(z, -1, 1)`, sigmoid `(1 +
+    clip(z, -1, 1))/2`, with slope `cov(z, a)/var(z) = E[f'(z)]`.
 
     Args:
         activation: `"linear"`, `"relu"`, `"leaky_relu"` (negative slope 0.2, as in Keras),
-            `"tanh"`, `"sigmoid"`, `"softplus"`, or (linearised) an elementwise function written
-            in TensorFlow; a function must be registered with
-            `keras.saving.register_keras_serializable` if the model is to be loaded again.
+            `"tanh"`, `"sigmoid"`, `"softplus"`, or (linearised) an elementwise function written in
+            TensorFlow. Register a function with `keras.saving.register_keras_serializable` to load
+            the model again.
         moments: `"linearized"` or `"exact"`.
         **kwargs: `name`, `dtype`.
 
@@ -80,7 +79,7 @@ class Activation(ElementwiseLayer):
 
 
 def get_activation(identifier):
-    """The `Activation` layer (or other `ElementwiseLayer`) that an `activation=` names, or `None`.
+    """Returns the `Activation` layer (or other `ElementwiseLayer`) of an `activation=`, or `None`.
 
     Args:
         identifier: `None`, a name, a function, an `ElementwiseLayer`, or its serialised config.
@@ -96,11 +95,11 @@ def get_activation(identifier):
 
 
 class ActivatedLayer(BilinearLayer):
-    """Base of linear layers with an `activation=` of their own.
+    """Base of linear layers with an `activation=` argument.
 
     Args:
         activation: Name, function, or `Activation` layer that follows; see `Activation`.
-        **kwargs: As `BilinearLayer`.
+        **kwargs: As for `BilinearLayer`.
     """
 
     def __init__(self, activation=None, **kwargs):
@@ -110,7 +109,7 @@ class ActivatedLayer(BilinearLayer):
     def build(self, input_shape):
         super().build(input_shape)
         if self.activation is not None:
-            self.activation.built = True  # it has no weights, and is never called by itself
+            self.activation.built = True  # it has no weights, and is never called directly
 
     def call(self, inputs):
         outputs = super().call(inputs)

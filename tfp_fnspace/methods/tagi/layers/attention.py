@@ -20,35 +20,35 @@ from tfp_fnspace.typing import GaussianMoments
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
 class MultiHeadAttention(TAGILayer):
-    r"""Attention of several heads; queries, keys, values and outputs from Gaussian weights.
+    r"""Attention with several heads; queries, keys, values and outputs have Gaussian weights.
 
         s_ij = q_i . k_j / sqrt(key_dim),   p = softmax_j(s),   o_i = sum_j p_ij v_j
 
-    for each head, `q`, `k`, `v` and the output being `Dense` layers. Scores and outputs are sums
-    of products of uncertain units (the rule of `BilinearLayer`); the softmax is linearised at the
-    means with its whole Jacobian `J = diag(p) - p p^T`:
+    for each head, where `q`, `k`, `v` and the output are `Dense` layers. Scores and outputs are
+    sums of products of uncertain units (the rule of `BilinearLayer`). The softmax is linearised at
+    the means with its whole Jacobian `J = diag(p) - p p^T`:
 
         var(p_j) = sum_l J_jl^2 var(s_l),   dm_l = sum_j J_jl dm_j,   dS_l = sum_j J_jl^2 dS_j
 
-    All units are taken as independent, though in self-attention queries, keys and values share
-    their inputs: as for `Add`, those covariances are dropped.
+    All units are treated as independent. In self-attention, however, queries, keys and values share
+    their inputs; as in `Add`, their covariances are dropped.
 
     Args:
         num_heads: Number of heads, a positive integer.
-        key_dim: Units of a query and of a key, for each head.
-        value_dim: Units of a value, for each head; `key_dim` by default.
+        key_dim: Number of units of a query and of a key, for each head.
+        value_dim: Number of units of a value, for each head; `key_dim` by default.
         use_bias: Whether the four dense layers have biases.
-        output_shape: Units of the output, an integer; those of the query by default.
-        prior, gain, bias_variance: Of the four dense layers, as `BilinearLayer`.
+        output_shape: Number of units of the output, an integer; that of the query by default.
+        prior, gain, bias_variance: For the four dense layers, as in `BilinearLayer`.
         **kwargs: `name`, `dtype`.
 
     Call arguments:
         query: `(mean, variance)` pair of tensors `[N, T, D]`, or one tensor.
         value: The same, `[N, S, E]`.
         key: The same; `value` by default.
-        query_mask, value_mask, key_mask: Boolean tensors `[N, T]` and `[N, S]`, false for steps
-            that are padding, which no position sees; Keras hands them on. A row of which no step
-            counts sees all alike.
+        query_mask, value_mask, key_mask: Boolean tensors `[N, T]` and `[N, S]`, false for padded
+            steps, which no position sees. Keras passes them on. If no step of a row counts, all
+            steps get the same weight.
         use_causal_mask: Whether position i sees positions up to i only.
 
     Returns:
@@ -144,7 +144,7 @@ class MultiHeadAttention(TAGILayer):
         return self.output_dense(GaussianMoments(*map(self._joined, outputs)))
 
     def _seen(self, shape, mask, causal):
-        """Which positions of the value each of the query sees, `[..., T, S]`; None for all."""
+        """Returns which value positions each query position sees, `[..., T, S]`; None for all."""
         seen = tf.linalg.band_part(tf.ones(shape, tf.bool), -1, 0) if causal else None
         if mask is None:
             return seen
@@ -152,7 +152,7 @@ class MultiHeadAttention(TAGILayer):
         return steps if seen is None else tf.logical_and(steps, seen)
 
     def _heads(self, moments):
-        """`[N, T, heads * units]` as `[N, T, heads, units]`."""
+        """Reshapes `[N, T, heads * units]` to `[N, T, heads, units]`."""
         return tuple(
             tf.reshape(part, [*_leading(part), self.num_heads, part.shape[-1] // self.num_heads])
             for part in moments
@@ -181,16 +181,16 @@ class MultiHeadAttention(TAGILayer):
 
 
 def _leading(tensor):
-    """The sizes of the first two axes, the number of rows as a tensor."""
+    """Returns the sizes of the first two axes; the number of rows is a tensor."""
     shape = tf.shape(tensor)
     return [shape[0], tensor.shape[1] or shape[1]]
 
 
 def _softmax(mean, variance):
-    """Moments of the softmax over the last axis, linearised at the means."""
+    """Returns the moments of the softmax over the last axis, linearised at the means."""
 
     def squared_jacobian(p, tensor):
-        """`sum_l J_jl^2 t_l`, and with `J` symmetric its transpose."""
+        """Returns `sum_l J_jl^2 t_l`, also the transposed product, since `J` is symmetric."""
         square = tf.square(p) * tensor
         others = tf.reduce_sum(square, axis=-1, keepdims=True) - square
         return tf.square(p) * (others + tf.square(1.0 - p) * tensor)

@@ -1,4 +1,4 @@
-"""What every TAGI layer shares: moments in, moments out, and a sampled forward pass."""
+"""Bases of TAGI layers, which map moments to moments and have a sampled forward pass."""
 
 import functools
 import zlib
@@ -16,20 +16,20 @@ from tfp_fnspace.typing import GaussianMoments
 
 
 def is_pair(inputs):
-    """Whether `inputs` are moments, that is a (mean, variance) pair, rather than one tensor."""
+    """Returns whether `inputs` are moments, a (mean, variance) pair, rather than one tensor."""
     return isinstance(inputs, list | tuple) and len(inputs) == 2
 
 
 def mean_shape(shape):
-    """The shape of the mean, from one shape or from the shapes of a (mean, variance) pair."""
+    """Returns the mean's shape, given one shape or the shapes of a (mean, variance) pair."""
     return tuple(shape[0] if is_pair(shape) and isinstance(shape[0], list | tuple) else shape)
 
 
 def one_mask(masks):
-    """The steps that count in all of some masks, None where there are none.
+    """Returns the steps that count in all given masks, or None if there are no masks.
 
     Args:
-        masks: Masks or None in any structure, as Keras hands them over.
+        masks: Masks or None in any structure, as Keras passes them.
 
     Returns:
         Boolean tensor `[N, T]`, or None.
@@ -40,12 +40,12 @@ def one_mask(masks):
 
 
 def traced_shape(function, shapes, dtype):
-    """The shape of what a TensorFlow function makes of tensors of these shapes."""
+    """Returns the output shape of a TensorFlow function for inputs of given shapes."""
     specs = [tf.TensorSpec(shape, dtype) for shape in shapes]
     return tuple(traced(function).get_concrete_function(*specs).output_shapes)
 
 
-#: Of the refusal of a mask.
+#: Part of the error about a mask.
 _TAKE_MASKS = (
     "Dense, activations, LayerNormalization and RMSNormalization of units, LSTM, Bidirectional, "
     "MultiHeadAttention, GlobalAveragePooling1D, Add and Concatenate of units do."
@@ -53,17 +53,17 @@ _TAKE_MASKS = (
 
 
 class _SymbolicPart(keras.KerasTensor):
-    """A symbolic mean or variance, as Keras shows it where one of its own layers takes no pair."""
+    """A symbolic mean or variance, with a message for Keras's layers, which take no pairs."""
 
     def __repr__(self):
         return (
             f"<moments of shape {self.shape} from a layer of `fns.tagi`, which pass through layers "
-            "of `fns.tagi` only: take `fns.tagi.Dense` and others for Keras's>"
+            "of `fns.tagi` only: use `fns.tagi.Dense` and others instead of Keras's>"
         )
 
 
 def symbolic_moments(shape, dtype):
-    """The symbolic mean and variance of what a layer returns, `GaussianMoments`."""
+    """Returns `GaussianMoments` of the symbolic mean and variance of a layer's output."""
     return GaussianMoments(*(_SymbolicPart(shape, dtype) for _ in range(2)))
 
 
@@ -72,21 +72,21 @@ class TAGILayer(keras.layers.Layer):
 
     A layer takes exactly known values (one tensor) or Gaussian moments (a `(mean, variance)`
     pair) and returns `GaussianMoments`; a layer without parameters returns a tensor for a tensor.
-    Computations run in the layer's *variable* dtype: under `mixed_float16` moments stay float32.
+    Computations use the layer's *variable* dtype: under `mixed_float16`, moments stay float32.
 
     To write a layer, subclass `BilinearLayer` (a linear map with uncertain weights) or
-    `ElementwiseLayer` (an activation); both need one method. A layer made of other TAGI layers
-    has no `parameters` of its own, and builds them in `build`.
+    `ElementwiseLayer` (an activation). A layer made of other TAGI layers has no own `parameters`,
+    and builds these layers in `build`.
 
-    Inputs that Keras keeps a mask for (behind `keras.layers.Masking`, or an `Embedding` with
-    `mask_zero=True`) are refused but by layers with `heeds_masks`.
+    Only layers with `heeds_masks` accept inputs that have a mask in Keras (behind
+    `keras.layers.Masking`, or an `Embedding` with `mask_zero=True`).
     """
 
     #: Whether XLA on a CPU runs the layer slowly inside a loop over batches.
     slow_in_xla_loops = False
-    #: Whether exactly known inputs give moments too, as uncertain weights do.
+    #: Whether exactly known inputs also give moments, as with uncertain weights.
     makes_moments = True
-    #: Whether what is said of the steps that count does not depend on those that a mask leaves out.
+    #: Whether the outputs of steps that count do not depend on steps that a mask leaves out.
     heeds_masks = False
 
     def __init__(self, **kwargs):
@@ -103,12 +103,12 @@ class TAGILayer(keras.layers.Layer):
         return super().__call__(*args, **kwargs)
 
     def compute_mask(self, inputs, previous_mask=None):
-        """The mask of the outputs, for the mean and for the variance; None without one."""
+        """Returns the mask of the outputs, for the mean and for the variance, or None."""
         mask = self._mask_behind(one_mask(previous_mask))
         return None if mask is None else (mask, mask)
 
     def _mask_behind(self, mask):
-        """The mask of the outputs, given that of the inputs or None."""
+        """Returns the mask of the outputs, given the mask of the inputs or None."""
         return mask
 
     @property
@@ -118,12 +118,12 @@ class TAGILayer(keras.layers.Layer):
 
     @property
     def state(self):
-        """Variables that a forward pass changes, as moving averages do; a list."""
+        """List of variables that a forward pass changes, such as moving averages."""
         return []
 
     @property
     def fresh(self):
-        """Whether the parameters are those that `build` drew: not learnt, loaded or assigned."""
+        """Whether the parameters are those that `build` drew, not learnt, loaded or assigned."""
         return self._drawn is not None and self._drawn == self._fingerprint()
 
     def _fingerprint(self):
@@ -133,7 +133,7 @@ class TAGILayer(keras.layers.Layer):
         return checksum
 
     def redraw(self, seed):
-        """Draws the initial means of a layer that has learnt nothing yet, N(0, variance).
+        """Draws the initial means N(0, variance) of a layer that has learnt nothing yet.
 
         Args:
             seed: Integer or int32 tensor `[2]`.
@@ -144,11 +144,11 @@ class TAGILayer(keras.layers.Layer):
             mean.assign(propagation.draw(fold_in(seed, i), 1, prior)[0])
 
     def sample(self, inputs, seed):
-        """Sampled forward pass: the layer as a deterministic function, once per draw.
+        """Runs a sampled forward pass, with the layer as a deterministic function for each draw.
 
         Args:
-            inputs: Tensor `[S, N, ...]`, function samples (or a list of them for a layer that
-                merges several). S is the number of draws of the layer's parameters.
+            inputs: Tensor `[S, N, ...]` of function samples (or a list of them for a layer that
+                merges several inputs). S is the number of draws of the layer's parameters.
             seed: Integer or int32 tensor `[2]`.
 
         Returns:
@@ -161,7 +161,7 @@ class TAGILayer(keras.layers.Layer):
         return propagation.unfold(output[0] if is_pair(output) else output, num_samples)
 
     def compute_output_spec(self, inputs, mask=None):
-        """Symbolic output: moments for moments, one tensor where nothing is uncertain."""
+        """Returns the symbolic output: moments, or one tensor if nothing is uncertain."""
         layers = (part for part in self._flatten_layers() if isinstance(part, TAGILayer))
         moments = any(part.parameters for part in layers)
         moments = moments or any(is_pair(item) for item in self._items(inputs))
@@ -171,15 +171,15 @@ class TAGILayer(keras.layers.Layer):
         return keras.KerasTensor(shape, self.variable_dtype)
 
     def _items(self, inputs):
-        """The inputs as a list of tensors or pairs (one, unless the layer merges several)."""
+        """Returns a list of the inputs, tensors or pairs (one, unless the layer merges several)."""
         return [inputs]
 
     def _shapes(self, inputs):
-        """The shapes of the means of the inputs, in the form `compute_output_shape` takes."""
+        """Returns the shapes of the means of the inputs, in the form for `compute_output_shape`."""
         return (inputs[0] if is_pair(inputs) else inputs).shape
 
     def _unpack(self, inputs):
-        """Mean and variance (or `None`) of the inputs, in the dtype of the moments."""
+        """Returns the mean and variance (or `None`) of the inputs, in the dtype of the moments."""
         mean, variance = inputs if is_pair(inputs) else (inputs, None)
         cast = [t if t is None else tf.cast(t, self.variable_dtype) for t in (mean, variance)]
         return tuple(cast)
@@ -188,11 +188,11 @@ class TAGILayer(keras.layers.Layer):
 class BilinearLayer(TAGILayer):
     """Base of layers that are a linear map with uncertain weights.
 
-    A subclass implements `linear_map(inputs, kernel)`, linear in each argument, and
-    `create_parameters(input_shape)`, which calls `add_parameters`. Moments, innovations and
-    samples follow from these (`tfp_fnspace.methods.tagi.propagation`). Every product of an input
-    and a kernel element must enter an output at most once, with coefficient 1, as in every dense
-    or convolutional map.
+    A subclass implements `linear_map(inputs, kernel)`, which is linear in each argument, and
+    `create_parameters(input_shape)`, which calls `add_parameters`. Moments, innovations and samples
+    follow from these (`tfp_fnspace.methods.tagi.propagation`). Every product of an input and a
+    kernel element must enter an output at most once, with coefficient 1, as in every dense or
+    convolutional map.
 
     Example:
         A layer that multiplies each input by its own weight.
@@ -206,7 +206,7 @@ class BilinearLayer(TAGILayer):
 
     Args:
         use_bias: Whether to add an uncertain bias.
-        prior: `"glorot"` (also `"xavier"`), variance `gain^2 2/(fan_in + fan_out)`; or `"he"`,
+        prior: `"glorot"` (or `"xavier"`) for variance `gain^2 2/(fan_in + fan_out)`, or `"he"` for
             variance `gain^2 / fan_in`.
         gain: Positive number.
         bias_variance: Prior variance of the biases, positive.
@@ -235,11 +235,11 @@ class BilinearLayer(TAGILayer):
         raise NotImplementedError(f"{type(self).__name__} must implement `create_parameters`.")
 
     def linear_map(self, inputs, kernel):
-        """The map `L(a, w)`; must be linear in `inputs` and in `kernel`, written in TensorFlow."""
+        """Computes `L(a, w)` in TensorFlow; must be linear in `inputs` and in `kernel`."""
         raise NotImplementedError(f"{type(self).__name__} must implement `linear_map`.")
 
     def add_parameters(self, kernel_shape, fan_in, fan_out, bias_shape=None):
-        """Creates the kernel's and the bias's moments, means drawn from N(0, variance).
+        """Creates the moments of kernel and bias, with means drawn from N(0, variance).
 
         Args:
             kernel_shape: Shape of the kernel.
@@ -257,7 +257,7 @@ class BilinearLayer(TAGILayer):
         self._drawn = self._fingerprint()
 
     def _add_moments(self, name, shape, variance, mean=None):
-        """Variables of one prior variance; means drawn from N(0, variance), or all `mean`."""
+        """Creates variables of one prior variance; means are drawn N(0, variance), or `mean`."""
         drawn = keras.initializers.RandomNormal(stddev=variance**0.5)
         initializers = {
             "mean": drawn if mean is None else keras.initializers.Constant(mean),
@@ -295,7 +295,7 @@ class BilinearLayer(TAGILayer):
         return GaussianMoments(*propagate(self.linear_map, mean, variance, kernel, bias))
 
     def compute_output_shape(self, input_shape):
-        """Shape of the output's mean (and variance) for the shape of the input's mean."""
+        """Returns the shape of the output's mean and variance, given that of the input's mean."""
         shapes = mean_shape(input_shape), self.kernel_mean.shape
         return traced_shape(self.linear_map, shapes, self.variable_dtype)
 
@@ -312,8 +312,8 @@ class BilinearLayer(TAGILayer):
 class ElementwiseLayer(TAGILayer):
     """Base of activations.
 
-    A subclass implements `moments(mean, variance)`, which returns the mean, the variance and the
-    slope `cov(z, a)/var(z)` of the activation `a` of a Gaussian `z`, and `function(z)`, the
+    A subclass implements two methods. `moments(mean, variance)` returns the mean, the variance and
+    the slope `cov(z, a)/var(z)` of the activation `a` of a Gaussian `z`. `function(z)` is the
     activation itself, for function samples and exactly known values.
 
     Example:
@@ -331,11 +331,11 @@ class ElementwiseLayer(TAGILayer):
     makes_moments = False
 
     def function(self, z):
-        """The activation as a deterministic elementwise function."""
+        """Applies the activation as a deterministic elementwise function."""
         raise NotImplementedError(f"{type(self).__name__} must implement `function`.")
 
     def moments(self, mean, variance):
-        """Mean, variance and slope of the activation of N(mean, variance)."""
+        """Returns the mean, variance and slope of the activation of N(mean, variance)."""
         raise NotImplementedError(f"{type(self).__name__} must implement `moments`.")
 
     def call(self, inputs):
@@ -343,7 +343,7 @@ class ElementwiseLayer(TAGILayer):
         return self.function(mean) if variance is None else self.propagate(mean, variance)
 
     def propagate(self, mean, variance):
-        """Moments of the activation, or its samples inside a sampled forward pass.
+        """Returns the moments of the activation, or its samples in a sampled forward pass.
 
         Args:
             mean: Tensor (samples, in a sampled forward pass).

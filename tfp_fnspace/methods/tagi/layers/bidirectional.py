@@ -14,13 +14,13 @@ from tfp_fnspace.typing import GaussianMoments
 class Bidirectional(TAGILayer):
     """Runs a recurrent layer forward and a second one backward in time, and merges them.
 
-    The two have weights of their own. Their outputs are taken as independent, though they share
-    inputs: `"sum"` and `"ave"` add variances, `"mul"` is the product of Gaussians.
+    The two layers have separate weights. Their outputs are treated as independent, although they
+    share inputs: `"sum"` and `"ave"` add variances, and `"mul"` is the product of Gaussians.
 
     Args:
         layer: `LSTM`.
         merge_mode: `"concat"`, `"sum"`, `"ave"` or `"mul"`.
-        backward_layer: `LSTM` that goes backwards; by default a new one like `layer`.
+        backward_layer: `LSTM` that runs backwards; by default a new one like `layer`.
         **kwargs: `name`, `dtype`.
 
     Call arguments:
@@ -67,7 +67,7 @@ class Bidirectional(TAGILayer):
 
     def build(self, input_shape):
         for layer in (self.forward_layer, self.backward_layer):
-            if not layer.built:  # as those of a loaded layer are
+            if not layer.built:  # those of a loaded layer are built
                 layer.build(input_shape)
 
     def _mask_behind(self, mask):

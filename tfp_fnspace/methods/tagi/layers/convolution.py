@@ -1,7 +1,7 @@
 """Convolutional layers with Gaussian weights.
 
 A convolution is linear in its inputs and in its kernel, so moments and innovations are those of
-`BilinearLayer`: each class here is a kernel's shape and a `linear_map`.
+`BilinearLayer`. Each class here only defines the shape of a kernel and a `linear_map`.
 """
 
 import math
@@ -14,7 +14,7 @@ from tfp_fnspace.methods.tagi.layers.activation import ActivatedLayer
 
 
 def checked_sizes(name, value, rank):
-    """A tuple of `rank` positive integers, from that or from one integer.
+    """Returns a tuple of `rank` positive integers, given a tuple or one integer.
 
     Raises:
         ValueError: If it is something else.
@@ -28,7 +28,7 @@ def checked_sizes(name, value, rank):
 
 
 class ConvolutionLayer(ActivatedLayer):
-    """Base of all convolutions: the arguments of Keras, channels last."""
+    """Base of all convolutions, with the arguments of Keras and channels last."""
 
     rank = 2
     slow_in_xla_loops = True
@@ -68,11 +68,11 @@ class ConvolutionLayer(ActivatedLayer):
         self._create_kernel(input_shape[-1], math.prod(self.kernel_size))
 
     def _create_kernel(self, channels, window):
-        """Calls `add_parameters`, given the number of channels and of places in the window."""
+        """Calls `add_parameters`, given the number of channels and of positions in the window."""
         raise NotImplementedError
 
     def _geometry(self):
-        """What the convolutions of `keras.ops` take besides tensors."""
+        """Returns the options for the convolutions of `keras.ops`."""
         return {
             "strides": self.strides,
             "padding": self.padding,
@@ -141,7 +141,7 @@ class _Conv(ConvolutionLayer):
         return self._convolved(inputs, kernel, self._geometry())
 
     def _convolved(self, inputs, kernel, geometry):
-        if self.groups > 1:  # XLA has no derivative of dilated convolutions in groups
+        if self.groups > 1:  # XLA cannot differentiate dilated convolutions in groups
             kernel = _dilated(kernel, geometry.pop("dilation_rate"))
         return keras.ops.conv(inputs, kernel, **geometry)
 
@@ -150,7 +150,7 @@ class _Conv(ConvolutionLayer):
 
 
 def _dilated(kernel, rates):
-    """The kernel with `rate - 1` zeros between its entries along each axis."""
+    """Returns the kernel with `rate - 1` zeros between its entries along each axis."""
     for axis, rate in enumerate(rates):
         size = kernel.shape[axis]
         spread = tf.expand_dims(kernel, axis + 1)
@@ -166,16 +166,16 @@ def _dilated(kernel, rates):
 class Conv2D(_Conv):
     r"""Two-dimensional convolution whose kernel and bias are independent Gaussians.
 
-    With `*` the convolution of Keras's layer of this name, `a ~ N(ma, Sa)`, `W ~ N(mw, Sw)` and
-    `b ~ N(mb, Sb)`, all independent:
+    Let `*` be the convolution of Keras's layer of this name, and let `a ~ N(ma, Sa)`, `W ~ N(mw,
+    Sw)` and `b ~ N(mb, Sb)` be independent. Then
 
         mz = ma * mw + mb
         Sz = (ma^2 + Sa) * Sw + Sa * mw^2 + Sb
 
-    (equations 3, 6 and 10 of the paper for the sum that a convolution is). Outputs that share a
-    kernel or an input are correlated; as in every layer, only their variances are kept. An update
-    costs four more convolutions, and no memory beyond activations and three kernels' size each
-    for means and variances: innovations of the kernel are never formed for single rows.
+    by equations 3, 6 and 10 of the paper. Outputs that share a kernel or an input are correlated;
+    as in every layer, only their variances are kept. An update costs four more convolutions. Its
+    memory is that of the activations, plus three times the size of the kernel each for means and
+    variances, since innovations of the kernel are never formed for single rows.
 
     Args:
         filters: Number of output channels, a positive integer.
@@ -184,12 +184,12 @@ class Conv2D(_Conv):
         padding: `"valid"` or `"same"` (zeros, exactly known).
         data_format: `None` or `"channels_last"`.
         dilation_rate: Integer or a pair; not together with strides.
-        groups: Number of groups of channels that are convolved separately; it divides the
-            channels and `filters`.
+        groups: Number of groups of channels that are convolved separately; it must divide the
+            number of channels and `filters`.
         activation: Name, function, or `Activation` layer that follows; see `Activation`.
         use_bias: Whether to add a bias for each filter.
-        **kwargs: `prior`, `gain`, `bias_variance` as `BilinearLayer` (fan in: kernel places times
-            channels of a group; fan out: kernel places times filters of a group); `name`,
+        **kwargs: `prior`, `gain`, `bias_variance` as in `BilinearLayer` (fan in: kernel positions
+            times channels of a group; fan out: kernel positions times filters of a group); `name`,
             `dtype`, `trainable`.
 
     Call arguments:
@@ -204,7 +204,7 @@ class Conv2D(_Conv):
         bias_mean, bias_variance: Variables `[filters]`, or `None`.
 
     Raises:
-        ValueError: If an argument is not what it should be, or the inputs have another rank.
+        ValueError: If an argument is not as described, or the inputs have another rank.
 
     Example:
         >>> images = keras.Input((28, 28, 1))
@@ -221,8 +221,8 @@ class Conv1D(_Conv):
 
     Args:
         filters, kernel_size, strides, padding, data_format, dilation_rate, groups, activation,
-            use_bias, **kwargs: As `Conv2D`, with one integer where that takes a pair. `padding`
-            may also be `"causal"`: output t sees inputs up to t.
+            use_bias, **kwargs: As in `Conv2D`, with one integer instead of a pair. `padding` may
+            also be `"causal"`: output t sees inputs up to t.
 
     Call arguments:
         inputs: `(mean, variance)` pair of tensors `[N, T, C]`, or one tensor.
@@ -231,7 +231,7 @@ class Conv1D(_Conv):
         `GaussianMoments` of tensors `[N, T', filters]`.
 
     Raises:
-        ValueError: If an argument is not what it should be, or the inputs have another rank.
+        ValueError: If an argument is not as described, or the inputs have another rank.
     """
 
     rank = 1
@@ -254,7 +254,7 @@ class Conv3D(_Conv):
 
     Args:
         filters, kernel_size, strides, padding, data_format, dilation_rate, groups, activation,
-            use_bias, **kwargs: As `Conv2D`, with triples where that takes pairs.
+            use_bias, **kwargs: As in `Conv2D`, with triples instead of pairs.
 
     Call arguments:
         inputs: `(mean, variance)` pair of tensors `[N, D, H, W, C]`, or one tensor.
@@ -263,7 +263,7 @@ class Conv3D(_Conv):
         `GaussianMoments` of tensors `[N, D', H', W', filters]`.
 
     Raises:
-        ValueError: If an argument is not what it should be, or the inputs have another rank.
+        ValueError: If an argument is not as described, or the inputs have another rank.
     """
 
     rank = 3
@@ -271,7 +271,7 @@ class Conv3D(_Conv):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
 class DepthwiseConv2D(ConvolutionLayer):
-    """Convolution of each channel with Gaussian kernels of its own; moments as `Conv2D`.
+    """Convolution of each channel with its own Gaussian kernels; moments as in `Conv2D`.
 
     Args:
         kernel_size: Integer or a pair.
@@ -282,8 +282,8 @@ class DepthwiseConv2D(ConvolutionLayer):
         dilation_rate: Integer or a pair; not together with strides.
         activation: Name, function, or `Activation` layer that follows; see `Activation`.
         use_bias: Whether to add a bias for each output channel.
-        **kwargs: `prior`, `gain`, `bias_variance` as `BilinearLayer` (fan in: kernel places; fan
-            out: kernel places times `depth_multiplier`); `name`, `dtype`, `trainable`.
+        **kwargs: `prior`, `gain`, `bias_variance` as in `BilinearLayer` (fan in: kernel positions;
+            fan out: kernel positions times `depth_multiplier`); `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: `(mean, variance)` pair of tensors `[N, H, W, C]`, or one tensor.
@@ -296,7 +296,7 @@ class DepthwiseConv2D(ConvolutionLayer):
         bias_mean, bias_variance: Variables `[C * depth_multiplier]`, or `None`.
 
     Raises:
-        ValueError: If an argument is not what it should be, or the inputs have another rank.
+        ValueError: If an argument is not as described, or the inputs have another rank.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from tfp_fnspace.methods.tagi.layers.base import mean_shape
 class Dense(ActivatedLayer):
     r"""Fully connected layer whose weights and biases are independent Gaussians.
 
-    `z = a W + b` with `a ~ N(ma, Sa)`, `W ~ N(mw, Sw)`, `b ~ N(mb, Sb)`, all independent:
+    For `z = a W + b` with independent `a ~ N(ma, Sa)`, `W ~ N(mw, Sw)`, `b ~ N(mb, Sb)`,
 
         mz = ma mw + mb
         Sz = (ma^2 + Sa) Sw + Sa mw^2 + Sb
@@ -24,10 +24,10 @@ class Dense(ActivatedLayer):
         units: Number of outputs, a positive integer.
         activation: Name, function, or `Activation` layer that follows; see `Activation`.
         use_bias: Whether to add a bias.
-        prior: `"glorot"` (also `"xavier"`, the paper's), variance `gain^2 2/(fan_in + fan_out)`;
-            or `"he"`, variance `gain^2 / fan_in`.
+        prior: `"glorot"` (or `"xavier"`, the paper's) for variance `gain^2 2/(fan_in + fan_out)`,
+            or `"he"` for variance `gain^2 / fan_in`.
         gain: Positive number.
-        bias_variance: Prior variance of the biases; the paper's is 0.01.
+        bias_variance: Prior variance of the biases; 0.01 in the paper.
         **kwargs: `name`, `dtype`, `trainable`.
 
     Call arguments:

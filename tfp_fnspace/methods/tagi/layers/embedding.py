@@ -13,21 +13,21 @@ from tfp_fnspace.typing import GaussianMoments
 class Embedding(BilinearLayer):
     r"""Looks up rows of a table of independent Gaussians.
 
-    The linear map of a one-hot input, without the zeros: `z = W[i]` with mean `mw[i]` and
-    variance `Sw[i]`; the row of an index gets the innovations of all its places.
+    This is the linear map of a one-hot input, without the zeros: `z = W[i]` with mean `mw[i]` and
+    variance `Sw[i]`. The row of an index gets the sum of the innovations of all its occurrences.
 
-    Inputs of a model that are indices are not standardised, and are checked against `input_dim`
+    Inputs of a model that are indices are not standardised. They are checked against `input_dim`
     before anything is learnt.
 
     Args:
         input_dim: Number of rows of the table; indices are 0 to `input_dim - 1`.
         output_dim: Length of a row.
         gain: Prior standard deviation of the table's entries.
-        mask_zero: Whether the index 0 is padding, which layers behind leave out; see `LSTM`.
+        mask_zero: Whether the index 0 is padding, which later layers leave out; see `LSTM`.
         **kwargs: `name`, `dtype`, `trainable`.
 
     Call arguments:
-        inputs: Tensor `[N, ...]` of whole numbers, of any dtype.
+        inputs: Tensor `[N, ...]` of integers, of any dtype.
 
     Returns:
         `GaussianMoments` of tensors `[N, ..., output_dim]`.
@@ -64,7 +64,7 @@ class Embedding(BilinearLayer):
         kernel = tuple(tf.convert_to_tensor(part) for part in self.parameters[0])
         active = propagation.innovations_active()
         propagate = propagation.bilinear if active else propagation.bilinear_moments
-        # The rule for inputs of 1: a row is met with coefficient 1, whatever its index.
+        # This is the rule for inputs of 1: a row has the coefficient 1, whatever its index.
         outputs = propagate(lambda a, w: a * self.linear_map(inputs, w), ones, None, kernel, None)
         return GaussianMoments(*outputs)
 

@@ -1,4 +1,4 @@
-"""Layers that enlarge images: linear maps with known coefficients."""
+"""Layers that enlarge images, which are linear maps with known coefficients."""
 
 import keras
 import tensorflow as tf
@@ -10,7 +10,7 @@ from tfp_fnspace.methods.tagi.layers.structure import ConstantMapLayer
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
 class ZeroPadding2D(ConstantMapLayer):
-    """Adds rows and columns of exactly known zeros: mean 0, variance 0.
+    """Adds rows and columns of exactly known zeros, with mean 0 and variance 0.
 
     Args:
         padding: Integer, a pair (rows, columns), or a pair of pairs ((top, bottom), (left,
@@ -54,8 +54,8 @@ class ZeroPadding2D(ConstantMapLayer):
 class UpSampling2D(ConstantMapLayer):
     """Enlarges images by repeating or interpolating pixels.
 
-    An interpolation is a matrix along each axis, `R_h x R_w^T`; variances take the squares of the
-    elements. Copies of a pixel, and interpolated neighbours, are correlated; only their variances
+    An interpolation is a matrix along each axis, `R_h x R_w^T`; for variances, its elements are
+    squared. Copies of a pixel, and interpolated neighbours, are correlated; only their variances
     are kept.
 
     Args:
@@ -72,7 +72,7 @@ class UpSampling2D(ConstantMapLayer):
         `GaussianMoments` of tensors `[N, size[0] * H, size[1] * W, C]` (a tensor for a tensor).
 
     Raises:
-        ValueError: If an argument is not what it should be.
+        ValueError: If an argument is not as described.
     """
 
     def __init__(self, size=(2, 2), data_format=None, interpolation="nearest", **kwargs):
@@ -103,9 +103,10 @@ class UpSampling2D(ConstantMapLayer):
         return tf.einsum("ph,nhwc,qw->npqc", rows, tensor, columns)
 
     def _matrix(self, length, factor):
-        """`[factor * length, length]`: what interpolation makes of each unit vector.
+        """Returns the interpolation of each unit vector, `[factor * length, length]`.
 
-        A constant of the graph: not every device has the operations of every interpolation.
+        It is a constant of the graph, since not every device has the operations of every
+        interpolation.
         """
         size, method = (factor * length, 1), self.interpolation
         with tf.init_scope(), tf.device("CPU"):

@@ -1,9 +1,9 @@
 r"""Normalisation layers.
 
-A unit is shifted and scaled by statistics, `n = (a - c) r`, then by an uncertain scale and shift,
-`z = n w + b`: the second step is the rule of `BilinearLayer`. The statistics are those of the
-expected square, `E[(a - c)^2] = (ma - c)^2 + Sa`, so that uncertain units are normalised too; they
-are taken as known. Then `n` has mean `(ma - c) r` and variance `Sa r^2`, and innovations are
+A unit is shifted and scaled by statistics, `n = (a - c) r`, and then by an uncertain scale and
+shift, `z = n w + b`. The second step is the rule of `BilinearLayer`. The statistics use the
+expected square, `E[(a - c)^2] = (ma - c)^2 + Sa`, so that uncertain units are also normalised. They
+are treated as known: `n` then has mean `(ma - c) r` and variance `Sa r^2`, and innovations are
 multiplied by `r` and `r^2`.
 """
 
@@ -18,7 +18,7 @@ from tfp_fnspace.typing import GaussianMoments
 
 
 class _Normalization(BilinearLayer):
-    """What the normalisations share: `_statistics`, then an uncertain scale and shift."""
+    """Base of normalisations: `_statistics`, then an uncertain scale and shift."""
 
     def __init__(
         self, axis, epsilon, center, scale, scale_variance=0.01, bias_variance=0.01, **kwargs
@@ -34,7 +34,7 @@ class _Normalization(BilinearLayer):
         return self.axis in (-1, (-1,))
 
     def _axes(self, rank):
-        """The axes with a scale for each entry, ascending."""
+        """Returns the axes with a scale for each entry, ascending."""
         axes = (self.axis,) if isinstance(self.axis, int) else self.axis
         positive = sorted({axis + rank if axis < 0 else axis for axis in axes})
         if not positive or positive[0] < 1 or positive[-1] >= rank:
@@ -52,7 +52,7 @@ class _Normalization(BilinearLayer):
                 f"{type(self).__name__} needs inputs whose axes {self.axis!r} have known sizes. "
                 f"Received: shape={input_shape}"
             )
-        # A scale of variance 0 is a constant: no update changes it.
+        # A scale of variance 0 is a constant, which no update changes.
         variance = self.scale_variance_prior if self.scale else 0.0
         kernel = self._add_moments("kernel", shape, variance, mean=1.0)
         self.kernel_mean, self.kernel_variance = kernel
@@ -64,7 +64,7 @@ class _Normalization(BilinearLayer):
         return inputs * kernel
 
     def _statistics(self, mean, variance):
-        """The centre c and the mean of (a - c)^2, given means and variances (zero if known)."""
+        """Returns the centre c and the mean of (a - c)^2, given means and variances."""
         raise NotImplementedError
 
     def _normalized(self, inputs, *options):
@@ -104,14 +104,14 @@ class LayerNormalization(_Normalization):
 
         z = w (a - c)/sqrt(v + epsilon) + b,   c = mean(ma),   v = mean((ma - c)^2 + Sa)
 
-    over the units of `axis`. The statistics c and v are taken as known: that they move with the
-    units is dropped, an error of order 1/(number of units).
+    over the units of `axis`. The statistics c and v are treated as known. Their dependence on the
+    units is dropped, which is an error of order 1/(number of units).
 
     Args:
         axis: Integer or tuple: the axes to normalise over; one scale and shift for each entry.
         epsilon: Positive number.
         center: Whether there is a shift.
-        scale: Whether there is a scale; without it, it is exactly 1.
+        scale: Whether there is a scale; otherwise it is exactly 1.
         scale_variance: Prior variance of the scale; its prior mean is 1.
         bias_variance: Prior variance of the shift; its prior mean is 0.
         **kwargs: `name`, `dtype`, `trainable`.
@@ -123,12 +123,12 @@ class LayerNormalization(_Normalization):
         `GaussianMoments` of the same shape.
 
     Attributes:
-        kernel_mean, kernel_variance: Variables, the scale: the shape of the axes from the first
-            of `axis` on, 1 along those not in `axis`.
+        kernel_mean, kernel_variance: Variables, the scale. They have the shape of the axes from the
+            first one in `axis` on, with size 1 along those not in `axis`.
         bias_mean, bias_variance: Variables of the same shape, or `None`.
 
     Raises:
-        ValueError: If an argument is not what it should be, or a size is unknown.
+        ValueError: If an argument is not as described, or a size is unknown.
 
     Example:
         >>> inputs = keras.Input((3,))
@@ -148,11 +148,11 @@ class LayerNormalization(_Normalization):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
 class RMSNormalization(_Normalization):
-    r"""Divides each row by the root mean square of its own units; an uncertain scale w.
+    r"""Divides each row by the root mean square of its own units, with an uncertain scale w.
 
         z = w a / sqrt(v + epsilon),   v = mean(ma^2 + Sa)
 
-    over the units of `axis`; v is taken as known, see `LayerNormalization`.
+    over the units of `axis`; v is treated as known, see `LayerNormalization`.
 
     Args:
         axis: Integer or tuple: the axes to normalise over; one scale for each entry.
@@ -170,7 +170,7 @@ class RMSNormalization(_Normalization):
         kernel_mean, kernel_variance: Variables, the scale, see `LayerNormalization`.
 
     Raises:
-        ValueError: If an argument is not what it should be, or a size is unknown.
+        ValueError: If an argument is not as described, or a size is unknown.
     """
 
     def __init__(self, axis=-1, epsilon=1e-6, scale_variance=0.01, **kwargs):
@@ -192,40 +192,40 @@ class BatchNormalization(_Normalization):
 
         z = w (a - c)/sqrt(v + epsilon) + b,   c = mean(ma),   v = mean((ma - c)^2 + Sa)
 
-    over all axes but `axis`. While the model learns, c and v are those of the batch (rows that
-    pad it do not count), and moving averages of them are kept; at any other time c and v are the
-    moving averages. They are taken as known: that they move with the units is dropped.
+    over all axes but `axis`. While the model learns, c and v are those of the batch (padded rows do
+    not count), and moving averages of them are kept. At any other time c and v are the moving
+    averages. They are treated as known: their dependence on the units is dropped.
 
-    A batch of one row has no spread of its own. It is normalised by the moving averages, which
-    it updates with `v = mean((ma - moving_mean)^2 + Sa)`; hence with `update="exact"`, which takes
-    rows one by one, the split into batches still has no effect.
+    A batch of one row has no spread. It is normalised by the moving averages, which it updates with
+    `v = mean((ma - moving_mean)^2 + Sa)`. With `update="exact"`, which takes rows one by one, the
+    split into batches therefore still has no effect.
 
     Args:
         axis: Integer, the axis of the channels.
         momentum: Number in [0, 1): weight of the past in the moving averages.
         epsilon: Positive number.
         center: Whether there is a shift.
-        scale: Whether there is a scale; without it, it is exactly 1.
+        scale: Whether there is a scale; otherwise it is exactly 1.
         scale_variance: Prior variance of the scale; its prior mean is 1.
         bias_variance: Prior variance of the shift; its prior mean is 0.
-        **kwargs: `name`, `dtype`, `trainable`. If not trainable, the layer uses the moving
-            averages always.
+        **kwargs: `name`, `dtype`, `trainable`. If not trainable, the layer always uses the moving
+            averages.
 
     Call arguments:
         inputs: `(mean, variance)` pair of tensors `[N, ..., C]`, or one tensor.
-        training: Whether to use the batch's statistics; `None`: while the model learns.
+        training: Whether to use the batch's statistics; `None` uses them while the model learns.
 
     Returns:
         `GaussianMoments` of the same shape.
 
     Attributes:
-        kernel_mean, kernel_variance: Variables, the scale, `[C]` (with further axes of size 1
-            behind if `axis` is not the last).
+        kernel_mean, kernel_variance: Variables, the scale, `[C]` (followed by axes of size 1 if
+            `axis` is not the last).
         bias_mean, bias_variance: Variables of the same shape, or `None`.
         moving_mean, moving_variance: Variables of the same shape.
 
     Raises:
-        ValueError: If an argument is not what it should be, or the size of `axis` is unknown.
+        ValueError: If an argument is not as described, or the size of `axis` is unknown.
     """
 
     def __init__(self, axis=-1, momentum=0.99, epsilon=1e-3, center=True, scale=True, **kwargs):
@@ -253,7 +253,7 @@ class BatchNormalization(_Normalization):
 
     @property
     def heeds_masks(self):
-        return False  # those of a batch would have to leave steps out
+        return False  # the batch's statistics would have to leave steps out
 
     @property
     def state(self):
@@ -290,7 +290,7 @@ class BatchNormalization(_Normalization):
         return centre, tf.where(one, moving[1], square)
 
     def _rows(self, mean):
-        """1 for the rows that count and 0 for those that pad the batch, `[N, 1, ...]`."""
+        """Returns 1 for the rows that count and 0 for those that pad the batch, `[N, 1, ...]`."""
         valid = propagation.valid_rows()
         if valid is None:
             valid = tf.ones(tf.shape(mean)[:1], mean.dtype)

@@ -1,6 +1,6 @@
 """Pooling layers.
 
-Average pooling is a linear map with known coefficients. The maximum is taken pair by pair, along
+Average pooling is a linear map with known coefficients. The maximum is computed pair by pair, along
 one axis after the other.
 """
 
@@ -27,11 +27,11 @@ class _Windows:
         checked_choice("data_format", data_format, (None, "channels_last"))
 
     def along(self, tensor, axis, fill=0.0):
-        """The entries of all windows along one axis: a list, one tensor a place in the window."""
+        """Returns the entries of all windows along one axis, a tensor for each window position."""
         size, stride = self.size[axis - 1], self.strides[axis - 1]
         length = tensor.shape[axis] or tf.shape(tensor)[axis]
         if self.padding == "same":
-            # Keras's rule: ceil(length / stride) windows, the odd zero behind.
+            # Keras's rule is ceil(length / stride) windows, with the odd zero at the end.
             total = (-(-length // stride) - 1) * stride + size - length
             total = tf.maximum(total, 0) if tf.is_tensor(total) else max(total, 0)
             sides = [[0, 0]] * axis + [[total // 2, total - total // 2]]
@@ -45,7 +45,8 @@ class _Windows:
             )
         before = (slice(None),) * axis
         if size == stride and isinstance(count, int):
-            # Windows side by side: rows of a matrix, whose derivative is cheaper than of slices.
+            # Adjacent windows are rows of a matrix, whose derivative is cheaper than that of
+            # slices.
             sizes = [tf.shape(tensor)[i] if n is None else n for i, n in enumerate(tensor.shape)]
             sizes[axis : axis + 1] = count, size
             rows = tf.reshape(tensor[(*before, slice(count * size))], sizes)
@@ -74,7 +75,7 @@ class _AveragePooling(ConstantMapLayer):
         self.windows = _Windows(self.rank, pool_size, strides, padding, data_format)
 
     def _count(self, tensor):
-        """How many inputs each window has: padding does not count."""
+        """Returns how many inputs each window has; padding does not count."""
         return self.windows.sum(tf.ones_like(tensor[:1, ..., :1]))
 
     def _map(self, tensor):
@@ -92,13 +93,13 @@ class _AveragePooling(ConstantMapLayer):
 class AveragePooling2D(_AveragePooling):
     """Mean over windows of an image: `m = sum m_i / n`, `S = sum S_i / n^2`.
 
-    The units of a window are taken as independent, as everywhere in TAGI's diagonal
-    approximation; those of a convolution are not quite.
+    The units of a window are treated as independent, as everywhere in TAGI's diagonal
+    approximation. The units of a convolution are not exactly independent.
 
     Args:
         pool_size: Integer or a pair.
         strides: Integer or a pair; `pool_size` by default.
-        padding: `"valid"` or `"same"`; what is padded does not count.
+        padding: `"valid"` or `"same"`; padded entries do not count.
         data_format: `None` or `"channels_last"`.
         **kwargs: `name`, `dtype`.
 
@@ -109,7 +110,7 @@ class AveragePooling2D(_AveragePooling):
         `GaussianMoments` of tensors `[N, H', W', C]` (a tensor for a tensor).
 
     Raises:
-        ValueError: If an argument is not what it should be.
+        ValueError: If an argument is not as described.
     """
 
 
@@ -118,8 +119,8 @@ class AveragePooling1D(_AveragePooling):
     """Mean over windows of a sequence, see `AveragePooling2D`.
 
     Args:
-        pool_size, strides, padding, data_format, **kwargs: As `AveragePooling2D`, with one integer
-            where that takes a pair.
+        pool_size, strides, padding, data_format, **kwargs: As in `AveragePooling2D`, with one
+            integer instead of a pair.
 
     Call arguments:
         inputs: `(mean, variance)` pair of tensors `[N, T, C]`, or one tensor.
@@ -128,7 +129,7 @@ class AveragePooling1D(_AveragePooling):
         `GaussianMoments` of tensors `[N, T', C]` (a tensor for a tensor).
 
     Raises:
-        ValueError: If an argument is not what it should be.
+        ValueError: If an argument is not as described.
     """
 
     rank = 1
@@ -161,7 +162,7 @@ class GlobalAveragePooling2D(_GlobalAveragePooling):
 
     Args:
         data_format: `None` or `"channels_last"`.
-        keepdims: Whether the axes stay, with size 1.
+        keepdims: Whether to keep the axes with size 1.
         **kwargs: `name`, `dtype`.
 
     Call arguments:
@@ -178,13 +179,13 @@ class GlobalAveragePooling1D(_GlobalAveragePooling):
 
     Args:
         data_format: `None` or `"channels_last"`.
-        keepdims: Whether the axis stays, with size 1.
+        keepdims: Whether to keep the axis with size 1.
         **kwargs: `name`, `dtype`.
 
     Call arguments:
         inputs: `(mean, variance)` pair of tensors `[N, T, C]`, or one tensor.
-        mask: Boolean tensor `[N, T]`, false for steps that do not count; Keras hands it on. A row
-            of which none counts has the mean 0 and the variance 0.
+        mask: Boolean tensor `[N, T]`, false for steps that do not count. Keras passes it on. If no
+            step of a row counts, its mean and its variance are 0.
 
     Returns:
         `GaussianMoments` of tensors `[N, C]` or `[N, 1, C]` (a tensor for a tensor).
@@ -217,21 +218,21 @@ class MaxPooling2D(ConstantMapLayer):
     r"""Maximum over windows of an image.
 
     `moments="linearized"` linearises the maximum at the means: the unit with the largest mean
-    passes, with its variance, and gets all the innovation.
-    `moments="exact"` has the exact mean and variance of the maximum of two independent Gaussians
-    a and b (Clark 1961), written with `d = b - a`, `ma >= mb`:
+    passes, with its variance, and gets all the innovation. `moments="exact"` uses the exact mean
+    and variance of the maximum of two independent Gaussians a and b (Clark 1961). With `d = b - a`
+    and `ma >= mb`:
 
         max(a, b) = a + max(d, 0)
         m = ma + E[max(d, 0)],   S = Sa (1 - 2 p) + var[max(d, 0)],   p = P(d > 0)
 
-    with slopes `cov(max, a)/var(a) = 1 - p` and `p`. More than two units are taken in pairs, rows
-    first, the maximum so far as Gaussian, which is approximate: for nine equal units the mean is
-    right within 2 % and the variance 16 % too small.
+    with slopes `cov(max, a)/var(a) = 1 - p` and `p`. More than two units are combined in pairs,
+    rows first, with the maximum so far treated as Gaussian. This is approximate: for nine equal
+    units the mean is within 2 % and the variance is 16 % too small.
 
     Args:
         pool_size: Integer or a pair.
         strides: Integer or a pair; `pool_size` by default.
-        padding: `"valid"` or `"same"`; what is padded is never the maximum.
+        padding: `"valid"` or `"same"`; padded entries are never the maximum.
         data_format: `None` or `"channels_last"`.
         moments: `"linearized"` or `"exact"`.
         **kwargs: `name`, `dtype`.
@@ -243,7 +244,7 @@ class MaxPooling2D(ConstantMapLayer):
         `GaussianMoments` of tensors `[N, H', W', C]` (a tensor for a tensor).
 
     Raises:
-        ValueError: If an argument is not what it should be.
+        ValueError: If an argument is not as described.
 
     References:
         Clark (1961), "The Greatest of a Finite Set of Random Variables", Operations Research 9.
@@ -263,7 +264,7 @@ class MaxPooling2D(ConstantMapLayer):
         self.moments_rule = checked_choice("moments", moments, ("linearized", "exact"))
 
     def _map(self, tensor):
-        """The maximum of exactly known values."""
+        """Returns the maximum of exactly known values."""
         return self._pool(tensor, tf.zeros_like(tensor), "linearized").mean
 
     def call(self, inputs):
@@ -290,25 +291,25 @@ class MaxPooling2D(ConstantMapLayer):
 
 
 def _padding(dtype):
-    """The mean that stands for "no unit here"."""
+    """Returns the mean that stands for "no unit here"."""
     return 0.25 * dtype.min
 
 
 def _larger_mean(ma, sa, mb, sb):
-    """The unit with the larger mean; the ordinary derivative passes innovations to it."""
+    """Returns the unit with the larger mean; the ordinary derivative passes innovations to it."""
     first = ma >= mb
     return tf.where(first, ma, mb), tf.where(first, sa, sb)
 
 
 def _gaussian_maximum(ma, sa, mb, sb):
-    """Moments of the maximum of two independent Gaussians."""
+    """Returns the moments of the maximum of two independent Gaussians."""
 
     def moments(*parts):
         first = parts[0] >= parts[2]
         larger, sl, smaller, ss = (
             tf.where(first, x, y) for x, y in zip(parts, (*parts[2:], *parts[:2]), strict=True)
         )
-        # Padding is replaced before the arithmetic, which would overflow.
+        # Padding is replaced before the arithmetic, which would overflow otherwise.
         unit = smaller > 0.5 * _padding(smaller.dtype)
         difference = tf.where(unit, smaller - larger, 0.0)
         excess, spread, slope = clipped_moments(difference, sl + ss, 0.0)

@@ -25,40 +25,40 @@ class LSTM(BilinearLayer):
         c_t = s(z_f) c_{t-1} + s(z_i) tanh(z_g)
         h_t = s(z_o) tanh(c_t)
 
-    The sums over inputs and states are the rule of `BilinearLayer`, the gates are activations,
-    and a product of units a and b, taken as independent, has the moments
+    The sums over inputs and states follow the rule of `BilinearLayer`, and the gates are
+    activations. A product of units a and b, which are treated as independent, has the moments
 
         m = ma mb,   S = (ma^2 + Sa) Sb + Sa mb^2
 
-    (equations 3 and 5 of the paper). Covariances between the gates, which share x_t and
-    h_{t-1}, and between the state and the gates are dropped, as everywhere in TAGI's diagonal
-    approximation. One set of weights serves all time steps: its update has the sum of the
-    innovations of all of them, as that of a batch has the sum over rows. The loop over time is
-    one loop on the device, forward and backward.
+    (equations 3 and 5 of the paper). Covariances between the gates, which share x_t and h_{t-1},
+    and between the state and the gates are dropped, as everywhere in TAGI's diagonal approximation.
+    One set of weights serves all time steps. Its update uses the sum of their innovations, as the
+    update of a batch uses the sum over rows. The loop over time is one loop on the device, forward
+    and backward.
 
     Args:
         units: Number of units, a positive integer.
         activation: Activation of the cell: name, function, or `Activation` layer.
-        recurrent_activation: Activation s of the gates. Linearised moments have no bound: with a
+        recurrent_activation: Activation s of the gates. Linearised moments are unbounded: with a
             slope near 1 (tanh) and very uncertain inputs, variances can grow without limit over the
             steps.
         use_bias: Whether to add a bias to the gates.
         unit_forget_bias: Whether the prior mean of the bias of the forget gate is 1.
-        return_sequences: Whether to return h of all steps, or of the last.
-        go_backwards: Whether to go from the last step to the first; sequences are returned in
-            the order they are met.
-        stateful: Whether row i of a batch starts from the state, mean and variance, in which row
-            i of the last batch ended. Needs inputs of a known batch size
-            (`keras.Input(..., batch_size=)`), `shuffle=False`, and batches of that size only.
-        **kwargs: `prior`, `gain`, `bias_variance` as `BilinearLayer` (fan in: inputs plus units;
+        return_sequences: Whether to return h of all steps, or only of the last step.
+        go_backwards: Whether to go from the last step to the first; sequences are returned in the
+            order of processing.
+        stateful: Whether row i of a batch starts from the final state, mean and variance, of row i
+            of the last batch. It needs inputs with a known batch size (`keras.Input(...,
+            batch_size=)`), `shuffle=False`, and batches of that size only.
+        **kwargs: `prior`, `gain`, `bias_variance` as in `BilinearLayer` (fan in: inputs plus units;
             fan out: units); `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: `(mean, variance)` pair of tensors `[N, T, D]`, or a tensor of exactly known
             values. T must be known to compile with XLA.
-        mask: Boolean tensor `[N, T]`, false for steps that are padding: the state stays what it
-            was, and they have no part in what is learnt. Keras hands it on from
-            `keras.layers.Masking` and embeddings with `mask_zero=True`.
+        mask: Boolean tensor `[N, T]`, false for padded steps. These do not change the state, and
+            nothing is learnt from them. Keras passes the mask on from `keras.layers.Masking` and
+            embeddings with `mask_zero=True`.
 
     Returns:
         `GaussianMoments` of tensors `[N, units]`, or `[N, T, units]` with `return_sequences`.
@@ -135,7 +135,7 @@ class LSTM(BilinearLayer):
         self._raise_forget_bias()
         self._drawn = self._fingerprint()
         for activation in (self.activation, self.recurrent_activation):
-            activation.built = True  # it has no weights, and is never called by itself
+            activation.built = True  # it has no weights, and is never called directly
 
     @property
     def parameters(self):
@@ -147,7 +147,7 @@ class LSTM(BilinearLayer):
         return self._state
 
     def reset_state(self):
-        """Makes the state of a stateful layer zero, exactly known."""
+        """Resets the state of a stateful layer to zero, exactly known."""
         for variable in self._state:
             variable.assign(tf.zeros_like(variable))
 
@@ -167,7 +167,7 @@ class LSTM(BilinearLayer):
         return mask if self.return_sequences else None
 
     def call(self, inputs, mask=None):
-        # The share of the inputs, for all steps at once.
+        # The contribution of the inputs is computed for all steps at once.
         means, variances = super().call(inputs)
         if self.stateful and not propagation.sampling_active():  # one row would fit any state
             means = tf.ensure_shape(means, [self._state[0].shape[0], None, None])
@@ -198,7 +198,7 @@ class LSTM(BilinearLayer):
         return GaussianMoments(*(tf.transpose(part, [1, 0, 2]) for part in hidden))
 
     def _recurrence(self):
-        """The function that takes moments of h to those of h U."""
+        """Returns the function that maps the moments of h to those of h U."""
         kernel = tuple(
             tf.convert_to_tensor(part)
             for part in (self.recurrent_kernel_mean, self.recurrent_kernel_variance)
@@ -206,7 +206,7 @@ class LSTM(BilinearLayer):
         if not propagation.sampling_active():
             return lambda hidden: propagation.product(self.linear_map, hidden, kernel)
         seed, num_samples = propagation.layer_sampling(self)
-        # One draw for all steps; 0 and 1 are those of the kernel and the bias.
+        # There is one draw for all steps; kernel and bias use the seeds 0 and 1.
         weights = propagation.draw(fold_in(seed, 2), num_samples, kernel)
 
         def sampled(hidden):
@@ -217,7 +217,7 @@ class LSTM(BilinearLayer):
         return sampled
 
     def _initial_state(self, num_rows):
-        """Mean and variance of h and of c."""
+        """Returns the mean and variance of h and of c."""
         if not self.stateful:
             zero = tf.zeros([num_rows, self.units], self.variable_dtype)
             return (zero,) * 4

@@ -1,7 +1,7 @@
-r"""Layers that move or add units: linear maps with known coefficients.
+r"""Layers that move or add units, which are linear maps with known coefficients.
 
-A map with coefficients c acts on variances with c^2. Then the ordinary derivative of each part
-is also the rule by which innovations travel back.
+A map with coefficients c acts on variances with c^2. The ordinary derivative of each part is
+therefore also the rule by which innovations pass back.
 """
 
 import math
@@ -20,10 +20,10 @@ from tfp_fnspace.typing import GaussianMoments
 
 
 class ConstantMapLayer(TAGILayer):
-    """Base of layers that are a linear map with known coefficients c, of one input.
+    """Base of layers that apply a linear map with known coefficients c to one input.
 
-    Means go through the map, variances through that with the coefficients c^2, which is the same
-    where all are 0 or 1.
+    Means go through the map, variances through the map with the coefficients c^2. The two are the
+    same if all coefficients are 0 or 1.
     """
 
     makes_moments = False
@@ -32,7 +32,7 @@ class ConstantMapLayer(TAGILayer):
         raise NotImplementedError
 
     def _squared_map(self, tensor):
-        """The map with its coefficients squared."""
+        """Applies the map with squared coefficients."""
         return self._map(tensor)
 
     def call(self, inputs):
@@ -42,12 +42,12 @@ class ConstantMapLayer(TAGILayer):
         return GaussianMoments(self._map(mean), self._squared_map(variance))
 
     def compute_output_shape(self, input_shape):
-        """Shape of the output's mean (and variance) for the shape of the input's mean."""
+        """Returns the shape of the output's mean and variance, given that of the input's mean."""
         return traced_shape(self._map, [mean_shape(input_shape)], self.variable_dtype)
 
 
 class _ReshapingLayer(ConstantMapLayer):
-    """Means and variances get the shape `(N, *_target(shape without N))`."""
+    """Base of layers that reshape moments to `(N, *_target(shape without N))`."""
 
     def _target(self, shape):
         raise NotImplementedError
@@ -81,7 +81,7 @@ class Flatten(_ReshapingLayer):
         return (_known_size(self, shape),)
 
     def get_config(self):
-        return super().get_config()  # Keras cannot tell one without arguments
+        return super().get_config()  # Keras needs this for a class without arguments
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
@@ -131,9 +131,9 @@ def _known_size(layer, shape):
 
 
 class _MergingLayer(TAGILayer):
-    """Several inputs, each moments or an exactly known tensor.
+    """Base of layers with several inputs, each of them moments or an exactly known tensor.
 
-    A step counts behind it that counts in all of the inputs.
+    A step of the outputs counts if it counts in all inputs.
     """
 
     heeds_masks = True
@@ -170,7 +170,7 @@ class _MergingLayer(TAGILayer):
 class Add(_MergingLayer):
     """Sum of Gaussian units, `m = sum m_i`, `S = sum S_i`.
 
-    The branches are taken as independent: the covariance of branches that share an ancestor (a
+    The branches are treated as independent. The covariance of branches that share an ancestor (a
     residual connection) is dropped, as everywhere in TAGI's diagonal approximation.
 
     Args:
@@ -180,7 +180,7 @@ class Add(_MergingLayer):
         inputs: List of at least two `(mean, variance)` pairs or tensors, of one shape.
 
     Returns:
-        `GaussianMoments` of that shape (a tensor if all inputs are tensors).
+        `GaussianMoments` of the same shape (a tensor if all inputs are tensors).
     """
 
     def _merge(self, tensors):
@@ -220,7 +220,7 @@ class Concatenate(_MergingLayer):
 
     @property
     def heeds_masks(self):
-        return self.axis == -1  # along others, steps would be joined, or become units
+        return self.axis == -1  # along other axes, steps would be joined or become units
 
     def _merge(self, tensors):
         return tf.concat(tensors, axis=self.axis)

@@ -11,21 +11,21 @@ from tfp_fnspace.methods.tagi.layers.convolution import ConvolutionLayer
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
 class Conv2DTranspose(ConvolutionLayer):
-    """Transposed convolution with Gaussian weights; moments as `Conv2D`.
+    """Transposed convolution with Gaussian weights; moments as in `Conv2D`.
 
     Args:
         filters: Number of output channels, a positive integer.
         kernel_size: Integer or a pair.
-        strides: Integer or a pair: how far apart the inputs stand in the output.
+        strides: Integer or a pair: the distance between neighbouring inputs in the output.
         padding: `"valid"` or `"same"`.
         output_padding: `None`, or an integer or a pair, added to the size of the output.
         data_format: `None` or `"channels_last"`.
         dilation_rate: Integer or a pair; not together with strides.
         activation: Name, function, or `Activation` layer that follows; see `Activation`.
         use_bias: Whether to add a bias for each filter.
-        **kwargs: `prior`, `gain`, `bias_variance` as `BilinearLayer` (fan in: kernel places times
-            channels, divided by the strides; fan out: kernel places times filters); `name`,
-            `dtype`, `trainable`.
+        **kwargs: `prior`, `gain`, `bias_variance` as in `BilinearLayer` (fan in: kernel positions
+            times channels, divided by the strides; fan out: kernel positions times filters);
+            `name`, `dtype`, `trainable`.
 
     Call arguments:
         inputs: `(mean, variance)` pair of tensors `[N, H, W, C]`, or one tensor.
@@ -38,7 +38,7 @@ class Conv2DTranspose(ConvolutionLayer):
         bias_mean, bias_variance: Variables `[filters]`, or `None`.
 
     Raises:
-        ValueError: If an argument is not what it should be, or the inputs have another rank.
+        ValueError: If an argument is not as described, or the inputs have another rank.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Conv2DTranspose(ConvolutionLayer):
         )
 
     def linear_map(self, inputs, kernel):
-        # On a CPU, TensorFlow has no derivatives of a transposed convolution with dilations.
+        # TensorFlow has no derivatives of a transposed convolution with dilations on a CPU.
         for axis, rate in enumerate(self.dilation_rate):
             kernel = _spread(kernel, axis, rate)
         options = {**self._geometry(), "dilation_rate": 1, "output_padding": self.output_padding}
@@ -95,7 +95,7 @@ class Conv2DTranspose(ConvolutionLayer):
 
 
 def _spread(kernel, axis, rate):
-    """The kernel with `rate - 1` zeros between its entries along an axis."""
+    """Returns the kernel with `rate - 1` zeros between its entries along an axis."""
     if rate == 1:
         return kernel
     before, (size, *after) = kernel.shape[:axis], kernel.shape[axis:]

@@ -14,21 +14,21 @@ tfb = tfp.bijectors
 class LowRankOuterProduct(tfb.AutoCompositeTensorBijector):
     r"""`X = T T^T` for a lower trapezoidal `[k, n]` matrix T that a real vector fills.
 
-    T has n <= k columns, zeros above its diagonal and a positive diagonal: the first n (n + 1) / 2
+    T has n <= k columns, zeros above its diagonal and a positive diagonal. The first n (n + 1) / 2
     numbers of the vector fill its upper n rows by `tfb.FillScaleTriL`, without a shift of the
-    diagonal, the other (k - n) n the rows below. Every positive semidefinite `[k, k]` matrix of
-    rank n whose first n rows are linearly independent has one such factor. With respect to the
-    measure of `SingularWishart`,
+    diagonal. The other (k - n) n numbers fill the rows below. Every positive semidefinite `[k, k]`
+    matrix of rank n whose first n rows are linearly independent has exactly one factor T. With
+    respect to the measure of `SingularWishart`,
 
         (dX) = 2^n |T^T T|^((k - n + 1)/2) prod_i t_ii^(n - i) (dT),   i = 1 ... n.
 
     Args:
         rank: n, a positive integer.
-        validate_args: As TFP has it.
+        validate_args: As in TFP.
         name: Name of the operations.
 
     Raises:
-        ValueError: If `rank` is no positive integer.
+        ValueError: If `rank` is not a positive integer.
 
     Example:
     ```python
@@ -64,7 +64,7 @@ class LowRankOuterProduct(tfb.AutoCompositeTensorBijector):
         return self._rank
 
     def _trapezoid(self, x):
-        """T."""
+        """Returns T."""
         rank = self._rank
         upper = _fill().forward(x[..., : self._size])
         rows = (tf.shape(x)[-1] - self._size) // rank
@@ -76,7 +76,7 @@ class LowRankOuterProduct(tfb.AutoCompositeTensorBijector):
         return tf.ensure_shape(matrix, x.shape[:-1].concatenate(self._matrix_shape(x.shape[-1:])))
 
     def _factor(self, y):
-        """The upper and the lower rows of T."""
+        """Returns the upper and the lower rows of T."""
         rank = self._rank
         upper = tf.linalg.cholesky(y[..., :rank, :rank])
         below = tf.linalg.triangular_solve(upper, y[..., :rank, rank:])
@@ -132,4 +132,4 @@ class LowRankOuterProduct(tfb.AutoCompositeTensorBijector):
 
 
 def _fill():
-    return tfb.FillScaleTriL(diag_shift=None)  # a shift would have a dtype of its own
+    return tfb.FillScaleTriL(diag_shift=None)  # a shift would have its own dtype

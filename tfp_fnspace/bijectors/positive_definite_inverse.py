@@ -15,8 +15,8 @@ class PositiveDefiniteInverse(tfb.AutoCompositeTensorBijector):
 
         log |dY / dX| = -(k + 1) log |X|,
 
-    so that with a density of Wishart matrices it gives that of inverse Wishart ones:
-    `W^-1(Psi, nu)` is the law of `X^-1`, X ~ W(Psi^-1, nu).
+    so that it turns a density of Wishart matrices into that of inverse Wishart matrices: `W^-1(Psi,
+    nu)` is the distribution of `X^-1`, X ~ W(Psi^-1, nu).
 
     Args:
         validate_args: Whether to check that inputs are positive definite.

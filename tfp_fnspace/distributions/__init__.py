@@ -1,4 +1,4 @@
-"""Distributions that TFP lacks, and what TFP lacks about the distributions it has."""
+"""Distributions that TFP lacks, and functions that TFP lacks for its own distributions."""
 
 from tfp_fnspace.distributions.inverse_wishart import InverseWishart
 from tfp_fnspace.distributions.positive_stable import PositiveStable

@@ -1,4 +1,4 @@
-"""Parameters of distributions: dtype, ranges, and the checks of values known now or later."""
+"""Parameters of distributions: their dtype, their ranges, and checks of their values."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
@@ -16,9 +16,9 @@ class Rule(NamedTuple):
     """The range of a parameter."""
 
     holds: Callable[[Any], Any]  # from an array or a tensor to booleans
-    words: str  # in the error about a value known in the constructor
-    short: str  # in the assertion about a value known later
-    bijector: Callable[[tf.DType], Any] | None = None  # from the real line; None if none is known
+    words: str  # for the error about a value known in the constructor
+    short: str  # for the assertion about a value known later
+    bijector: Callable[[tf.DType], Any] | None = None  # from the real line; None if there is none
 
 
 STABLE_INDEX = Rule(
@@ -44,20 +44,20 @@ NON_NEGATIVE = Rule(
 
 
 class CheckedParameters:
-    """Mixin of distributions: checks the parameters that `_RULES` names.
+    """Mixin of distributions that checks the parameters named in `_RULES`.
 
-    It stands before the distribution among the bases. TFP wants `_parameter_properties` in every
-    class with a constructor, so each calls `properties_of`.
+    It comes before the distribution among the bases. TFP requires `_parameter_properties` in every
+    class with a constructor, so each class calls `properties_of`.
     """
 
     _RULES: ClassVar[dict[str, Rule]] = {}
 
     def _store_parameters(self, dtype, **values):
-        """Sets `_<name>` to each value, as `as_parameter` makes it, and checks those known now.
+        """Sets `_<name>` to the result of `as_parameter` for each value, and checks known values.
 
         Args:
             dtype: Floating dtype.
-            **values: What the constructor got.
+            **values: Arguments of the constructor.
 
         Raises:
             ValueError: If a known value breaks its rule.
@@ -78,7 +78,7 @@ class CheckedParameters:
 
 
 def parameter(name, doc):
-    """A property that reads `_<name>`.
+    """Makes a property that reads `_<name>`.
 
     Args:
         name: Name of the parameter.
@@ -91,7 +91,7 @@ def parameter(name, doc):
 
 
 def properties_of(rules, dtype):
-    """What TFP's `_parameter_properties` returns for parameters without event axes.
+    """Returns the result of TFP's `_parameter_properties` for parameters without event axes.
 
     Args:
         rules: Dict of `Rule`.
@@ -112,7 +112,7 @@ def properties_of(rules, dtype):
 
 
 def common_dtype(*values):
-    """The dtype of the values that have one, float32 if none has.
+    """Returns the dtype of the values that have one, or float32 if none has.
 
     Args:
         *values: Numbers, arrays, tensors or variables.
@@ -150,11 +150,11 @@ def check_known_parameter(name, value, is_valid, rule):
 
 
 def assertions(is_init, *rules):
-    """Assertions about parameters: tensors once, in the constructor; variables at every use.
+    """Returns assertions: for tensors in the constructor, for variables at every use.
 
     Args:
-        is_init: Whether the constructor asks.
-        *rules: Triples of a parameter, a function to booleans and a message.
+        is_init: Whether the constructor calls this.
+        *rules: Triples of a parameter, a function to booleans, and a message.
 
     Returns:
         List of operations.

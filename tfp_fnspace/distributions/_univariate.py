@@ -1,4 +1,4 @@
-"""What univariate laws share that compute both tails at once."""
+"""Base of univariate distributions that compute both tails at once."""
 
 import tensorflow as tf
 
@@ -6,8 +6,8 @@ import tensorflow as tf
 class Univariate:
     """Mixin of distributions of numbers.
 
-    The class has `_log_probabilities(x)`, a pair: the logarithms of P(X <= x) and P(X > x). The
-    mixin stands before the distribution among the bases.
+    The class has `_log_probabilities(x)`, which returns the logarithms of P(X <= x) and P(X > x).
+    The mixin comes before the distribution among the bases.
     """
 
     def _event_shape_tensor(self):

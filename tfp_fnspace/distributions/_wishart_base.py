@@ -1,4 +1,4 @@
-"""What Wishart and inverse Wishart laws share: parameters, shapes, samples as factors."""
+"""Bases of Wishart and inverse Wishart distributions: parameters, shapes, samples as factors."""
 
 import math
 
@@ -15,16 +15,16 @@ tfb = tfp.bijectors
 
 
 class ScaledByMatrix(tfd.AutoCompositeTensorDistribution):
-    """A law of `[k, k]` matrices with a positive definite scale, given as itself or its factor.
+    """Base of distributions of `[k, k]` matrices with a positive definite scale or its factor.
 
     Args:
         scale: Positive definite `[..., k, k]`, or None.
         scale_tril: Lower triangular `[..., k, k]` with positive diagonal, or None.
         dtype: Floating dtype.
         parameters: Arguments of the constructor of the derived class.
-        validate_args: As TFP has it.
-        allow_nan_stats: As TFP has it.
-        name: As TFP has it.
+        validate_args: As in TFP.
+        allow_nan_stats: As in TFP.
+        name: As in TFP.
 
     Raises:
         ValueError: If not exactly one of `scale`, `scale_tril` is given, or it has a wrong shape
@@ -48,7 +48,7 @@ class ScaledByMatrix(tfd.AutoCompositeTensorDistribution):
             _check_square("scale", self._scale)
             rule = "symmetric positive definite"
             check_known_parameter("scale", self._scale, _is_positive_definite, rule)
-        # Factorised once, unless it is a variable, whose later values count.
+        # The scale is factorised once, unless it is a variable, whose later values count.
         is_fixed = isinstance(self._scale, tf.Tensor)
         self._fixed_factor = tf.linalg.cholesky(self._scale) if is_fixed else None
         super().__init__(
@@ -79,16 +79,16 @@ class ScaledByMatrix(tfd.AutoCompositeTensorDistribution):
 
     @property
     def scale(self):
-        """Scale matrix as it was given, or None."""
+        """Scale matrix as given, or None."""
         return self._scale
 
     @property
     def scale_tril(self):
-        """Cholesky factor of the scale matrix as it was given, or None."""
+        """Cholesky factor of the scale matrix as given, or None."""
         return self._scale_tril
 
     def scale_factor(self):
-        """The Cholesky factor of the scale matrix, `[..., k, k]`, whichever was given."""
+        """Returns the Cholesky factor of the scale matrix, `[..., k, k]`, whichever was given."""
         if self._fixed_factor is not None:
             return self._fixed_factor
         if self._scale_tril is None:
@@ -99,7 +99,7 @@ class ScaledByMatrix(tfd.AutoCompositeTensorDistribution):
         return self._scale_tril if self._scale is None else self._scale
 
     def _size(self):
-        """k, an integer where it is known."""
+        """Returns k, as an integer if it is known."""
         static = self._given_scale().shape[-1]
         return tf.shape(self._given_scale())[-1] if static is None else static
 
@@ -111,7 +111,7 @@ class ScaledByMatrix(tfd.AutoCompositeTensorDistribution):
         return tf.TensorShape([size, size])
 
     def _scale_rules(self):
-        """Triples for `assertions`."""
+        """Returns triples for `assertions`."""
         if self._scale is None:
             message = "`scale_tril` must have a positive diagonal."
             return [(self._scale_tril, lambda v: tf.linalg.diag_part(v) > 0.0, message)]
@@ -124,11 +124,11 @@ class ScaledByMatrix(tfd.AutoCompositeTensorDistribution):
 
 
 class WishartBase(ScaledByMatrix):
-    """Wishart and inverse Wishart laws of positive definite matrices, with real df > k - 1.
+    """Base of Wishart and inverse Wishart distributions, with real df > k - 1.
 
     A derived class defines `_draw_factor(seed, shape)`, which returns the Cholesky factor A of a
-    sample, `log |A A^T|` and the trace in its density, and `_log_density(log_det, trace)` and
-    `_trace(factor)`, the same for a given A.
+    sample, `log |A A^T|` and the trace in its density. It also defines `_trace(factor)`, this trace
+    for a given A, and `_log_density(log_det, trace)`.
     """
 
     def __init__(
@@ -170,18 +170,18 @@ class WishartBase(ScaledByMatrix):
 
     @property
     def input_output_cholesky(self):
-        """Whether samples, means and arguments are Cholesky factors of the matrices meant."""
+        """Whether samples, means and arguments are Cholesky factors of the matrices."""
         return self._input_output_cholesky
 
     def _df_and_factor(self):
         return tf.convert_to_tensor(self._df), self.scale_factor()
 
     def _in_and_out(self, factor):
-        """What stands for the matrix `A A^T`: it, or A."""
+        """Returns the matrix `A A^T`, or A if factors are used."""
         return factor if self._input_output_cholesky else linalg.outer_product(factor)
 
     def _standard(self, draw, seed, shape):
-        """A standard Wishart factor of shape `shape + batch_shape`."""
+        """Returns a standard Wishart factor of shape `shape + batch_shape`."""
         df = tf.broadcast_to(tf.convert_to_tensor(self._df), self.batch_shape_tensor())
         seed = tfp.random.sanitize_seed(seed, salt=type(self).__name__)
         return draw(seed, df, self._size(), shape)
@@ -194,7 +194,7 @@ class WishartBase(ScaledByMatrix):
         return self._in_and_out(factor), self._log_density(log_det, trace)
 
     def _standard_entropy(self):
-        """Entropy of the Wishart distribution of unit scale."""
+        """Returns the entropy of the Wishart distribution of unit scale."""
         df, size = tf.convert_to_tensor(self._df), self._size()
         k = tf.cast(size, self.dtype)
         gamma = bartlett.log_multigamma(df, size)
@@ -207,7 +207,7 @@ class WishartBase(ScaledByMatrix):
         return self._log_density(linalg.log_determinant(factor), self._trace(factor))
 
     def _scaled(self, multiple, factor):
-        """`multiple` times the scale matrix, or the factor of that; NaN where `multiple` is."""
+        """Returns `multiple` times the scale matrix, or its factor; NaN where `multiple` is NaN."""
         shape = tf.concat([self.batch_shape_tensor(), self._event_shape_tensor()], axis=0)
         multiple = multiple[..., tf.newaxis, tf.newaxis]
         root = tf.broadcast_to(tf.sqrt(multiple) * factor, shape)
@@ -216,7 +216,7 @@ class WishartBase(ScaledByMatrix):
         return tf.broadcast_to(multiple * linalg.outer_product(factor), shape)
 
     def _where_defined(self, is_defined, value, what):
-        """`value` where it is defined, else NaN or an error, as `allow_nan_stats` says."""
+        """Returns `value` where it is defined, else NaN or an error, as `allow_nan_stats` says."""
         checks = []
         if not self.allow_nan_stats:
             checks = [tf.debugging.Assert(tf.reduce_all(is_defined), [what])]
@@ -238,9 +238,9 @@ class WishartBase(ScaledByMatrix):
 
 
 def kl_from_traces(a, b, trace, log_det_ratio):
-    r"""`KL(a || b)` of two Wishart or two inverse Wishart laws.
+    r"""Returns `KL(a || b)` of two Wishart or two inverse Wishart distributions.
 
-    Taking inverses changes no divergence. With V the scale, or the inverse of it, both are
+    Inversion does not change a divergence. With V the scale, or its inverse, both divergences are
 
         [nu_b log(|V_b| / |V_a|) + nu_a (tr V_b^-1 V_a - k) + (nu_a - nu_b) psi_k(nu_a/2)] / 2
         + log Gamma_k(nu_b/2) - log Gamma_k(nu_a/2).
@@ -263,7 +263,7 @@ def kl_from_traces(a, b, trace, log_det_ratio):
 
 
 def _fill_scale_tril(dtype, **options):
-    """TFP's, whose shift of the diagonal is float32 by itself, and then fits no other dtype."""
+    """Returns TFP's bijector with a diagonal shift of the given dtype instead of float32."""
     shift = tf.as_dtype(dtype).as_numpy_dtype(1e-5)
     return tfb.FillScaleTriL(diag_shift=shift, **options)
 

@@ -1,4 +1,4 @@
-"""The inverse Wishart law, a TFP distribution."""
+"""The inverse Wishart distribution, a TFP distribution."""
 
 import math
 
@@ -12,7 +12,7 @@ tfd = tfp.distributions
 
 
 class InverseWishart(WishartBase):
-    r"""Law of `G = X^-1` where X ~ W(Psi^-1, nu); SciPy's `invwishart(df=nu, scale=Psi)`.
+    r"""Distribution of `G = X^-1` where X ~ W(Psi^-1, nu); SciPy's `invwishart(df=nu, scale=Psi)`.
 
     With nu = `df` > k - 1 real and Psi = `scale` positive definite, the density in the entries of
     the lower triangle is
@@ -20,28 +20,28 @@ class InverseWishart(WishartBase):
         log p(G) = nu/2 log |Psi| - nu k/2 log 2 - log Gamma_k(nu/2)
                    - (nu + k + 1)/2 log |G| - 1/2 tr(Psi G^-1).
 
-    Moments: mean `Psi / (nu - k - 1)` for nu > k + 1, mode `Psi / (nu + k + 1)`, and for nu > k + 3
+    The mean is `Psi / (nu - k - 1)` for nu > k + 1, the mode is `Psi / (nu + k + 1)`, and for nu >
+    k + 3
 
         Var G_ij = [(nu-k+1) Psi_ij^2 + (nu-k-1) Psi_ii Psi_jj] / [(nu-k)(nu-k-1)^2 (nu-k-3)].
 
-    A sample is `G = A A^T`, `A = L U^-T`, with `Psi = L L^T` and U Bartlett's upper factor: A is
-    the Cholesky factor of G, and `experimental_sample_and_log_prob` factorises nothing. Samples
-    are reparameterised in the scale and in df. In float32 prefer factors
-    (`input_output_cholesky=True`), or take float64: for df near k - 1, or a scale of condition
-    above 1e5, a sample may be too ill-conditioned to be factorised again, and then `log_prob` of
-    the matrix is NaN. The log density is a
-    difference of terms of size nu k: in float32 its error was 0.01 at nu = 1e3, k = 50, and 2 at
-    nu = 1e6, k = 5.
+    A sample is `G = A A^T`, `A = L U^-T`, with `Psi = L L^T` and U Bartlett's upper factor. A is
+    the Cholesky factor of G, so `experimental_sample_and_log_prob` factorises nothing. Samples are
+    reparameterised in the scale and in df. In float32 prefer factors
+    (`input_output_cholesky=True`), or use float64: for df near k - 1, or a scale of condition above
+    1e5, a sample may be too ill-conditioned to be factorised again, and then `log_prob` of the
+    matrix is NaN. The log density is a difference of terms of size nu k. In float32 its error was
+    0.01 at nu = 1e3, k = 50, and 2 at nu = 1e6, k = 5.
 
     Args:
         df: nu > k - 1, floating tensor that broadcasts with the batch of the scale.
-        scale: Psi, symmetric positive definite `[..., k, k]`; or give `scale_tril`.
-        scale_tril: Lower triangular Cholesky factor of Psi, `[..., k, k]`; what is above the
-            diagonal is ignored.
-        input_output_cholesky: Whether `sample`, `mean`, `mode` return the Cholesky factor of the
-            matrix meant and `log_prob` takes it. The density stays that of the matrix.
-        validate_args: Whether to check parameters whose value is not known beforehand.
-        allow_nan_stats: Whether an undefined moment is NaN; an error otherwise.
+        scale: Psi, symmetric positive definite `[..., k, k]`; alternatively give `scale_tril`.
+        scale_tril: Lower triangular Cholesky factor of Psi, `[..., k, k]`; entries above the
+            diagonal are ignored.
+        input_output_cholesky: Whether `sample`, `mean` and `mode` return the Cholesky factor of the
+            matrix and `log_prob` takes it. The density stays that of the matrix.
+        validate_args: Whether to check parameters whose value is not known in advance.
+        allow_nan_stats: Whether an undefined moment is NaN; otherwise it is an error.
         name: Name of the operations, by default that of the class.
 
     Raises:
@@ -49,15 +49,15 @@ class InverseWishart(WishartBase):
 
     Example:
     ```python
-    law = InverseWishart(df=5.0, scale=[[2.0, 0.3], [0.3, 1.0]])
-    law.mean()  # scale / 2
-    law.log_prob(law.sample(10, seed=1))  # [10]
+    distribution = InverseWishart(df=5.0, scale=[[2.0, 0.3], [0.3, 1.0]])
+    distribution.mean()  # scale / 2
+    distribution.log_prob(distribution.sample(10, seed=1))  # [10]
     ```
 
     References:
         Muirhead (1982), "Aspects of multivariate statistical theory", section 3.2.5.
         Press (1982), "Applied multivariate analysis", section 5.2 (moments).
-        Aitchison, Yang and Ober (2021), "Deep kernel processes", ICML (what it is used for).
+        Aitchison, Yang and Ober (2021), "Deep kernel processes", ICML (an application).
     """
 
     def _draw_factor(self, seed, shape):
@@ -72,7 +72,7 @@ class InverseWishart(WishartBase):
         return tf.linalg.matrix_transpose(transposed), log_det, trace
 
     def _trace(self, factor):
-        """`tr(Psi G^-1) = ||A^-1 L||_F^2`, O(k^3)."""
+        """Returns `tr(Psi G^-1) = ||A^-1 L||_F^2`, O(k^3)."""
         return linalg.squared_norm_of_solution(factor, self.scale_factor())
 
     def _log_density(self, log_det, trace):
@@ -84,14 +84,14 @@ class InverseWishart(WishartBase):
         return normaliser - 0.5 * (df + k + 1.0) * log_det - 0.5 * trace
 
     def _excess(self):
-        """What df exceeds k + 1 by: positive where there is a mean."""
+        """Returns `df - (k + 1)`, which is positive if there is a mean."""
         return tf.convert_to_tensor(self.df) - tf.cast(self._size() + 1, self.dtype)
 
     def _entropy(self):
-        """That of X plus the expectation of `log |dG / dX| = -(k + 1) log |X|`."""
+        """Returns the entropy of X plus the expectation of `log |dG / dX| = -(k + 1) log |X|`."""
         size = self._size()
         k = tf.cast(size, self.dtype)
-        # Of the unit scale; then G scales by Psi.
+        # First for the unit scale; then G is scaled by Psi.
         log_det = bartlett.multidigamma(tf.convert_to_tensor(self._df), size) + k * math.log(2.0)
         entropy = self._standard_entropy() - (k + 1.0) * log_det
         entropy += 0.5 * (k + 1.0) * linalg.log_determinant(self.scale_factor())
@@ -108,7 +108,7 @@ class InverseWishart(WishartBase):
         return self._scaled(1.0 / (df + tf.cast(self._size() + 1, self.dtype)), scale)
 
     def _variance(self):
-        """Infinite for k + 1 < nu <= k + 3, undefined below."""
+        """Returns the variance, infinite for k + 1 < nu <= k + 3 and undefined below."""
         excess = self._excess()[..., tf.newaxis, tf.newaxis]
         scale = linalg.outer_product(self.scale_factor())
         diagonal = tf.linalg.diag_part(scale)

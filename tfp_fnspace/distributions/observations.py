@@ -1,4 +1,4 @@
-"""Distributions of observations that take values of any dtype."""
+"""Distributions of observations that accept values of any dtype."""
 
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -9,10 +9,10 @@ tfd = tfp.distributions
 
 
 class _AnyDtype:
-    """Mixin of a distribution on numbers: values of any dtype are cast to its own.
+    """Mixin of distributions of numbers that casts values of any dtype to its own dtype.
 
-    TFP takes a float32 array for a float64 distribution and refuses a float32 tensor. Predictions
-    are float64 (see `layers.Standardizer`), and observations often are float32 tensors.
+    For a float64 distribution TFP accepts a float32 array but refuses a float32 tensor. Predictions
+    are float64 (see `layers.Standardizer`), and observations are often float32 tensors.
     """
 
     def log_prob(self, value, name="log_prob", **kwargs):
@@ -53,7 +53,7 @@ class JohnsonSU(_AnyDtype, tfd.JohnsonSU):
 
 
 def normal_components(distribution):
-    """What a distribution of observations is a mixture of.
+    """Returns the components of a distribution of observations.
 
     Args:
         distribution: Independent Gaussians, batch `[N]` and event `[D]`, or a mixture of them.
@@ -74,7 +74,7 @@ def normal_components(distribution):
 
 
 def mixture(logits, components):
-    """A mixture, batch `[N]` and event `[D]`.
+    """Makes a mixture with batch `[N]` and event `[D]`.
 
     Args:
         logits: Logarithms of the weights `[N, K]`.

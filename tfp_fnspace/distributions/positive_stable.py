@@ -1,4 +1,4 @@
-"""The positive stable law, a TFP distribution."""
+"""The positive stable distribution, a TFP distribution."""
 
 from typing import ClassVar
 
@@ -23,16 +23,16 @@ tfb = tfp.bijectors
 
 
 def uniform_and_exponential(shape, seed):
-    """Independent float64 draws, uniform on (0, 1) and standard exponential.
+    """Returns independent float64 draws, uniform on (0, 1) and standard exponential.
 
     Args:
         shape: Integer tensor.
         seed: Seed as TFP takes it, also None.
 
     Returns:
-        Two tensors of that shape.
+        Two tensors of the given shape.
     """
-    # Uniform numbers are multiples of eps: half of it keeps them, and 1 - u, away from 0.
+    # Uniform numbers are multiples of eps; adding half of it keeps u and 1 - u away from 0.
     half = 0.5 * np.finfo(np.float64).eps
     seeds = tfp.random.split_seed(seed, salt="stable")
     uniform, other = (half + tf.random.stateless_uniform(shape, s, dtype=tf.float64) for s in seeds)
@@ -40,30 +40,31 @@ def uniform_and_exponential(shape, seed):
 
 
 class PositiveStable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistribution):
-    r"""Law of `scale * s` where s > 0 has the Laplace transform `E exp(-l s) = exp(-l^a)`.
+    r"""Distribution of `scale * s` where s > 0 has the Laplace transform `E exp(-l s) = exp(-l^a)`.
 
-    a = `index` in (0, 1). The density has a closed form at a = 1/2 only (Levy's law); else, with
-    Kanter's function A, it is the integral over u in (0, 1) of the density of
-    `s = (A(u)/e)^{(1-a)/a}`, e standard exponential:
+    Here a = `index` in (0, 1). The density has a closed form only at a = 1/2 (Levy's distribution).
+    Otherwise, with Kanter's function A, it is the integral over u in (0, 1) of the density of `s =
+    (A(u)/e)^{(1-a)/a}`, where e is standard exponential:
 
         P(s <= x) = int_0^1 exp(-A(u) x^{-a/(1-a)}) du,
-        A(u) = sin(a pi u)^{a/(1-a)} sin((1-a) pi u) / sin(pi u)^{1/(1-a)},
+        A(u) = sin(a pi u)^{a/(1-a)} sin((1-a) pi u) / sin(pi u)^{1/(1-a)}.
 
-    computed in logarithms by quadrature, to seven digits at least between the 1 and 99 % points,
-    with gradients in x and all parameters. The right tail is `x^{-a} / Gamma(1-a)`, the left one
-    falls faster than exponentially. All is computed in float64 and returned in the dtype of the
-    parameters.
+    This is computed in logarithms by quadrature, to at least seven digits between the 1 and 99 %
+    points, with gradients in x and all parameters. The right tail is `x^{-a} / Gamma(1-a)`; the
+    left tail falls faster than exponentially. Everything is computed in float64 and returned in the
+    dtype of the parameters.
 
-    `Stable(alpha=a, beta=1, loc=0, scale=cos(pi a / 2)^{1/a})` is the same law at `scale=1`.
+    `Stable(alpha=a, beta=1, loc=0, scale=cos(pi a / 2)^{1/a})` is the same distribution at
+    `scale=1`.
 
-    A sample for a small index often is larger than the largest float32 (1.2 % of them at 0.05):
-    `sample_log` and `log_prob_of_log` work with logarithms.
+    Samples for a small index are often larger than the largest float32 (1.2 % of them at 0.05).
+    `sample_log` and `log_prob_of_log` therefore work with logarithms.
 
     Args:
         index: a, in (0, 1), floating tensor.
         scale: Positive tensor that broadcasts with `index`.
         validate_args: Whether to check parameters whose value is not known beforehand.
-        allow_nan_stats: No statistic of this law is NaN.
+        allow_nan_stats: Has no effect, since no statistic of this distribution is NaN.
         name: Name of the operations.
 
     Raises:
@@ -71,9 +72,9 @@ class PositiveStable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistr
 
     Example:
     ```python
-    law = PositiveStable(index=0.5)
-    law.prob(1.0)  # 0.2197 = exp(-1/4) / (2 sqrt(pi))
-    law.sample_log(10, seed=1)  # [10]
+    distribution = PositiveStable(index=0.5)
+    distribution.prob(1.0)  # 0.2197 = exp(-1/4) / (2 sqrt(pi))
+    distribution.sample_log(10, seed=1)  # [10]
     ```
 
     References:
@@ -109,7 +110,7 @@ class PositiveStable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistr
         return properties_of(cls._RULES, dtype)
 
     def sample_log(self, sample_shape=(), seed=None, name="sample_log"):
-        """Logarithms of samples: finite in float32 for every index.
+        """Draws the logarithms of samples, which are finite in float32 for every index.
 
         Args:
             sample_shape: Shape, an integer or integers.
@@ -128,7 +129,7 @@ class PositiveStable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistr
             return tf.cast(log_s + log_scale, self.dtype)
 
     def log_prob_of_log(self, log_x, name="log_prob_of_log"):
-        """Logarithm of the density of log x, at log x: `log_prob(x) + log x`.
+        """Returns the logarithm of the density of log x, at log x: `log_prob(x) + log x`.
 
         Args:
             log_x: Real tensor that broadcasts with the batch shape.
@@ -144,14 +145,14 @@ class PositiveStable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistr
             return tf.cast(positive.log_density_of_log(log_s, index), self.dtype)
 
     def _in_float64(self):
-        """The index and the logarithm of the scale."""
+        """Returns the index and the logarithm of the scale."""
         return tf.cast(self.index, tf.float64), tf.math.log(tf.cast(self.scale, tf.float64))
 
     def _sample_n(self, n, seed=None):
         return tf.exp(self.sample_log(n, seed=seed))
 
     def _log_x(self, x):
-        """Where x <= 0, and log x elsewhere."""
+        """Returns a mask of x <= 0, and log x elsewhere."""
         x = tf.cast(x, tf.float64)
         outside = x <= 0.0
         return outside, tf.math.log(tf.where(outside, tf.ones_like(x), x))
@@ -171,7 +172,7 @@ class PositiveStable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistr
         return tf.cast(log_below, self.dtype), tf.cast(log_above, self.dtype)
 
     def _mean(self):
-        """Infinite: the tail is that of x^-a."""
+        """Returns infinity, since the tail is that of x^-a."""
         return tf.fill(self.batch_shape_tensor(), tf.constant(np.inf, self.dtype))
 
     def _variance(self):
@@ -183,5 +184,5 @@ class PositiveStable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistr
     def _sample_control_dependencies(self, x):
         if not self.validate_args:
             return []
-        # As TFP's laws on positive numbers: what rounds to 0 is at the end of the support.
+        # As in TFP's distributions of positive numbers, a value that rounds to 0 is allowed.
         return [tf.debugging.assert_non_negative(x, message="Samples must not be negative.")]

@@ -1,7 +1,8 @@
-"""Marginals, their distribution functions and their quantiles, mixtures included.
+"""Marginals with their distribution functions and quantiles, also of mixtures.
 
-A predictive distribution has batch `[N]` and event `[D]`: a law over D outputs at each of N points.
-Its marginals are N D laws of one number each: one distribution of batch `[N, D]` and event `[]`.
+A predictive distribution has batch `[N]` and event `[D]`: a distribution over D outputs at each of
+N points. Its marginals are N D distributions of one number each, which form one distribution with
+batch `[N, D]` and event `[]`.
 """
 
 import numpy as np
@@ -10,14 +11,14 @@ import tensorflow_probability as tfp
 
 tfd = tfp.distributions
 
-# Bisection halves a bracket once for every bit of the mantissa, and so many times more, because
-# the bracket may be that much wider (in powers of two) than the quantile is large.
+# Bisection halves a bracket once for every bit of the mantissa, and this many times more, since the
+# bracket may be wider than the quantile by this power of two.
 _SPARE_BITS = 17
 _MAX_DOUBLINGS = 120
 
 
 def marginals(distribution):
-    """The one-dimensional marginals of a distribution, one for every output.
+    """Returns the one-dimensional marginals of a distribution, one for every output.
 
     Args:
       distribution: `tfd.Distribution` with batch `[N]` and event `[D]`: `tfd.Independent` (also
@@ -30,7 +31,7 @@ def marginals(distribution):
       output.
 
     Raises:
-      TypeError: if `distribution` is no distribution, or one whose marginals are not known.
+      TypeError: if `distribution` is not a distribution, or its marginals are not known.
     """
     check_distribution(distribution)
     if is_independent(distribution):
@@ -51,7 +52,7 @@ def marginals(distribution):
 
 
 def marginal_cdf(distribution, y):
-    """Marginal distribution function of every output at `y`.
+    """Returns the marginal distribution function of every output at `y`.
 
     Args:
       distribution: as in `marginals`, with batch `[N]` and event `[D]`.
@@ -68,12 +69,12 @@ def marginal_cdf(distribution, y):
 
 
 def quantile(distribution, q):
-    """Quantiles of every output, `inf {y : F(y) >= q}` for the marginal distribution function F.
+    """Returns quantiles of every output, `inf {y : F(y) >= q}` for its distribution function F.
 
-    Closed form where TFP has one and for `tfd.Empirical` (an order statistic); bisection of F in
-    the graph otherwise, to about the resolution of the dtype. A mixture's quantile lies between
-    the least and the greatest of its components' quantiles, so heavy tails cost no search. What
-    bisection finds carries no gradient.
+    They have a closed form if TFP has one, and for `tfd.Empirical` (an order statistic). Otherwise
+    they are found by bisection of F in the graph, to about the resolution of the dtype. A mixture's
+    quantile lies between the smallest and the largest of its components' quantiles, so heavy tails
+    need no search. Results of bisection carry no gradient.
 
     Example:
     >>> weights = tfd.Categorical(probs=[0.5, 0.5])
@@ -105,7 +106,7 @@ def quantile(distribution, q):
 
 
 def quantile_of_marginals(scalar, levels):
-    """Quantiles at levels that may differ from output to output.
+    """Returns quantiles at levels that may differ from output to output.
 
     Args:
       scalar: continuous distribution with batch `[N, D]` and event `[]`.
@@ -135,37 +136,39 @@ def check_distribution(distribution):
 
 
 def event_rank(distribution):
-    """Number of event axes, None for a joint distribution of several parts."""
+    """Returns the number of event axes, or None for a joint distribution of several parts."""
     return getattr(distribution.event_shape, "rank", None)
 
 
 def is_independent(distribution):
-    """Whether this is a `tfd.Independent`.
+    """Returns whether a distribution is a `tfd.Independent`.
 
-    By attribute: around a distribution that is not a composite tensor, `tfd.Independent(...)`
-    returns an instance of a private class that is no `tfd.Independent`; mixtures likewise.
+    This is decided by an attribute: around a distribution that is not a composite tensor,
+    `tfd.Independent(...)` returns an instance of a private class that is not a `tfd.Independent`.
+    The same holds for mixtures.
     """
     return hasattr(distribution, "reinterpreted_batch_ndims")
 
 
 def is_mixture(distribution):
-    """Whether this is a `tfd.MixtureSameFamily` (by attribute: see `is_independent`)."""
+    """Returns whether a distribution is a `tfd.MixtureSameFamily`; see `is_independent`."""
     return hasattr(distribution, "mixture_distribution") and hasattr(
         distribution, "components_distribution"
     )
 
 
 def is_factorised(distribution):
-    """Whether the outputs are independent of each other, as far as the type tells."""
+    """Returns whether the outputs are independent of each other, as far as the type shows."""
     if is_independent(distribution):
         return is_factorised(distribution.distribution)
     return event_rank(distribution) == 0 or isinstance(distribution, tfd.MultivariateNormalDiag)
 
 
 def with_weights_of_components(distribution):
-    """The same distribution; a mixture with its weights in the dtype of its components.
+    """Returns the same distribution, for a mixture with weights in its components' dtype.
 
-    TFP makes float32 of a list of weights whatever the components are, and then fails to add both.
+    TFP converts a list of weights to float32 whatever the components are, and then fails to add
+    both.
 
     Args:
       distribution: `tfd.Distribution`.
@@ -194,7 +197,7 @@ def _mixture_marginals(mixture):
 
 
 def _components_last(scalar):
-    """Turns a batch `[N, K, D]` into `[N, D, K]`, parameter by parameter."""
+    """Converts a batch `[N, K, D]` to `[N, D, K]`, parameter by parameter."""
     shape = scalar.batch_shape_tensor()
     parameters = {
         name: _swap_last_axes(tf.broadcast_to(scalar.parameters[name], shape))
@@ -204,7 +207,7 @@ def _components_last(scalar):
 
 
 def _elementwise_parameters(scalar):
-    """Names of the parameters, all of which must be tensors with one entry per batch member."""
+    """Returns the names of the parameters, which must be tensors with an entry per batch member."""
     try:
         properties = scalar.parameter_properties(dtype=scalar.dtype)
     except NotImplementedError:
@@ -239,7 +242,7 @@ def _check_levels(q, dtype):
 def _empirical_quantile(scalar, levels):
     ordered = tf.sort(tf.convert_to_tensor(scalar.samples), axis=-1)  # [N, D, S]
     size = tf.shape(ordered)[-1]
-    # 0.05 * 100 is above 5 in float32: without this slack it would be the sixth value.
+    # 0.05 * 100 is above 5 in float32; without this slack it would give the sixth value.
     slack = 1.0 - 4.0 * np.finfo(levels.dtype.as_numpy_dtype).eps
     position = tf.math.ceil(levels * tf.cast(size, levels.dtype) * slack)
     return tf.gather(
@@ -249,7 +252,8 @@ def _empirical_quantile(scalar, levels):
 
 def _cdf(scalar, x):
     if is_mixture(scalar):
-        # TFP sums mixtures in logarithms, at twice the time; bisection calls this some 40 times.
+        # TFP sums mixtures in logarithms, which takes twice the time, and bisection calls this
+        # about 40 times.
         probs = scalar.mixture_distribution.probs_parameter()
         parts = _cdf(scalar.components_distribution, x[..., tf.newaxis])  # [..., N, D, K]
         return tf.reduce_sum(probs * parts, axis=-1)
@@ -283,7 +287,7 @@ def _finite_or(default, statistic, dtype):
 
 
 def _expand(scalar, levels, centre, width):
-    """Doubles an interval about `centre`, to either side, until it holds the quantile."""
+    """Doubles an interval about `centre` on both sides until it contains the quantile."""
 
     def misses(lower, upper):
         return _cdf(scalar, lower) > levels, _cdf(scalar, upper) < levels

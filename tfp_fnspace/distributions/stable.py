@@ -1,4 +1,4 @@
-"""Stable laws of any index and skewness, a TFP distribution."""
+"""Stable distributions of any index and skewness, as a TFP distribution."""
 
 import math
 from typing import ClassVar
@@ -26,32 +26,33 @@ tfb = tfp.bijectors
 
 
 class Stable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistribution):
-    r"""The stable law of index alpha, skewness beta, location and scale.
+    r"""The stable distribution of index alpha, skewness beta, location and scale.
 
-    In the parameterisation of Samorodnitsky and Taqqu ("S1", SciPy's default):
+    It has the parameterisation of Samorodnitsky and Taqqu ("S1", SciPy's default):
 
         E exp(i t X) = exp[i t loc - scale^alpha |t|^alpha (1 - i beta sign(t) omega)],
         omega = tan(pi alpha / 2) if alpha != 1, else -(2/pi) log|t|.
 
-    Special cases: `alpha = 2` is `Normal(loc, sqrt(2) scale)`, `alpha = 1, beta = 0` is
-    `Cauchy(loc, scale)`, `alpha = 1/2, beta = 1` is Levy's law on `(loc, inf)`. For alpha < 1 and
-    beta = 1 (-1) the law lives on the right (left) of `loc`.
+    There are special cases: `alpha = 2` is `Normal(loc, sqrt(2) scale)`, `alpha = 1, beta = 0` is
+    `Cauchy(loc, scale)`, and `alpha = 1/2, beta = 1` is Levy's distribution on `(loc, inf)`. For
+    alpha < 1 and beta = 1 (-1) the support lies to the right (left) of `loc`.
 
     Density and distribution function are computed by quadrature of Zolotarev's integrals, in
     float64 whatever the dtype, for every alpha and beta, with gradients in x and all parameters.
     Samples are reparameterised in all parameters.
 
-    Measured against mpmath for alpha from 0.1 to 2, beta from -1 to 1 and |x| up to 1e10, in
-    float64: logarithms of densities and probabilities are right to 3e-7 at least (1e-9 away from
-    alpha = 1), gradients to 1e-6. Two lines are drawn. Gradients in alpha at 2 and in beta at -1
-    and 1 are one-sided, and limited to about e^60 times the light tail that they raise; for
-    0 < 1 - |beta| < 1e-11 rounding leaves them fewer digits. At the end of the support (alpha < 1,
-    |beta| = 1, x = `loc`) and outside `log_prob` is -inf with gradients of 0; just inside, where
-    the density is `exp(-1e100)`, say, its gradients are as large as that, beyond float32.
+    The accuracy was measured against mpmath in float64, for alpha from 0.1 to 2, beta from -1 to 1
+    and |x| up to 1e10. Logarithms of densities and probabilities have errors of at most 3e-7 (1e-9
+    away from alpha = 1), gradients of at most 1e-6. There are two limits. First, gradients in alpha
+    at 2 and in beta at -1 and 1 are one-sided, and limited to about e^60 times the light tail that
+    they raise; for 0 < 1 - |beta| < 1e-11 rounding leaves them fewer digits. Second, at the end of
+    the support (alpha < 1, |beta| = 1, x = `loc`) and outside of it, `log_prob` is -inf with
+    gradients of 0. Just inside, where the density is for example `exp(-1e100)`, its gradients are
+    of that size, beyond float32.
 
     For beta != 0 this distribution is not continuous in alpha at 1: its bulk is at
     `loc + scale beta tan(pi alpha / 2)`. At alpha = 1 exactly, gradients in alpha are those of the
-    law shifted by this amount, which is continuous.
+    distribution shifted by this amount, which is continuous.
 
     Args:
         alpha: Index, in (0, 2], floating tensor.
@@ -59,7 +60,7 @@ class Stable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistribution)
         loc: Finite tensor that broadcasts with `alpha`.
         scale: Positive tensor that broadcasts with `alpha`.
         validate_args: Whether to check parameters whose value is not known beforehand.
-        allow_nan_stats: Whether an undefined mean is NaN; an error otherwise.
+        allow_nan_stats: Whether an undefined mean is NaN; otherwise it is an error.
         name: Name of the operations.
 
     Raises:
@@ -67,8 +68,8 @@ class Stable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistribution)
 
     Example:
     ```python
-    law = Stable(alpha=1.7, beta=0.5, loc=0.0, scale=1.0)
-    law.log_prob([-1.0, 0.0, 30.0])  # [3]
+    distribution = Stable(alpha=1.7, beta=0.5, loc=0.0, scale=1.0)
+    distribution.log_prob([-1.0, 0.0, 30.0])  # [3]
     ```
 
     References:
@@ -119,7 +120,7 @@ class Stable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistribution)
         return properties_of(cls._RULES, dtype)
 
     def _in_float64(self):
-        """alpha, beta, location and scale; at alpha = 1 the location of the standard law."""
+        """Returns alpha, beta, location and scale; at alpha = 1 the location is shifted."""
         parts = (self.alpha, self.beta, self.loc, self.scale)
         alpha, beta, loc, scale = (tf.cast(part, tf.float64) for part in parts)
         shift = 2.0 / math.pi * beta * scale * tf.math.log(scale)
@@ -136,7 +137,7 @@ class Stable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistribution)
         alpha, beta, loc, scale = self._in_float64()
         z = (tf.cast(x, tf.float64) - loc) / scale
         log_density = general.log_density(z, alpha, beta)
-        outside = tf.math.is_inf(log_density)  # without a gradient in the scale either
+        outside = tf.math.is_inf(log_density)  # there is no gradient in the scale there
         log_density = tf.where(outside, log_density, log_density - tf.math.log(scale))
         return tf.cast(log_density, self.dtype)
 
@@ -146,7 +147,7 @@ class Stable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistribution)
         return [tf.cast(log, self.dtype) for log in general.log_probabilities(z, alpha, beta)]
 
     def _mean(self):
-        """`loc` for alpha > 1; infinite if only one tail is heavy, else undefined."""
+        """Returns `loc` for alpha > 1, infinity if only one tail is heavy, and else NaN."""
         alpha, beta = tf.convert_to_tensor(self.alpha), tf.convert_to_tensor(self.beta)
         shape = self.batch_shape_tensor()
         is_defined = (alpha > 1.0) | (tf.abs(beta) >= 1.0)
@@ -160,7 +161,7 @@ class Stable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistribution)
             return tf.broadcast_to(tf.where(alpha > 1.0, self.loc, without), shape)
 
     def _variance(self):
-        """`2 scale^2` for alpha = 2, else infinite."""
+        """Returns `2 scale^2` for alpha = 2, and else infinity."""
         alpha, scale = tf.convert_to_tensor(self.alpha), tf.convert_to_tensor(self.scale)
         variance = tf.where(alpha >= 2.0, 2.0 * tf.square(scale), np.inf)
         return tf.broadcast_to(variance, self.batch_shape_tensor())

@@ -1,4 +1,4 @@
-"""Wishart laws of regular and of singular matrices, TFP distributions."""
+"""Wishart distributions of regular and singular matrices, as TFP distributions."""
 
 import math
 
@@ -15,31 +15,32 @@ tfd = tfp.distributions
 
 
 class Wishart(WishartBase):
-    r"""The Wishart law W(V, nu) for every real nu > k - 1; SciPy's `wishart(df=nu, scale=V)`.
+    r"""The Wishart distribution W(V, nu) for real nu > k - 1; SciPy's `wishart(df=nu, scale=V)`.
 
-    The density in the k (k + 1) / 2 entries of the lower triangle, V = `scale`, nu = `df`, is
+    With V = `scale` and nu = `df`, the density in the k (k + 1) / 2 entries of the lower triangle
+    is
 
         log p(X) = (nu - k - 1)/2 log |X| - 1/2 tr(V^-1 X)
                    - nu/2 log |V| - nu k/2 log 2 - log Gamma_k(nu/2).
 
-    Mean `nu V`, mode `(nu - k - 1) V` for nu >= k + 1, `Var X_ij = nu (V_ij^2 + V_ii V_jj)`. The
-    entropy is that of the matrix, with `input_output_cholesky` as well.
-    TFP's own refuses k - 1 < nu < k, and its gradient in df does not compile under XLA.
+    The mean is `nu V`, the mode is `(nu - k - 1) V` for nu >= k + 1, and `Var X_ij = nu (V_ij^2 +
+    V_ii V_jj)`. The entropy is that of the matrix, also with `input_output_cholesky`. TFP's own
+    distribution refuses k - 1 < nu < k, and its gradient in df does not compile under XLA.
 
-    A sample is `X = A A^T`, `A = L T`, with `V = L L^T` and T Bartlett's lower factor: A is the
-    Cholesky factor of X, and `experimental_sample_and_log_prob` factorises nothing. Samples are
-    reparameterised in the scale and in df. In float32 prefer factors, as for `InverseWishart`; the
-    error of the density is the same there.
+    A sample is `X = A A^T`, `A = L T`, with `V = L L^T` and T Bartlett's lower factor. A is the
+    Cholesky factor of X, so `experimental_sample_and_log_prob` factorises nothing. Samples are
+    reparameterised in the scale and in df. In float32 prefer factors, as for `InverseWishart`,
+    whose density has the same error.
 
     Args:
         df: nu > k - 1, floating tensor that broadcasts with the batch of the scale.
-        scale: V, symmetric positive definite `[..., k, k]`; or give `scale_tril`.
-        scale_tril: Lower triangular Cholesky factor of V, `[..., k, k]`; what is above the
-            diagonal is ignored.
-        input_output_cholesky: Whether `sample`, `mean`, `mode` return the Cholesky factor of the
-            matrix meant and `log_prob` takes it. The density stays that of the matrix.
-        validate_args: Whether to check parameters whose value is not known beforehand.
-        allow_nan_stats: Whether an undefined mode is NaN; an error otherwise.
+        scale: V, symmetric positive definite `[..., k, k]`; alternatively give `scale_tril`.
+        scale_tril: Lower triangular Cholesky factor of V, `[..., k, k]`; entries above the diagonal
+            are ignored.
+        input_output_cholesky: Whether `sample`, `mean` and `mode` return the Cholesky factor of the
+            matrix and `log_prob` takes it. The density stays that of the matrix.
+        validate_args: Whether to check parameters whose value is not known in advance.
+        allow_nan_stats: Whether an undefined mode is NaN; otherwise it is an error.
         name: Name of the operations, by default that of the class.
 
     Raises:
@@ -47,8 +48,8 @@ class Wishart(WishartBase):
 
     Example:
     ```python
-    law = Wishart(df=1.5, scale_tril=[[1.0, 0.0], [0.3, 1.0]])
-    law.log_prob(law.sample(10, seed=1))  # [10]
+    distribution = Wishart(df=1.5, scale_tril=[[1.0, 0.0], [0.3, 1.0]])
+    distribution.log_prob(distribution.sample(10, seed=1))  # [10]
     ```
 
     References:
@@ -63,7 +64,7 @@ class Wishart(WishartBase):
         return tf.matmul(scale, lower), log_det, trace
 
     def _trace(self, factor):
-        """`tr(V^-1 X) = ||L^-1 A||_F^2`, O(k^3)."""
+        """Returns `tr(V^-1 X) = ||L^-1 A||_F^2`, O(k^3)."""
         return linalg.squared_norm_of_solution(self.scale_factor(), factor)
 
     def _log_density(self, log_det, trace):
@@ -96,29 +97,29 @@ class Wishart(WishartBase):
 
 
 class SingularWishart(ScaledByMatrix):
-    r"""The Wishart law with fewer degrees of freedom than dimensions: matrices of rank n < k.
+    r"""The Wishart distribution with fewer degrees of freedom than dimensions, of rank n < k.
 
-    `X = Z Z^T` with the n = `df` columns of Z independent N(0, V), V = `scale`. With respect to the
-    measure on positive semidefinite matrices of rank n
+    `X = Z Z^T`, where the n = `df` columns of Z are independent N(0, V), V = `scale`. The measure
+    on positive semidefinite matrices of rank n is
 
         (dX) = 2^-n prod_i l_i^(k-n) prod_{i<j} (l_i - l_j) (H^T dH) dl_1 ... dl_n,
 
-    where `X = H diag(l) H^T`, `l_1 > ... > l_n > 0`, the density is
+    where `X = H diag(l) H^T`, `l_1 > ... > l_n > 0`. With respect to it, the density is
 
         log p(X) = -1/2 tr(V^-1 X) + (n - k - 1)/2 sum_i log l_i - n/2 log |V|
                    - k n/2 log 2 + n (n - k)/2 log pi - log Gamma_n(n/2).
 
-    Mean `n V`, `Var X_ij = n (V_ij^2 + V_ii V_jj)`. Samples are reparameterised in the scale.
-    `log_prob` takes the n largest eigenvalues of its argument; whether the others are zero it does
-    not ask.
+    The mean is `n V`, and `Var X_ij = n (V_ij^2 + V_ii V_jj)`. Samples are reparameterised in the
+    scale. `log_prob` uses the n largest eigenvalues of its argument and does not check whether the
+    others are zero.
 
     Args:
         df: n, an integer, 1 <= n < k.
-        scale: V, symmetric positive definite `[..., k, k]`; or give `scale_tril`.
-        scale_tril: Lower triangular Cholesky factor of V, `[..., k, k]`; what is above the
-            diagonal is ignored.
-        validate_args: Whether to check parameters whose value is not known beforehand.
-        allow_nan_stats: No statistic of this law is NaN.
+        scale: V, symmetric positive definite `[..., k, k]`; alternatively give `scale_tril`.
+        scale_tril: Lower triangular Cholesky factor of V, `[..., k, k]`; entries above the diagonal
+            are ignored.
+        validate_args: Whether to check parameters whose value is not known in advance.
+        allow_nan_stats: Has no effect, since no statistic of this distribution is NaN.
         name: Name of the operations.
 
     Raises:
@@ -126,8 +127,8 @@ class SingularWishart(ScaledByMatrix):
 
     Example:
     ```python
-    law = SingularWishart(df=2, scale_tril=tf.eye(5))
-    law.log_prob(law.sample(10, seed=1))  # [10]
+    distribution = SingularWishart(df=2, scale_tril=tf.eye(5))
+    distribution.log_prob(distribution.sample(10, seed=1))  # [10]
     ```
 
     References:
@@ -162,7 +163,7 @@ class SingularWishart(ScaledByMatrix):
 
     @classmethod
     def _parameter_properties(cls, dtype, num_classes=None):
-        # TFP wants it in every class with a constructor.
+        # TFP requires this method in every class with a constructor.
         return super()._parameter_properties(dtype, num_classes)
 
     @property
@@ -205,7 +206,7 @@ class SingularWishart(ScaledByMatrix):
 
 
 def _variance_of_one(factor):
-    """`V_ij^2 + V_ii V_jj`, the variances for one degree of freedom, `[..., k, k]`."""
+    """Returns `V_ij^2 + V_ii V_jj`, the variances for one degree of freedom, `[..., k, k]`."""
     scale = linalg.outer_product(factor)
     diagonal = tf.linalg.diag_part(scale)
     return tf.square(scale) + diagonal[..., :, tf.newaxis] * diagonal[..., tf.newaxis, :]

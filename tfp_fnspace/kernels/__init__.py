@@ -1,4 +1,4 @@
-"""Kernels of Gram matrices, and of features what TFP lacks."""
+"""Kernels of Gram matrices, and kernels of features that TFP lacks."""
 
 from tfp_fnspace.kernels.arc_cosine import ArcCosine, ArcCosineKernel
 from tfp_fnspace.kernels.gram import (

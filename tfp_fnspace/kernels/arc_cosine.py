@@ -1,4 +1,4 @@
-"""Arc-cosine kernels: of Gram entries, and of features as a TFP kernel."""
+"""Arc-cosine kernels of Gram entries, and of features as a TFP kernel."""
 
 import math
 
@@ -24,29 +24,30 @@ class ArcCosine(GramKernel):
         order 1 (ReLU):            k = (s + (pi - t) G_xy) / pi
         order 2 (squared ReLU):    k = (3 s G_xy + (pi - t) (G_xx G_yy + 2 G_xy^2)) / (3 pi)
 
-    times `amplitude^2`. These are `E[phi(u) phi(v)] / E[phi(z)^2]` for (u, v) Gaussian with the
-    covariance G, z standard normal, so `k(x, x) = G_xx^order`: Cho and Saul's kernel, the one of
-    order 2 divided by 3. There is no jitter. In float32 the entries may lie between 1e-18 and 1e18.
+    times `amplitude^2`. These are `E[phi(u) phi(v)] / E[phi(z)^2]` for Gaussian (u, v) with the
+    covariance G and standard normal z, so `k(x, x) = G_xx^order`. This is Cho and Saul's kernel,
+    for order 2 divided by 3. There is no jitter. In float32 the entries may lie between 1e-18 and
+    1e18.
 
-    Gradients are closed forms:
+    The gradients have closed forms:
 
         order 0:  dk/dG_xy = 1 / (pi s),       dk/dG_xx = -G_xy / (2 pi s G_xx)
         order 1:  dk/dG_xy = (pi - t) / pi,    dk/dG_xx = s / (2 pi G_xx)
         order 2:  dk/dG_xy = 4 k_1 / 3,        dk/dG_xx = (s G_xy / G_xx + (pi - t) G_yy) / (3 pi)
 
-    In order 0 they are infinite at equal and opposite inputs. Inputs closer to that than rounding
-    can tell, `sin^2 t <= 4 eps`, count as equal (opposite), with gradient 0: the mean of the
-    one-sided derivatives in all directions in which the two inputs can part. So the gradient is at
-    most `1 / (2 pi sqrt(eps G_xx G_yy))` in G_xy. At a zero input, where the derivative in its own
-    Gram entry is infinite (order 1) or none (order 0), that derivative is 0; a zero input counts as
-    orthogonal to all others but zero in order 0.
+    For order 0 they are infinite at equal and opposite inputs. Inputs that rounding cannot
+    distinguish from these, `sin^2 t <= 4 eps`, count as equal (opposite), with gradient 0. This is
+    the mean of the one-sided derivatives in all directions in which the two inputs can separate.
+    The gradient in G_xy is therefore at most `1 / (2 pi sqrt(eps G_xx G_yy))`. At a zero input the
+    derivative in its own Gram entry is infinite (order 1) or does not exist (order 0), and is
+    returned as 0. For order 0 a zero input counts as orthogonal to all inputs but zero.
 
     Args:
         order: 0, 1 or 2.
         amplitude: Positive scalar; None is 1.
 
     Raises:
-        ValueError: If `order` is another.
+        ValueError: If `order` is another number.
 
     References:
         Cho and Saul (2009), "Kernel methods for deep learning", NIPS.
@@ -74,11 +75,11 @@ class ArcCosine(GramKernel):
 
 
 class ArcCosineKernel(tfpk.AutoCompositeTensorPsdKernel):
-    r"""Arc-cosine kernel of features, as TFP's Gaussian processes take kernels.
+    r"""Arc-cosine kernel of features, in the form for TFP's Gaussian processes.
 
         k(x, y) = amplitude^2 E[phi(w . x) phi(w . y)] / E[phi(z)^2],   phi(u) = max(u, 0)^order,
 
-    w and z standard normal. With the angle t between x and y,
+    where w and z are standard normal. With the angle t between x and y,
 
         k(x, y) = amplitude^2 (|x| |y|)^order J(t) / J(0),
         J(t) = pi - t,    sin t + (pi - t) cos t,    3 sin t cos t + (pi - t) (1 + 2 cos^2 t)
@@ -88,12 +89,12 @@ class ArcCosineKernel(tfpk.AutoCompositeTensorPsdKernel):
     Args:
         order: 0, 1 or 2.
         amplitude: Positive floating tensor whose shape is the batch shape; None is 1.
-        feature_ndims: How many axes of a point hold features.
+        feature_ndims: Number of axes of a point that hold features.
         validate_args: Whether to check the amplitude when it is used.
         name: Name of the operations.
 
     Raises:
-        ValueError: If `order` is another.
+        ValueError: If `order` is another number.
 
     Example:
     ```python
@@ -157,7 +158,7 @@ class ArcCosineKernel(tfpk.AutoCompositeTensorPsdKernel):
         return values * scale[(..., *[tf.newaxis] * example_ndims)]
 
     def _one_feature_axis(self, x):
-        """Points whose features are in one axis."""
+        """Reshapes points so that their features are in one axis."""
         kept, features = tf.split(tf.shape(x), [-1, self.feature_ndims])
         return tf.reshape(x, tf.concat([kept, [tf.reduce_prod(features)]], axis=0))
 
@@ -194,7 +195,7 @@ def _order_zero(g_xx, g_xy, g_yy):
 
 @tf.custom_gradient
 def _order_one(g_xx, g_xy, g_yy):
-    # All over pi from the start, where tensors are small; the angle does not see it.
+    # All is divided by pi at the start, where tensors are small; the angle is unaffected.
     shares = g_xx * (1.0 / math.pi), g_yy * (1.0 / math.pi)
     opposite = g_xy * (-1.0 / math.pi)
     sine = tf.sqrt(tf.nn.relu(shares[0] * shares[1] - tf.square(opposite)))
@@ -233,9 +234,10 @@ _ORDERS = {0: _order_zero, 1: _order_one, 2: _order_two}
 
 
 def _sine_and_weight(g_xx, g_xy, g_yy):
-    """`s^2`, `s` and `(pi - t) / pi`."""
-    # Nearly equal inputs cancel here. Forms that do not (from R) are no better in practice: the
-    # rounding of the Gram entries themselves is as large, and orders 1 and 2 feel it as t^3.
+    """Returns `s^2`, `s` and `(pi - t) / pi`."""
+    # Terms of nearly equal inputs cancel here. Forms without cancellation (from R) are not better
+    # in practice: the rounding of the Gram entries themselves is as large, and its effect on orders
+    # 1 and 2 is of size t^3.
     squared = tf.nn.relu(g_xx * g_yy - tf.square(g_xy))
     sine = tf.sqrt(squared)
     return squared, sine, tf.atan2(sine, -g_xy) * (1.0 / math.pi)

@@ -1,4 +1,4 @@
-"""What kernels of Gram matrices check about what they are given."""
+"""Checks of the arguments of Gram kernels."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,8 +8,8 @@ def check_parameter(name, value):
     """Raises a ValueError unless a parameter is None or a scalar that can be positive and finite.
 
     Args:
-        name: Its name.
-        value: Number, tensor or variable (whose value is not looked at).
+        name: Name of the parameter.
+        value: Number, tensor or variable (whose value is not inspected).
 
     Raises:
         ValueError: If it is not a scalar, or is known and not positive and finite.
@@ -18,21 +18,21 @@ def check_parameter(name, value):
         return
     if len(value.shape if hasattr(value, "shape") else np.shape(value)) != 0:
         raise ValueError(f"`{name}` must be a scalar. Received: {name}={value}")
-    is_variable = hasattr(value, "assign")  # of TensorFlow or of Keras
+    is_variable = hasattr(value, "assign")  # of TensorFlow or Keras
     known = None if is_variable else tf.get_static_value(tf.convert_to_tensor(value))
     if known is not None and not (np.isfinite(known) and known > 0.0):
         raise ValueError(f"`{name}` must be positive and finite. Received: {name}={value}")
 
 
 def check_class_name(cls, other):
-    """Raises a ValueError if a class has the name of a kernel of the library and is not of it.
+    """Raises a ValueError if a foreign class has the name of a kernel of the library.
 
     Args:
         cls: Class.
-        other: Class that had the name before.
+        other: Class that had this name before.
 
     Raises:
-        ValueError: If it has.
+        ValueError: If it has such a name.
     """
     library = "tfp_fnspace."
     if other.__module__.startswith(library) and not cls.__module__.startswith(library):
@@ -103,5 +103,5 @@ def check_blocks(ii, it, tt):
 
 
 def _equal(first, second):
-    """Whether two static sizes can be the same."""
+    """Returns whether two static sizes can be the same."""
     return first is None or second is None or first == second

@@ -1,4 +1,4 @@
-"""Kernels as names and numbers, and back."""
+"""Conversion of kernels to names and numbers, and back."""
 
 import functools
 import inspect
@@ -18,7 +18,7 @@ _COMPOSITES = {"SumKernel": operator.add, "ProductKernel": operator.mul}
 
 
 def describe(kernel):
-    """Names and arguments of a kernel and of those it is made of, as JSON can hold them.
+    """Describes a kernel and its parts by names and arguments that JSON can hold.
 
     Args:
         kernel: `PositiveSemidefiniteKernel` with known parameters.
@@ -27,8 +27,8 @@ def describe(kernel):
         Dict with the keys `kernel`, a name, and `parameters`.
 
     Raises:
-        TypeError: If it is no such kernel.
-        ValueError: If a parameter has no known value or a class or function is not known by name.
+        TypeError: If `kernel` is not such a kernel.
+        ValueError: If a parameter has no known value, or a class or function is not known by name.
     """
     if not isinstance(kernel, tfpk.PositiveSemidefiniteKernel):
         raise TypeError(
@@ -80,13 +80,13 @@ def _is_parameter_object(value):
 
 
 def build(description, leaf, path=""):
-    """The kernel of a description.
+    """Builds a kernel from its description.
 
     Args:
         description: Result of `describe`.
-        leaf: Function of a path, a value and a bijector (None, or a function of a dtype) that gives
-            each tensor in it.
-        path: Of the kernel itself, in one that is made of it.
+        leaf: Function of a path, a value and a bijector (None, or a function of a dtype) that
+            returns each tensor of the kernel.
+        path: Path of this kernel in a larger one.
 
     Returns:
         `PositiveSemidefiniteKernel`.
@@ -118,7 +118,7 @@ def _bijector(cls, key, dtype):
 
 
 def _properties(cls, dtype):
-    """Properties of the tensor parameters of a kernel class, empty if it does not tell."""
+    """Returns properties of the tensor parameters of a kernel class, empty if not available."""
     try:
         properties = cls.parameter_properties(dtype=dtype or tf.float64)
     except NotImplementedError:
@@ -142,7 +142,7 @@ def _name_of(cls):
 
 
 def _public(name):
-    """The kernel class of features of that name in TFP or here, or None."""
+    """Returns the kernel class of features with a name in TFP or here, or None."""
     for module in (tfpk, kernels):
         found = getattr(module, name, None)
         if isinstance(found, type) and issubclass(found, tfpk.PositiveSemidefiniteKernel):
@@ -151,7 +151,7 @@ def _public(name):
 
 
 def _class_of(name):
-    """The class of a kernel; for a sum or a product the function of two kernels."""
+    """Returns the class of a kernel; for a sum or a product, a function of two kernels."""
     found = _COMPOSITES.get(name) or _public(name) or keras.saving.get_registered_object(name)
     if found is None:
         raise ValueError(f"A kernel's class must be known by its name. Received: kernel={name!r}")

@@ -1,4 +1,4 @@
-"""Kernels of Gram matrices: the base class, the linear and constant kernels, sums and products."""
+"""Kernels of Gram matrices: base class, linear and constant kernels, sums and products."""
 
 import functools
 import math
@@ -23,23 +23,23 @@ _CLASSES = {}  # public kernels by name
 
 
 class GramKernel:
-    """A kernel that needs nothing of two points but their Gram entries: `k(G_xx, G_xy, G_yy)`.
+    """A kernel that depends on two points only through Gram entries: `k(G_xx, G_xy, G_yy)`.
 
-    With features `X` `[N, D]`, of one layer of a network say, the Gram matrix is `G = X X^T / D`
-    (equation 5a). Kernels of inner products and of distances are functions of it: with R the
+    With features `X` `[N, D]`, for example of one layer of a network, the Gram matrix is `G = X X^T
+    / D` (equation 5a). Kernels of inner products and of distances are functions of it. With R the
     squared distance divided by D,
 
         R = G_xx - 2 G_xy + G_yy                                                      (17)
 
-    So they can be applied to a Gram matrix that was sampled and has no features.
+    They can therefore be applied to a Gram matrix that was sampled and has no features.
 
     Subclasses define `_entries`, `_diagonal` and `_psd_kernel` without the amplitude, which this
-    class multiplies by. Python numbers and tensors are accepted as parameters, so that a layer can
-    make the kernel in its `call` from its weights.
+    class applies. Parameters may be Python numbers or tensors, so that a layer can make the kernel
+    in its `call` from its weights.
 
     Args:
-        **parameters: Scalar parameters by name; they become attributes. None is left out. The name
-            `amplitude` means that the kernel is multiplied by its square.
+        **parameters: Scalar parameters by name, which become attributes. A value of None means that
+            the parameter is left out. The kernel is multiplied by the square of `amplitude`.
 
     Raises:
         ValueError: If a parameter is not a scalar, or is known and not positive and finite.
@@ -62,7 +62,7 @@ class GramKernel:
             check_class_name(cls, _CLASSES.get(cls.__name__, cls))
             _CLASSES[cls.__name__] = cls
 
-    # NumPy leaves `2.0 * kernel` to the kernel.
+    # This makes NumPy leave `2.0 * kernel` to the kernel.
     __array_ufunc__ = None
 
     def __init__(self, **parameters):
@@ -72,7 +72,7 @@ class GramKernel:
         self._parameter_names = tuple(parameters)
 
     def entries(self, g_xx, g_xy, g_yy):
-        """Kernel values, entry by entry.
+        """Computes kernel values, entry by entry.
 
         Args:
             g_xx: Floating tensor that broadcasts to the shape of `g_xy`: `|x|^2 / D`.
@@ -81,11 +81,11 @@ class GramKernel:
 
         Returns:
             Tensor of the shape of `g_xy`. Its gradient is finite at equal, opposite and zero
-            inputs; what it is there stands with each kernel.
+            inputs; each kernel documents its value there.
 
         Raises:
             TypeError: If `g_xy` is not floating.
-            ValueError: If the others do not broadcast to its shape.
+            ValueError: If the other arguments do not broadcast to its shape.
         """
         g_xy = tf.convert_to_tensor(g_xy)
         if not g_xy.dtype.is_floating:
@@ -95,7 +95,7 @@ class GramKernel:
         return self._with_amplitude(self._entries(g_xx, g_xy, g_yy))
 
     def diagonal(self, g_xx):
-        """Kernel values of points with themselves, exact and cheap.
+        """Computes the kernel values of points with themselves, exactly and cheaply.
 
         Args:
             g_xx: Floating tensor.
@@ -106,7 +106,9 @@ class GramKernel:
         return self._with_amplitude(self._diagonal(tf.convert_to_tensor(g_xx)))
 
     def matrix(self, gram):
-        """Kernel matrix of a Gram matrix: the exact diagonal, symmetric but for the last bit.
+        """Computes the kernel matrix of a Gram matrix, with an exact diagonal.
+
+        The result is symmetric up to the last bit.
 
         Args:
             gram: Symmetric tensor `[..., P, P]`.
@@ -129,17 +131,17 @@ class GramKernel:
         return self.entries(tf.expand_dims(row_norms, -1), inner, tf.expand_dims(column_norms, -2))
 
     def blocks(self, blocks):
-        """Kernel matrix of a Gram matrix in blocks.
+        """Computes the kernel matrix of a Gram matrix in blocks.
 
         Args:
-            blocks: `GramBlocks`, or its three parts in a list. `tt` of the rank of `it` is a full
-                matrix, of a rank less it is a diagonal.
+            blocks: `GramBlocks`, or a list of its three parts. If `tt` has the rank of `it`, it is
+                a full matrix; if its rank is one less, it is a diagonal.
 
         Returns:
             `GramBlocks` of the same shapes.
 
         Raises:
-            ValueError: If the shapes do not fit each other.
+            ValueError: If the shapes do not match each other.
         """
         ii, it, tt = (tf.convert_to_tensor(block) for block in blocks)
         check_blocks(ii, it, tt)
@@ -153,14 +155,14 @@ class GramKernel:
         )
 
     def psd_kernel(self, num_features, feature_ndims=1, dtype=tf.float32):
-        """The same kernel as a function of features, for TFP's Gaussian processes.
+        """Returns the same kernel as a function of features, for TFP's Gaussian processes.
 
         `kernel.psd_kernel(D).matrix(X, X)` is `kernel.matrix(X X^T / D)`.
 
         Args:
             num_features: D, an integer: the size of all feature axes together.
-            feature_ndims: How many axes of a point hold features.
-            dtype: Floating dtype of the parameters, and so of the features.
+            feature_ndims: Number of axes of a point that hold features.
+            dtype: Floating dtype of the parameters, and thus of the features.
 
         Returns:
             `tfp.math.psd_kernels.PositiveSemidefiniteKernel`.
@@ -175,19 +177,20 @@ class GramKernel:
         return self._psd_kernel(num_features, feature_ndims, tf.as_dtype(dtype))
 
     def get_config(self):
-        """Parameters as Python numbers: `type(kernel).from_config(config)` is an equal kernel.
+        """Returns the parameters as Python numbers, from which `from_config` makes an equal kernel.
 
         Returns:
             Dictionary.
 
         Raises:
-            ValueError: If a parameter is a tensor without a value, inside a `tf.function` say.
+            ValueError: If a parameter is a tensor without a value, for example inside a
+                `tf.function`.
         """
         return {name: self._number(name) for name in self._parameter_names}
 
     @classmethod
     def from_config(cls, config):
-        """A kernel from the result of `get_config`.
+        """Returns a kernel from the result of `get_config`.
 
         Args:
             config: Dictionary.
@@ -207,7 +210,7 @@ class GramKernel:
         raise NotImplementedError
 
     def _parameter(self, name, dtype):
-        """A parameter as a tensor, or None."""
+        """Returns a parameter as a tensor, or None."""
         value = getattr(self, name, None)
         return None if value is None else tf.cast(value, dtype)
 
@@ -218,7 +221,7 @@ class GramKernel:
         known = tf.get_static_value(tf.convert_to_tensor(value))
         if known is None:
             raise ValueError(
-                f"`{name}` must have a value to be written down. Received: {name}={value}"
+                f"`{name}` must have a value to be serialised. Received: {name}={value}"
             )
         return known.item()
 
@@ -263,7 +266,7 @@ class Linear(GramKernel):
 
 
 class Constant(GramKernel):
-    """The same value for all pairs of points: in a sum a bias, in a product a scale.
+    """The same value for all pairs of points, which is a bias in a sum and a scale in a product.
 
     Args:
         value: Positive scalar.
@@ -283,14 +286,14 @@ class Constant(GramKernel):
 
 
 class _Composition(GramKernel):
-    """Several kernels joined by one operation.
+    """Several kernels combined by one operation.
 
     Args:
         kernels: List of `GramKernel`.
 
     Raises:
-        TypeError: If one is not a kernel.
-        ValueError: If there is none.
+        TypeError: If one of them is not a kernel.
+        ValueError: If there are no kernels.
     """
 
     _join = None  # of two tensors, and of two TFP kernels
@@ -325,35 +328,35 @@ class _Composition(GramKernel):
 
 
 class Sum(_Composition):
-    """`k = k_1 + k_2 + ...`; what `kernel_1 + kernel_2` and `kernel + 0.1` make.
+    """`k = k_1 + k_2 + ...`, the result of `kernel_1 + kernel_2` and of `kernel + 0.1`.
 
     Args:
         kernels: List of `GramKernel`.
 
     Raises:
-        TypeError: If one is not a kernel.
-        ValueError: If there is none.
+        TypeError: If one of them is not a kernel.
+        ValueError: If there are no kernels.
     """
 
     _join = staticmethod(operator.add)
 
 
 class Product(_Composition):
-    """`k = k_1 k_2 ...`; what `kernel_1 * kernel_2` and `2.0 * kernel` make.
+    """`k = k_1 k_2 ...`, the result of `kernel_1 * kernel_2` and of `2.0 * kernel`.
 
     Args:
         kernels: List of `GramKernel`.
 
     Raises:
-        TypeError: If one is not a kernel.
-        ValueError: If there is none.
+        TypeError: If one of them is not a kernel.
+        ValueError: If there are no kernels.
     """
 
     _join = staticmethod(operator.mul)
 
 
 def serialize(kernel):
-    """A kernel as a dictionary of plain Python values.
+    """Converts a kernel to a dictionary of plain Python values.
 
     Args:
         kernel: `GramKernel`.
@@ -365,7 +368,7 @@ def serialize(kernel):
 
 
 def deserialize(config):
-    """A kernel from the result of `serialize`.
+    """Returns a kernel from the result of `serialize`.
 
     Args:
         config: Dictionary with the keys `class_name` and `config`.

@@ -14,27 +14,29 @@ tfpk = tfp.math.psd_kernels
 class NeuralKernelNetwork(tfpk.AutoCompositeTensorPsdKernel):
     r"""A network whose inputs and output are kernels.
 
-    Of P primitive kernels, layers of sums with non-negative weights and of products in turn:
+    Layers of sums with non-negative weights alternate with layers of products, starting from P
+    primitive kernels:
 
         h^0 = (k_1, ..., k_P)
         a^l = W^l h^{l-1} + b^l,   W^l >= 0, b^l >= 0,   l = 1 ... L
         h^l_j = a^l_{2j} a^l_{2j+1} for l < L,   k = a^L, one number
 
-    Sums with non-negative weights, non-negative constants and products of kernels are kernels, so
-    that k is one. Every W^l but the last has an even number of rows. `KernelWeights` holds weights
-    and biases, and the parameters of the primitives, as weights of a Keras layer (by softplus).
+    Sums of kernels with non-negative weights, non-negative constants and products of kernels are
+    kernels, so k is a kernel. Every W^l but the last has an even number of rows. `KernelWeights`
+    holds the weights, the biases and the parameters of the primitives as weights of a Keras layer
+    (by softplus).
 
     Args:
         kernels: List of P primitive kernels over the same features.
-        weights: List of L tensors or variables `[..., units_l, inputs_l]` with entries at least 0:
-            inputs_1 = P, inputs_{l+1} = units_l / 2, units_L = 1. Leading axes broadcast with the
-            batch shapes of the kernels. `initial_weights` makes some.
-        biases: List of L tensors `[..., units_l]` with entries at least 0; None is without.
-        validate_args: Whether to check signs of values when they are known only later.
+        weights: List of L tensors or variables `[..., units_l, inputs_l]` with entries at least 0,
+            where inputs_1 = P, inputs_{l+1} = units_l / 2, units_L = 1. Leading axes broadcast with
+            the batch shapes of the kernels. `initial_weights` makes suitable ones.
+        biases: List of L tensors `[..., units_l]` with entries at least 0; None for no biases.
+        validate_args: Whether to check the signs of values that are known only later.
         name: Name of the operations.
 
     Raises:
-        ValueError: If the shapes do not fit or a known weight is negative.
+        ValueError: If the shapes do not match or a known weight is negative.
 
     Example:
         >>> primitives = [tfpk.ExponentiatedQuadratic(1.0, 0.5), tfpk.Linear(0.1, 1.0)]
@@ -144,19 +146,20 @@ class NeuralKernelNetwork(tfpk.AutoCompositeTensorPsdKernel):
 
 
 def _with_examples(values, event_ndims, example_ndims):
-    """Puts axes of examples between the axes of the batch and those of an event."""
+    """Inserts axes of examples between the batch axes and the event axes."""
     return values[(..., *(example_ndims * [None]), *(event_ndims * [slice(None)]))]
 
 
 def initial_weights(num_kernels, units=(8, 4), seed=0):
-    """Weights and biases to start a `NeuralKernelNetwork` from.
+    """Returns initial weights and biases of a `NeuralKernelNetwork`.
 
-    Entries are uniform on `[0.5, 1.5] / inputs`, unequal so that units can part, and such that
-    the kernel is of the size of its primitives if these are about 1; biases are 0.01.
+    Entries are uniform on `[0.5, 1.5] / inputs`. They are unequal so that units can differ, and the
+    kernel is as large as its primitives if these are about 1. Biases are 0.01.
 
     Args:
         num_kernels: P, a positive integer.
-        units: Units of the sums before products, even numbers; the last layer of one unit follows.
+        units: Numbers of units of the sums before products, which are even. The last layer with one
+            unit follows.
         seed: Integer.
 
     Returns:
@@ -178,7 +181,7 @@ def initial_weights(num_kernels, units=(8, 4), seed=0):
 
 
 def _dtype_of(kernels, *tensors):
-    """That of the kernels; if none has one, that of the tensors; float32 if there are none."""
+    """Returns the dtype of the kernels; if none has one, that of the tensors, or else float32."""
     found = [k.dtype for k in kernels if k.dtype is not None]
     found += [v.dtype for values in tensors for v in values if tf.is_tensor(v) or is_deferred(v)]
     return tf.as_dtype(found[0]) if found else tf.float32

@@ -20,11 +20,11 @@ _NAMES = {
 
 
 def get(identifier):
-    """A kernel from what a user may write for one.
+    """Returns the kernel for an identifier.
 
     Args:
-        identifier: `GramKernel`, which is returned; the result of `serialize`; or a name:
-            `"relu"` (the same as `"arccosine1"`), `"arccosine0"`, `"arccosine2"`, `"linear"`,
+        identifier: `GramKernel` (which is returned), the result of `serialize`, or a name: `"relu"`
+            (the same as `"arccosine1"`), `"arccosine0"`, `"arccosine2"`, `"linear"`,
             `"squared_exponential"` or `"rbf"`, `"matern12"`, `"matern32"`, `"matern52"`,
             `"rational_quadratic"`.
 
@@ -32,7 +32,7 @@ def get(identifier):
         `GramKernel`.
 
     Raises:
-        ValueError: If there is no kernel of that name.
+        ValueError: If there is no kernel of this name.
         TypeError: If it is something else.
     """
     if isinstance(identifier, GramKernel):

@@ -2,19 +2,20 @@
 
 import numpy as np
 
-#: Matern kernels -> degrees of freedom of the t law of their frequencies, twice the smoothness.
+#: Matern kernels -> degrees of freedom of the t distribution of their frequencies, which are twice
+#: the smoothness.
 _DEGREES = {"MaternOneHalf": 1, "MaternThreeHalves": 3, "MaternFiveHalves": 5}
 
 
 def spectral_draws(description, num_inputs, units, generator):
-    r"""Frequencies w_u and variances v_u with `k(r) = E 1/units sum_u v_u cos(w_u . r)`.
+    r"""Draws frequencies w_u and variances v_u with `k(r) = E 1/units sum_u v_u cos(w_u . r)`.
 
-    - squared exponential: w normal with standard deviation 1 / length_scale; Matern of smoothness
-      nu: t with 2 nu degrees of freedom; rational quadratic: normal with a precision that is
-      gamma;
-    - `ExpSinSquared`: multiples j of 2 pi / period in each input, with the weights `e^-z I_j(z)`,
-      z = length_scale^-2, of the kernel's Fourier series;
-    - a sum has some units for each kernel, a product sums of independent frequencies.
+    - For the squared exponential kernel, w is normal with standard deviation 1 / length_scale. For
+      Matern kernels of smoothness nu it has a t distribution with 2 nu degrees of freedom. For the
+      rational quadratic kernel it is normal with a gamma precision.
+    - For `ExpSinSquared`, w is a multiple j of 2 pi / period in each input, with the weights `e^-z
+      I_j(z)`, z = length_scale^-2, of the kernel's Fourier series.
+    - A sum has some units for each kernel; a product has sums of independent frequencies.
 
     Args:
         description: Result of `kernels.description.describe`.
@@ -38,7 +39,7 @@ def spectral_draws(description, num_inputs, units, generator):
         parts = np.array_split(np.arange(units), len(parameters["kernels"]))
         if units < len(parts):
             raise ValueError(
-                "A sum of kernels needs a feature for each of them at least. "
+                "A sum of kernels needs at least one feature for each kernel. "
                 f"Received: units={units} for {len(parts)} kernels"
             )
         pairs = zip(parameters["kernels"], parts, strict=True)
@@ -72,7 +73,7 @@ def spectral_draws(description, num_inputs, units, generator):
         frequencies = generator.normal(size=shape) / np.sqrt(precisions) / length
     else:
         raise ValueError(
-            "Frequencies are known of the kernels ExponentiatedQuadratic, Matern (1/2, 3/2, 5/2), "
+            "Frequencies are known for the kernels ExponentiatedQuadratic, Matern (1/2, 3/2, 5/2), "
             "RationalQuadratic, ExpSinSquared, Constant, FeatureScaled, sums and products. "
             f"Received: kernel={name}"
         )
@@ -80,19 +81,20 @@ def spectral_draws(description, num_inputs, units, generator):
 
 
 def _harmonics(shape, length, period, generator):
-    """Frequencies of `exp(-2 sin^2(pi r / period) / length^2)`, in each input."""
+    """Draws frequencies of `exp(-2 sin^2(pi r / period) / length^2)`, in each input."""
     z = length**-2.0
-    numbers = np.arange(20 + int(8.0 * np.sqrt(z)))  # beyond, the weights are below 1e-12
+    numbers = np.arange(20 + int(8.0 * np.sqrt(z)))  # the other weights are below 1e-12
     weights = _fourier_weights(len(numbers), z)
     chosen = generator.choice(numbers, size=shape, p=weights / np.sum(weights))
     return 2.0 * np.pi / period * chosen * generator.choice([-1.0, 1.0], size=shape)
 
 
 def _fourier_weights(count, z):
-    """The first coefficients of the cosine series of `exp(z (cos a - 1))`, `[count]`.
+    """Returns the first coefficients of the cosine series of `exp(z (cos a - 1))`, `[count]`.
 
-    They are `e^-z I_0(z)` and `2 e^-z I_j(z)`, here by a discrete transform of 2 `count` values,
-    which adds to each coefficients from number `count` on: the caller has those negligible.
+    They are `e^-z I_0(z)` and `2 e^-z I_j(z)`, computed by a discrete transform of 2 `count`
+    values. The transform adds coefficients from number `count` on to them, which the caller must
+    make negligible.
     """
     angles = np.pi / count * np.arange(2 * count)
     values = np.fft.rfft(np.exp(z * (np.cos(angles) - 1.0))).real[:count] / (2 * count)
@@ -102,7 +104,7 @@ def _fourier_weights(count, z):
 
 
 def scales_of(parameters):
-    """The scales of the inputs of a `FeatureScaled`, `[I]`, from its parameters.
+    """Returns the scales of the inputs of a `FeatureScaled`, `[I]`, from its parameters.
 
     Raises:
         ValueError: If they are not a vector of positive numbers.
@@ -112,7 +114,7 @@ def scales_of(parameters):
     value = np.asarray(parameters[key]["tensor"], np.float64)
     if value.ndim != 1 or not np.all(np.isfinite(value)) or not np.all(value > 0.0):
         raise ValueError(
-            "The scales of a kernel with frequencies are a vector of positive numbers. "
+            "The scales of a kernel with frequencies must be a vector of positive numbers. "
             f"Received: {key}={value.tolist()}"
         )
     return 1.0 / value if inverse else value
@@ -122,7 +124,7 @@ def _number(parameters, key):
     value = np.asarray(parameters.get(key, {"tensor": 1.0})["tensor"], np.float64)
     if value.size != 1 or not np.all(np.isfinite(value)) or not np.all(value > 0.0):
         raise ValueError(
-            "A kernel with frequencies has positive numbers as parameters. "
+            "A kernel with frequencies must have positive numbers as parameters. "
             f"Received: {key}={value.tolist()}"
         )
     return float(value.reshape(()))

@@ -32,11 +32,11 @@ class _Stationary(GramKernel):
         return tf.ones_like(g_xx)
 
     def _exponent(self, g_xx, g_xy, g_yy):
-        """`-R / 2`."""
+        """Returns `-R / 2`."""
         return _gaussian_exponent(g_xx, g_xy, g_yy)
 
     def _of_exponent(self, exponent):
-        """The function f, of `-R / (2 length_scale^2) <= 0`."""
+        """Returns the function f, given `-R / (2 length_scale^2) <= 0`."""
         raise NotImplementedError
 
     def _psd_kernel(self, num_features, feature_ndims, dtype):
@@ -50,7 +50,7 @@ class _Stationary(GramKernel):
 class SquaredExponential(_Stationary):
     """`k = amplitude^2 exp(-R / (2 length_scale^2))`, `R = G_xx - 2 G_xy + G_yy` (17).
 
-    Rounding errors that make R negative are set to 0; the gradient there is that at `R = 0`.
+    If rounding errors make R negative, it is set to 0, with the gradient at `R = 0`.
 
     Args:
         amplitude: Positive scalar; None is 1.
@@ -73,7 +73,8 @@ class SquaredExponential(_Stationary):
 class RationalQuadratic(_Stationary):
     """`k = amplitude^2 (1 + R / (2 a length_scale^2))^-a`, `R = G_xx - 2 G_xy + G_yy` (17).
 
-    A mixture of squared exponentials of many length scales; one of them as a grows.
+    It is a mixture of squared exponentials of many length scales, and tends to a single one as a
+    grows.
 
     Args:
         amplitude: Positive scalar; None is 1.
@@ -104,10 +105,11 @@ class Matern(_Stationary):
         nu = 3/2:  k = amplitude^2 (1 + z) exp(-z)
         nu = 5/2:  k = amplitude^2 (1 + z + z^2 / 3) exp(-z)
 
-    For nu = 1/2 the slope in R is infinite at `R = 0`. Points closer than rounding can tell,
+    For nu = 1/2 the slope in R is infinite at `R = 0`. Points that rounding cannot distinguish,
     `R <= 4 eps (G_xx + G_yy)`, count as equal: `k = amplitude^2` with gradient 0, the mean of the
-    one-sided derivatives in all directions in which two equal points can part. So that gradient is
-    at most `amplitude^2 / (4 sqrt(eps (G_xx + G_yy)) length_scale)` in R. The others are smooth.
+    one-sided derivatives in all directions in which two equal points can separate. The gradient in
+    R is therefore at most `amplitude^2 / (4 sqrt(eps (G_xx + G_yy)) length_scale)`. The kernels
+    with other nu are smooth.
 
     Args:
         nu: 0.5, 1.5 or 2.5.
@@ -115,7 +117,7 @@ class Matern(_Stationary):
         length_scale: Positive scalar; None is 1. See `SquaredExponential`.
 
     Raises:
-        ValueError: If `nu` is another.
+        ValueError: If `nu` is another number.
 
     References:
         Rasmussen and Williams (2006), "Gaussian processes for machine learning", section 4.2.
@@ -146,16 +148,17 @@ class Matern(_Stationary):
 
 @tf.custom_gradient
 def _gaussian_exponent(g_xx, g_xy, g_yy):
-    """`min(G_xy - (G_xx + G_yy) / 2, 0)`, with the gradient of what is inside the minimum."""
+    """Returns `min(G_xy - (G_xx + G_yy) / 2, 0)`, with the gradient of its first argument."""
 
     def gradient(upstream):
         return -0.5 * sum_to(upstream, g_xx), upstream, -0.5 * sum_to(upstream, g_yy)
 
-    # The norms first: then rounding treats x and y alike, and the matrix is symmetric.
+    # The norms are added first: rounding then treats x and y alike, and the matrix is symmetric.
     return tf.minimum(g_xy - (0.5 * g_xx + 0.5 * g_yy), 0.0), gradient
 
 
-# Derivatives in the exponent e = -R / 2, where dz / de = -2 nu / z: a z cancels but for nu = 1/2.
+# Derivatives are in the exponent e = -R / 2, where dz / de = -2 nu / z. A z cancels unless nu =
+# 1/2.
 
 
 @tf.custom_gradient

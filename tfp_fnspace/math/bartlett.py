@@ -1,17 +1,17 @@
 r"""Triangular factors of standard Wishart matrices, and the functions in their densities.
 
-Bartlett's decomposition in two orders. For real df = nu > k - 1 both
+Bartlett's decomposition exists in two orders. For real df = nu > k - 1 both
 
     W = T T^T,  T lower triangular,  T_ii^2 ~ chi^2(nu - i),          i = 0 ... k-1,
     W = U U^T,  U upper triangular,  U_ii^2 ~ chi^2(nu - (k-1-i)),
 
-with independent standard normal entries off the diagonal, are W(I_k, nu). The upper one is what an
-inverse Wishart matrix needs: with Psi = L L^T,
+with independent standard normal entries off the diagonal, are W(I_k, nu). An inverse Wishart matrix
+needs the upper one: with Psi = L L^T,
 
     G = L U^-T U^-1 L^T ~ W^-1(Psi, nu),  tr(Psi G^-1) = ||U||_F^2,
     log |G| = log |Psi| - 2 sum_i log U_ii,
 
-and L U^-T is lower triangular with a positive diagonal: it is the Cholesky factor of G, and the
+and L U^-T is lower triangular with a positive diagonal. So it is the Cholesky factor of G, and the
 density of G is known without a factorisation.
 
 References:
@@ -31,7 +31,7 @@ import tensorflow as tf
 from tfp_fnspace.math import linalg, random
 from tfp_fnspace.math.normals import fast_normal
 
-#: Candidates of a gamma draw.
+#: Number of candidates for a gamma draw.
 _CANDIDATES = 10
 
 _LARGE = 200.0
@@ -43,8 +43,8 @@ class WishartFactor(NamedTuple):
     Attributes:
         factor: `[..., k, k]`, triangular. Its diagonal is at least the root of the smallest normal
             number, so that neither it nor its inverse overflows.
-        log_diagonal: `[..., k]`, the logarithm of the diagonal without that bound: close to
-            nu = k - 1 a diagonal element may be smaller than any positive float32.
+        log_diagonal: `[..., k]`, the logarithm of the diagonal without that bound. Close to nu =
+            k - 1, a diagonal element may be smaller than any positive float32.
     """
 
     factor: tf.Tensor
@@ -52,7 +52,7 @@ class WishartFactor(NamedTuple):
 
 
 def lower_factor(seed, df, size, shape=()):
-    """Lower triangular T with `T T^T ~ W(I, df)`, reparameterised in df.
+    """Returns lower triangular T with `T T^T ~ W(I, df)`, reparameterised in df.
 
     Args:
         seed: int32 tensor `[2]`.
@@ -68,13 +68,13 @@ def lower_factor(seed, df, size, shape=()):
 
 
 def upper_factor(seed, df, size, shape=()):
-    """Upper triangular U with `U U^T ~ W(I, df)`, reparameterised in df; see `lower_factor`."""
+    """Returns upper triangular U with `U U^T ~ W(I, df)`, reparameterised in df."""
     df = tf.reverse(degrees(df, size), axis=[-1])
     return _factor(seed, df, shape, lambda x: tf.linalg.band_part(x, 0, -1))
 
 
 def solve_upper_factor(seed, df, values):
-    """`U^-1 B` of the draw U that `upper_factor` makes, with gradients in df and B at less cost.
+    """Returns `U^-1 B` for the draw U of `upper_factor`, with cheaper gradients in df and B.
 
     Args:
         seed: int32 tensor `[2]`.
@@ -97,7 +97,7 @@ def _factor(seed, df, shape, triangle):
 
 
 def _parts(seed, df, shape):
-    """Normal draws `shape + [k]`, the diagonal, and its logarithm without a bound, `shape`."""
+    """Returns normal draws `shape + [k]`, the diagonal, and its unbounded logarithm, `shape`."""
     seeds = random.split(seed, 2)
     log_diagonal = 0.5 * _log_chi_squared(seeds[0], df, shape)
     normal = fast_normal(tf.concat([shape, shape[-1:]], 0), seeds[1], df.dtype)
@@ -107,10 +107,10 @@ def _parts(seed, df, shape):
 
 
 def _log_chi_squared(seed, df, shape):
-    """Logarithms of chi^2 draws, finite for every df > 0 and with finite gradients.
+    """Returns the logarithms of chi^2 draws, finite for every df > 0 and with finite gradients.
 
-    If g ~ Gamma(a + 1) and u is uniform, then `g u^(1/a) ~ Gamma(a)`. The gradient of a Gamma(a)
-    draw as TFP has it is NaN for small a, that of g never is, and that of u^(1/a) is explicit.
+    If g ~ Gamma(a + 1) and u is uniform, then `g u^(1/a) ~ Gamma(a)`. TFP's gradient of a Gamma(a)
+    draw is NaN for small a. The gradient of g never is, and that of u^(1/a) is explicit.
     """
     half, seeds = 0.5 * df, random.split(seed, 2)
     log_g = log_gamma(tf.broadcast_to(half + 1.0, shape), seeds[0])
@@ -121,15 +121,15 @@ def _log_chi_squared(seed, df, shape):
 
 @tf.custom_gradient
 def log_gamma(concentration, seed):
-    """Logarithms of Gamma(a) draws, a >= 1, with first derivatives in a that hold for any such a.
+    """Returns logarithms of Gamma(a) draws, a >= 1, with first derivatives that hold for all a.
 
-    By the rejection of Marsaglia & Tsang (2000) from a fixed number of candidates, without a loop,
-    which XLA can compile for any shape (`tf.random.stateless_gamma` it cannot). A candidate is
-    accepted with probability 0.95 or more, so that no candidate is with 2e-12 or less; the last one
-    is then taken.
+    The draws come from the rejection method of Marsaglia & Tsang (2000) with a fixed number of
+    candidates and no loop. XLA can compile this for any shape, which it cannot for
+    `tf.random.stateless_gamma`. A candidate is accepted with probability 0.95 or more, so the
+    probability that none is accepted is 2e-12 or less; the last one is then taken.
 
     Args:
-        concentration: Floating tensor of a.
+        concentration: a, floating tensor.
         seed: int32 tensor `[2]`.
 
     Returns:
@@ -142,7 +142,7 @@ def log_gamma(concentration, seed):
     d = concentration - 1.0 / 3.0
     t = x / (3.0 * tf.sqrt(d))
     log_v = 3.0 * tf.math.log1p(tf.maximum(t, np.finfo(dtype.as_numpy_dtype).eps - 1.0))
-    # d - d v + d log v: with expm1, since d may be large.
+    # This is d - d v + d log v, with expm1 because d may be large.
     log_ratio = 0.5 * tf.square(x) - d * (tf.math.expm1(log_v) - log_v)
     accepted = (t > -1.0) & (tf.math.log1p(-u) < log_ratio)
     number = tf.argmax(tf.cast(accepted[:-1], tf.int32), axis=0, output_type=tf.int32)
@@ -157,11 +157,11 @@ def log_gamma(concentration, seed):
 
 
 def _slope(a, log_g):
-    """`d log g / d a` at fixed probability `P(Gamma(a) <= g)`.
+    """Returns `d log g / d a` at fixed probability `P(Gamma(a) <= g)`.
 
-    For a > 200 by the transformation of Wilson and Hilferty, `g = d (1 + x / (3 sqrt d))^3` with x
-    nearly standard normal, d = a - 1/3, whose relative error is O(a^-2). TensorFlow's is off by
-    18 % at 1e5 in float32, and under XLA takes a time that grows with a.
+    For a > 200 the transformation of Wilson and Hilferty is used, `g = d (1 + x / (3 sqrt d))^3`
+    with x nearly standard normal and d = a - 1/3; its relative error is O(a^-2). TensorFlow's slope
+    is off by 18 % at 1e5 in float32, and its time under XLA grows with a.
     """
     is_small = a < _LARGE
     at = tf.where(is_small, a, tf.ones_like(a))
@@ -173,7 +173,7 @@ def _slope(a, log_g):
 
 
 def degrees(df, size):
-    """`df - i`, i = 0 ... k-1.
+    """Returns `df - i`, i = 0 ... k-1.
 
     Args:
         df: Floating tensor `[...]`.
@@ -187,7 +187,7 @@ def degrees(df, size):
 
 
 def log_multigamma(df, size):
-    """`log Gamma_k(df / 2)`, the multivariate gamma function.
+    """Returns `log Gamma_k(df / 2)`, the multivariate gamma function.
 
     Args:
         df: Floating tensor `[...]`, greater than k - 1.
@@ -203,7 +203,7 @@ def log_multigamma(df, size):
 
 
 def multidigamma(df, size):
-    """`psi_k(df / 2)`, the derivative of the logarithm of `Gamma_k` at df / 2.
+    """Returns `psi_k(df / 2)`, the derivative of the logarithm of `Gamma_k` at df / 2.
 
     Args:
         df: Floating tensor `[...]`, greater than k - 1.

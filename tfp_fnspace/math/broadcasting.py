@@ -1,4 +1,4 @@
-"""Broadcasting, backwards."""
+"""The gradient of broadcasting."""
 
 import tensorflow as tf
 

@@ -6,17 +6,17 @@ import tensorflow as tf
 
 
 def _standard_normal(x):
-    """Density and distribution function of N(0, 1)."""
+    """Returns the density and distribution function of N(0, 1)."""
     density = tf.exp(-0.5 * tf.square(x)) / math.sqrt(2.0 * math.pi)
     return density, 0.5 * tf.math.erfc(-x / math.sqrt(2.0))
 
 
 def clipped_moments(mean, variance, low, high=None):
-    r"""Exact moments of `clip(z, low, high)` for `z ~ N(mean, variance)`.
+    r"""Returns exact moments of `clip(z, low, high)` for `z ~ N(mean, variance)`.
 
-    With `alpha = (low - m)/s`, `beta = (high - m)/s` and `n ~ N(0, 1)`, the moments of
-    `clip(n, alpha, beta)` are taken about `c = clip(0, alpha, beta)`, the image of the mean:
-    far from the kinks every term is then small, so float32 does not cancel.
+    With `alpha = (low - m)/s`, `beta = (high - m)/s` and `n ~ N(0, 1)`, the moments of `clip(n,
+    alpha, beta)` are taken about `c = clip(0, alpha, beta)`, the image of the mean. Every term is
+    then small far from the kinks, so nothing cancels in float32.
 
     Args:
         mean: Tensor.
@@ -34,7 +34,7 @@ def clipped_moments(mean, variance, low, high=None):
     centre = tf.where(mean < low, alpha, tf.zeros_like(alpha))
     centre_value = tf.where(mean < low, tf.constant(low, mean.dtype), mean)
     if high is None:
-        # 1 - P(z < low), from its own tail: no cancellation.
+        # 1 - P(z < low) comes from its own tail, so that nothing cancels.
         inside = _standard_normal(-alpha)[1]
         edges, second_edges = density_low, alpha * density_low
         first_above = second_above = tf.zeros_like(mean)
@@ -63,5 +63,5 @@ def clipped_moments(mean, variance, low, high=None):
 
 
 def _standardized(bound, mean, stddev):
-    """(bound - mean)/stddev; no further than where the normal tails are zero in any dtype."""
+    """Returns (bound - mean)/stddev, cut where the normal tails are zero in any dtype."""
     return tf.clip_by_value((bound - mean) / stddev, -1e4, 1e4)

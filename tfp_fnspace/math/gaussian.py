@@ -10,7 +10,7 @@ _SATURATION = 40.0
 
 
 def absolute_normal_mean(mean, stddev):
-    """Mean of the absolute value of a Gaussian, `E|X|` for `X ~ N(mean, stddev^2)`.
+    """Returns the mean of the absolute value of a Gaussian, `E|X|` for `X ~ N(mean, stddev^2)`.
 
         E|X| = m (2 Phi(m / s) - 1) + 2 s phi(m / s)
 
@@ -30,7 +30,8 @@ def absolute_normal_mean(mean, stddev):
     mean = tf.convert_to_tensor(mean)
     stddev = tf.convert_to_tensor(stddev, dtype=mean.dtype)
     tiny = np.finfo(mean.dtype.as_numpy_dtype).tiny
-    # The floor is for the division alone: beyond it erf is 1 and the density is 0 as they should.
+    # The floor is for the division alone: beyond it erf is 1 and the density is 0, as they should
+    # be.
     floor = tf.maximum(tf.abs(mean) / _SATURATION, tiny)
     z = mean / tf.maximum(stddev, floor)
     density = tf.exp(-0.5 * tf.square(z)) / math.sqrt(2.0 * math.pi)
@@ -38,7 +39,7 @@ def absolute_normal_mean(mean, stddev):
 
 
 def normal_crps(y, mean, stddev):
-    """Continuous ranked probability score of a Gaussian forecast.
+    """Returns the continuous ranked probability score of a Gaussian forecast.
 
         CRPS = E|X - y| - E|X - X'| / 2 = s [z (2 Phi(z) - 1) + 2 phi(z) - 1 / sqrt(pi)],
         z = (y - m) / s
@@ -63,7 +64,7 @@ def normal_crps(y, mean, stddev):
 
 
 def normal_mixture_crps(y, probs, means, stddevs):
-    """Continuous ranked probability score of a forecast that is a mixture of K Gaussians.
+    """Returns the continuous ranked probability score of a mixture of K Gaussians.
 
         CRPS = sum_k p_k A(y - m_k, s_k^2) - 1/2 sum_jk p_j p_k A(m_j - m_k, s_j^2 + s_k^2),
         A(m, s^2) = E|X|, X ~ N(m, s^2)
@@ -93,7 +94,7 @@ def normal_mixture_crps(y, probs, means, stddevs):
 
 
 def _mean_pair_distance(probs, means, stddevs):
-    """`E|X - X'|` of two independent draws of a Gaussian mixture, `[..., K]` to `[...]`."""
+    """Returns `E|X - X'|` of two independent draws of a Gaussian mixture, `[..., K]` to `[...]`."""
     num_components = tf.shape(means)[-1] if means.shape[-1] is None else means.shape[-1]
 
     def add_component(j, total):

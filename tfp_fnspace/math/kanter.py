@@ -5,8 +5,9 @@ transform `E exp(-l s) = exp(-l^a)`, 0 < a < 1, where
 
     B(u) = sin(a pi u) sin((1-a) pi u)^{(1-a)/a} / sin(pi u)^{1/a},
 
-so that s is a smooth function of (u, e, a). Given u, `e = (B(u)/s)^{a/(1-a)}`: the joint density
-of (u, log s) is `r e exp(-e)`, r = a/(1-a), in closed form, where the density of s alone is not.
+so that s is a smooth function of (u, e, a). Given u, `e = (B(u)/s)^{a/(1-a)}`. The joint density of
+(u, log s) therefore has the closed form `r e exp(-e)`, r = a/(1-a); the density of s alone has
+none.
 
 References:
     Kanter (1975), "Stable densities under change of scale and total variation inequalities",
@@ -19,7 +20,7 @@ import tensorflow as tf
 
 
 def log_kanter(u, index):
-    """`log B(u)`.
+    """Returns `log B(u)`.
 
     Args:
         u: Tensor in (0, 1).
@@ -38,7 +39,7 @@ def log_kanter(u, index):
 
 
 def log_scale(u, log_exponential, index):
-    """`log s` from the uniform u and the logarithm of the exponential e.
+    """Returns `log s` from the uniform u and the logarithm of the exponential e.
 
     Args:
         u: Tensor in (0, 1).
@@ -52,5 +53,5 @@ def log_scale(u, log_exponential, index):
 
 
 def log_exponential(u, log_scale, index):
-    """`log e` for given u and log s: the inverse of `log_scale` in its second argument."""
+    """Returns `log e` for given u and log s: the inverse of `log_scale` in its second argument."""
     return index / (1.0 - index) * (log_kanter(u, index) - log_scale)

@@ -1,11 +1,11 @@
-"""Cholesky factors that do not fail, and what is read off a factor."""
+"""Cholesky factors that do not fail, and functions of a factor."""
 
 import math
 from typing import NamedTuple
 
 import tensorflow as tf
 
-#: Frobenius norms of A below which `log_determinant_and_trace` takes a series.
+#: `log_determinant_and_trace` takes a series if the Frobenius norm of A is below this.
 _SMALL = {"float32": 3e-2, "float64": 1e-3}
 
 _FIRST_JITTER = {tf.float32: 1e-6, tf.float64: 1e-12}
@@ -14,7 +14,7 @@ _GROWTH = 10.0
 
 
 class SafeCholesky(NamedTuple):
-    """A factor and what had to be added for it.
+    """A factor and the jitter that it needed.
 
     Attributes:
         factor: Lower triangular L, `[..., k, k]`.
@@ -28,18 +28,18 @@ class SafeCholesky(NamedTuple):
 
 
 def cholesky(matrix):
-    r"""Lower triangular L with `L L^T = matrix + j I`, j = 0 wherever that has a factor.
+    r"""Returns lower triangular L with `L L^T = matrix + j I`, j = 0 wherever that has a factor.
 
     A batch member whose plain factorisation fails is tried again with
 
         j = s m, 10 s, 100 s, ... times m,   m = mean |diagonal| (1 if that is 0),
 
-    s = 1e-6 in float32 and 1e-12 in float64, up to 1e3 m: far beyond what rounding needs. Members
-    that succeeded keep their factor. If all do at once, which is the common case, this costs one
-    factorisation.
+    s = 1e-6 in float32 and 1e-12 in float64, up to 1e3 m, which is far more than rounding needs.
+    Members that succeeded keep their factor. If all do at once, which is the common case, this
+    costs one factorisation.
 
-    TensorFlow does not raise when a factorisation fails, on no device: the lower triangle is NaN
-    and on CPUs the upper one is memory as it was found.
+    TensorFlow raises on no device when a factorisation fails: the lower triangle is NaN, and on
+    CPUs the upper one is uninitialised memory.
 
     The gradient goes through the factorisation that was used; j is a constant in it.
 
@@ -82,7 +82,7 @@ def _has_succeeded(factor):
 
 @tf.custom_gradient
 def _differentiable(matrix, factor):
-    """`factor`, with the derivatives of a Cholesky factor of `matrix`.
+    """Returns `factor`, with the derivatives of a Cholesky factor of `matrix`.
 
     With P halving the diagonal of a lower triangle, `dL = L P(L^-1 dM L^-T)`, so that the gradient
     in M is the symmetric part of `L^-T P(L^T dL) L^-1`.
@@ -101,7 +101,7 @@ def _differentiable(matrix, factor):
 
 
 def log_determinant(factor):
-    """`log |L L^T| = 2 sum_i log L_ii` of a triangular factor.
+    """Returns `log |L L^T| = 2 sum_i log L_ii` of a triangular factor.
 
     Args:
         factor: Triangular `[..., k, k]` with positive diagonal.
@@ -114,7 +114,7 @@ def log_determinant(factor):
 
 @tf.custom_gradient
 def with_diagonal(matrix):
-    """A matrix and its diagonal, with one gradient: no matrix is made of the diagonal's.
+    """Returns a matrix and its diagonal; the gradient of the diagonal needs no second matrix.
 
     Args:
         matrix: `[..., k, k]`.
@@ -131,7 +131,7 @@ def with_diagonal(matrix):
 
 @tf.custom_gradient
 def outer_product(factor):
-    """`A A^T`, with a gradient of one product instead of two.
+    """Returns `A A^T`, with a gradient of one product instead of two.
 
     Args:
         factor: `[..., k, n]`.
@@ -148,7 +148,7 @@ def outer_product(factor):
 
 @tf.custom_gradient
 def squared_column_norms(matrix):
-    """`diag(A^T A)`, with a gradient that makes no other matrix than the result.
+    """Returns `diag(A^T A)`, with a gradient that makes no other matrix than the result.
 
     Args:
         matrix: `[..., k, n]`.
@@ -165,10 +165,11 @@ def squared_column_norms(matrix):
 
 @tf.custom_gradient
 def solve_upper(strictly_upper, diagonal, values):
-    """`U^-1 B` of an upper triangular U whose elements off the diagonal are constants.
+    """Returns `U^-1 B` of an upper triangular U whose elements off the diagonal are constants.
 
     Args:
-        strictly_upper: `[..., k, k]`, only what is above the diagonal is read; without gradient.
+        strictly_upper: `[..., k, k]`; only entries above the diagonal are read, and it gets no
+            gradient.
         diagonal: `[..., k]`.
         values: B, `[..., k, n]`.
 
@@ -186,7 +187,7 @@ def solve_upper(strictly_upper, diagonal, values):
 
 
 def squared_norm_of_solution(a, b):
-    """`||A^-1 B||_F^2 = tr((A A^T)^-1 B B^T)`.
+    """Returns `||A^-1 B||_F^2 = tr((A A^T)^-1 B B^T)`.
 
     Args:
         a: Lower triangular `[..., k, k]`.
@@ -201,12 +202,12 @@ def squared_norm_of_solution(a, b):
 
 
 def log_determinant_and_trace(w, gram, factor):
-    r"""`log|I + A| - tr((I + A)^-1 A)` and `tr((I + A)^-1 A)` with `A = W W^T`.
+    r"""Returns `log|I + A| - tr((I + A)^-1 A)` and `tr((I + A)^-1 A)` with `A = W W^T`.
 
-    The first is the sum of `h(l) = log(1 + l) - l / (1 + l)` over the eigenvalues of A, about
-    `l^2 / 2` where they are small: the difference of two nearly equal numbers, which is multiplied
-    by the degrees of freedom in the divergence of inverse Wishart laws. Small A take its series,
-    and the gradients are products without a difference,
+    The first is the sum of `h(l) = log(1 + l) - l / (1 + l)` over the eigenvalues l of A. For small
+    l, h is about `l^2 / 2`, the difference of two nearly equal numbers, and the divergence of
+    inverse Wishart distributions multiplies it by the degrees of freedom. A series is therefore
+    used for small A, and the gradients are products without a difference,
 
         2 A (I + A)^-2 W    and    2 (I + A)^-2 W.
 

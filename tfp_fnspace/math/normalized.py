@@ -5,19 +5,19 @@ import tensorflow as tf
 from tfp_fnspace.math.clipped_normal import clipped_moments
 from tfp_fnspace.typing import GaussianMoments
 
-#: Largest variance of a logarithm whose exponential is taken in float32.
+#: Largest variance of a logarithm for which the exponential is taken in float32.
 _LARGEST_EXPONENT = 40.0
 
-#: Smallest mean of a rectified unit: a unit that is off for certain still shares what is left.
+#: Smallest mean of a rectified unit: a unit that is certainly off still gets a share.
 _SMALLEST_MEAN = 1e-10
 
 
 class NormalizedMoments:
     r"""Moments of `p_i = x_i / sum_j x_j` of independent positive x, over the last axis.
 
-    Each `x_i`, and their sum X, is taken as log-normal with the moments it has. With the means m,
-    `w_i = m_i / sum_j m_j`, relative variances `c_i = var(x_i) / m_i^2` and
-    `Q = sum_j w_j^2 c_j`, that of X:
+    Each `x_i`, and their sum X, is treated as log-normal with its own mean and variance. With the
+    means m, `w_i = m_i / sum_j m_j`, relative variances `c_i = var(x_i) / m_i^2` and the relative
+    variance `Q = sum_j w_j^2 c_j` of X:
 
         log p_i = log x_i - log X
         var(log x_i) = log(1 + c_i),  var(log X) = log(1 + Q)
@@ -25,9 +25,9 @@ class NormalizedMoments:
         E p_i = w_i (1 + Q) / (1 + w_i c_i)
         var(p_i) = (E p_i)^2 ((1 + c_i) (1 + Q) / (1 + w_i c_i)^2 - 1)
 
-    and for a Gaussian z_i with `cov(z_i, x_i) = t_i m_i var(z_i)`, independent of the other x,
-    `cov(z_i, p_j) / var(z_i) = t_i E p_j (delta_ij - w_i)`. Close where relative variances are
-    well below 1. The means sum to 1 only nearly.
+    For a Gaussian z_i that is independent of the other x and has `cov(z_i, x_i) = t_i m_i
+    var(z_i)`, `cov(z_i, p_j) / var(z_i) = t_i E p_j (delta_ij - w_i)`. The approximation is close
+    where relative variances are well below 1. The means sum to 1 only approximately.
 
     Args:
         log_means: Tensor `[..., K]`, `log m`.
@@ -47,7 +47,7 @@ class NormalizedMoments:
         self.weights, self.log_slopes = weights, log_slopes
 
     def innovation(self, mean_innovation, variance_innovation):
-        """Innovations of z from those of p: `J dm` and `J^2 dS` with `J = cov(z_i, p_j)/var(z_i)`.
+        """Returns innovations of z from those of p: `J dm`, `J^2 dS`, `J = cov(z_i, p_j)/var(z_i)`.
 
         Args:
             mean_innovation: Tensor `[..., K]`.
@@ -66,13 +66,13 @@ class NormalizedMoments:
 
 
 def softmax_moments(mean, variance):
-    """Of `x = exp(z)`, Gaussian z: log-normal x, whose logarithm is z. See `NormalizedMoments`."""
+    """Returns `NormalizedMoments` of `x = exp(z)` for Gaussian z; x is log-normal, `log x = z`."""
     relative = tf.math.expm1(tf.minimum(variance, _LARGEST_EXPONENT))
     return NormalizedMoments(mean + 0.5 * variance, relative, tf.ones_like(mean))
 
 
 def remax_moments(mean, variance):
-    """Of `x = max(z, 0)`, Gaussian z, whose moments are exact. See `NormalizedMoments`."""
+    """Returns `NormalizedMoments` of `x = max(z, 0)` for Gaussian z; moments of x are exact."""
     rectified, spread, slope = clipped_moments(mean, variance, 0.0)
     rectified = tf.maximum(rectified, _SMALLEST_MEAN)
     relative = spread / tf.square(rectified)

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 def fast_normal(shape, seed, dtype):
-    r"""Standard normal draws by the transformation of Box and Muller, in vectorised operations.
+    r"""Draws standard normals by the transformation of Box and Muller, in vectorised operations.
 
     With u, v uniform on (0, 1],
 

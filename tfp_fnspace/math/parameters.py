@@ -1,22 +1,22 @@
-"""Parameters of distributions and kernels: values known now, and those that come later."""
+"""Parameters of distributions and kernels: values that are known now, and later values."""
 
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 
 def is_deferred(value):
-    """Whether its value is looked up at every use: of a variable or a deferred tensor."""
+    """Returns whether a value is looked up at every use: a variable or a deferred tensor."""
     return isinstance(value, tf.Variable | tfp.util.DeferredTensor)
 
 
 def as_parameter(value, dtype=None):
-    """A tensor, or the variable itself, so that its later values count.
+    """Returns a tensor, or the variable itself, so that its later values count.
 
     Args:
         value: Number, array, tensor, variable or deferred tensor.
-        dtype: Floating dtype, None for its own.
+        dtype: Floating dtype, None for that of the value.
 
     Returns:
-        Tensor or what has a value later.
+        Tensor, variable or deferred tensor.
     """
     return value if is_deferred(value) else tf.convert_to_tensor(value, dtype=dtype)

@@ -5,21 +5,21 @@ import tensorflow as tf
 
 from tfp_fnspace.math.random import fold_in, normal
 
-#: Nodes of `normal_expectation` if the caller does not say.
+#: Default number of nodes of `normal_expectation`.
 NUM_NODES = 20
 
 
 def stddev_of(variance):
-    """Square root with a finite gradient down to 0: below one rounding of 1 it is constant.
+    """Returns the square root with a finite gradient down to 0: constant below one rounding of 1.
 
-    For variances in model units, where 1 is large; in other units the floor would be seen.
+    This is for variances in model units, where 1 is large. In other units the floor would matter.
     """
     eps = np.finfo(variance.dtype.as_numpy_dtype).eps
     return tf.sqrt(tf.maximum(variance, eps))
 
 
 def normal_expectation(function, moments, num_nodes=NUM_NODES):
-    r"""Expectation `E g(f)`, `f ~ N(mean, variance)`, entry by entry.
+    r"""Returns the expectation `E g(f)`, `f ~ N(mean, variance)`, entry by entry.
 
         E g(f) = sum_q w_q g(mean + sqrt(variance) z_q)
 
@@ -45,15 +45,15 @@ def normal_expectation(function, moments, num_nodes=NUM_NODES):
 
 
 def normal_nodes(num_components, num_nodes, num_outputs, seed, dtype):
-    r"""Equally weighted nodes of a standard normal law, a set for each component of a mixture.
+    r"""Returns equally weighted nodes of a standard normal, a set for each mixture component.
 
         z_skd = Phi^-1((i_skd + u_sd) / K)
 
     Each i_sd is a random order of 0, ..., K - 1: a Latin hypercube, with one node for every Kth
-    part of an output's law, and outputs that have no more to do with each other than chance has
-    it. The u_d are a random order of (1/2, ..., S - 1/2) / S, so that all components together have
-    a node for every part of S K; 1 - u_sd takes the place of u_sd in the lower half of the parts:
-    the nodes of a component are symmetric, of mean 0.
+    part of an output's distribution; the outputs are related by chance only. The u_d are a random
+    order of (1/2, ..., S - 1/2) / S, so that all components together have one node for each of S K
+    parts. In the lower half of the parts 1 - u_sd replaces u_sd, so that the nodes of a component
+    are symmetric with mean 0.
 
     Args:
         num_components: S.
@@ -65,7 +65,7 @@ def normal_nodes(num_components, num_nodes, num_outputs, seed, dtype):
     Returns:
         Tensor `[S, K, D]`.
     """
-    # In float64: of many components, a level in float32 could be 1.
+    # In float64, because with many components a level in float32 could be 1.
     parts = normal([num_components, num_nodes, num_outputs], fold_in(seed, 0), tf.float64)
     shifts = normal([num_components, 1, num_outputs], fold_in(seed, 1), tf.float64)
     parts = tf.cast(tf.argsort(parts, axis=1), tf.float64)

@@ -9,7 +9,7 @@ _INT32 = 2**31
 
 
 def base_seed(seed):
-    """The two int32 numbers that stand for an integer seed.
+    """Returns the two int32 numbers that stand for an integer seed.
 
     Args:
         seed: Non-negative integer.
@@ -25,7 +25,7 @@ def base_seed(seed):
 
 
 def as_seed(seed):
-    """A stateless seed as an int32 tensor `[2]`.
+    """Returns a stateless seed as an int32 tensor `[2]`.
 
     Args:
         seed: Integer, pair of integers, or integer tensor `[2]`.
@@ -48,7 +48,7 @@ def as_seed(seed):
 
 
 def fold_in(seed, data):
-    """A new stateless seed from `seed` and an integer.
+    """Returns a new stateless seed from `seed` and an integer.
 
     Args:
         seed: int32 tensor `[2]`.
@@ -62,11 +62,11 @@ def fold_in(seed, data):
 
 
 def split(seed, num):
-    """Independent seeds from one, with one draw of random numbers.
+    """Returns independent seeds from one, with one draw of random numbers.
 
     Args:
         seed: int32 tensor `[2]`.
-        num: Integer, how many.
+        num: Integer, the number of seeds.
 
     Returns:
         List of int32 tensors `[2]`.
@@ -75,7 +75,7 @@ def split(seed, num):
 
 
 def normal(shape, seed, dtype):
-    """Standard normal draws, the same on CPUs and GPUs (XLA has another stream of its own).
+    """Returns standard normal draws, the same on CPUs and GPUs (XLA has another stream).
 
     Args:
         shape: Shape, a list or an integer tensor.
@@ -89,7 +89,7 @@ def normal(shape, seed, dtype):
 
 
 def permutation(seed, epoch, num_rows):
-    """The order in which epoch number `epoch` visits the rows.
+    """Returns the order in which epoch number `epoch` visits the rows.
 
     Args:
         seed: Two integers.

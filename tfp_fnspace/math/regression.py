@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-#: Scales of the noise that are looked at in turn for the best, and how often the search narrows.
+#: Number of noise scales that a round of the search tries, and number of rounds.
 _GRID, _ROUNDS = 101, 4
 
 
@@ -12,8 +12,8 @@ class LinearRegression:
 
         y_d = A w_d + e,     w_d ~ N(0, diag(s^2)),     e ~ N(0, sigma_d^2 I)
 
-    In float64, by the eigenvectors of `S A^T A S`: also where the noise is so little that the
-    posterior's precision has no factor.
+    The regression uses float64 and the eigenvectors of `S A^T A S`. This also works where the noise
+    is so small that the posterior's precision has no Cholesky factor.
 
     Args:
         prior_scales: s, array `[I]`.
@@ -43,7 +43,7 @@ class LinearRegression:
         self._spectrum = None
 
     def _decomposed(self):
-        """Eigenvalues `[I]` and -vectors `[I, I]` of `S A^T A S`, and `V^T S A^T y`, `[I, D]`."""
+        """Returns eigenvalues `[I]`, -vectors `[I, I]` of `S A^T A S`; `V^T S A^T y`, `[I, D]`."""
         if self._spectrum is None:
             column = self.scales[:, np.newaxis]
             values, axes = np.linalg.eigh(column * self._squares * self.scales)
@@ -52,7 +52,7 @@ class LinearRegression:
         return self._spectrum
 
     def posterior(self, noise_scale):
-        """The law of the weights given the rows.
+        """Returns the distribution of the weights given the rows.
 
         Args:
             noise_scale: sigma, positive, `[]` or `[D]`.
@@ -69,7 +69,7 @@ class LinearRegression:
         return column * means, column * np.stack(roots)
 
     def log_marginal_likelihood(self, noise_scale):
-        """The log density of each column given the noise, less its constant.
+        """Returns the log density of each column given the noise, up to a constant.
 
         Args:
             noise_scale: sigma, positive, `[...]`.
@@ -86,11 +86,11 @@ class LinearRegression:
         return -0.5 * (log_determinant[..., np.newaxis] + energy)
 
     def best_noise_scale(self, least, separate=False):
-        """The sigma of the largest marginal likelihood, no less than a bound.
+        """Returns the sigma with the largest marginal likelihood that is not below a bound.
 
         Args:
             least: Positive number.
-            separate: Whether each column has its own.
+            separate: Whether each column has its own sigma.
 
         Returns:
             Number, or array `[D]`.
@@ -101,7 +101,7 @@ class LinearRegression:
         return np.array([self._searched(least, largest, [d]) for d in range(len(self._energy))])
 
     def _searched(self, low, high, columns):
-        """The best on a grid that narrows about it."""
+        """Returns the best scale on a grid that narrows about it."""
         least, largest = low, high
         for _ in range(_ROUNDS):
             grid = np.geomspace(low, high, _GRID)

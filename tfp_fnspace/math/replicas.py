@@ -8,15 +8,15 @@ import tensorflow as tf
 
 from tfp_fnspace.math import random
 
-_state = threading.local()  # a replica is traced in a thread of its own
+_state = threading.local()  # a replica is traced in its own thread
 
 
 class Share(NamedTuple):
     """The rows of a batch that a replica has, scalars int32.
 
     Attributes:
-        offset: Rows of the batch before its own.
-        count: Its own rows.
+        offset: Rows of the batch before those of this replica.
+        count: Rows of this replica.
         total: Rows of the batch.
     """
 
@@ -26,12 +26,12 @@ class Share(NamedTuple):
 
 
 def number():
-    """How many replicas there are, an integer; 1 without a strategy."""
+    """Returns how many replicas there are, an integer; 1 without a strategy."""
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
 def summed(tensors):
-    """Sums of a structure of tensors over the replicas."""
+    """Sums a structure of tensors over the replicas."""
     if number() == 1:
         return tensors
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
@@ -39,15 +39,15 @@ def summed(tensors):
 
 @contextlib.contextmanager
 def sharing(tensors, gather=False):
-    """Inside, `weight`, `averaged` and `of_all_rows` know which rows of a batch this replica has.
+    """Tells `weight`, `averaged` and `of_all_rows` which rows of a batch this replica has.
 
-    A replica without rows, as in a last batch of fewer rows than replicas, gets one of zeros whose
-    weight is zero: no mean is of nothing.
+    A replica without rows, as in a last batch of fewer rows than replicas, gets one row of zeros
+    whose weight is zero, so that no mean is empty.
 
     Args:
         tensors: List of tensors `[B, ...]`, the rows of this replica.
-        gather: Whether every replica is to have all rows of the batch, for what is no sum over
-            rows; each then does all of the work.
+        gather: Whether every replica gets all rows of the batch, for values that are not sums over
+            rows; each replica then does all of the work.
 
     Yields:
         List of tensors.
@@ -75,7 +75,7 @@ def sharing(tensors, gather=False):
 
 
 def weight(dtype):
-    """What a mean over the rows of this replica counts for; the sum over the replicas is 1."""
+    """Returns the weight of a mean over this replica's rows; the sum over the replicas is 1."""
     share = getattr(_state, "share", None)
     if share is None:
         return tf.constant(1.0 / number(), dtype)
@@ -83,14 +83,14 @@ def weight(dtype):
 
 
 def averaged(values):
-    """Means over the batch, the same on all replicas, of a dict of means over a replica's rows."""
+    """Averages a dict of means over a replica's rows to means over the batch, on all replicas."""
     if number() == 1:
         return values
     return summed({name: value * weight(value.dtype) for name, value in values.items()})
 
 
 def of_all_rows(draw, count, axis):
-    """Draws for the rows of this replica, as one device with the whole batch has them.
+    """Makes the draws for the rows of this replica that one device makes for the whole batch.
 
     Args:
         draw: Function of a number of rows to a tensor with as many along `axis`.
@@ -98,18 +98,18 @@ def of_all_rows(draw, count, axis):
         axis: Integer.
 
     Returns:
-        The rows of this replica of the draws for the whole batch.
+        The draws for the whole batch, at the rows of this replica.
     """
     share = getattr(_state, "share", None)
     if share is None:
         return draw(count)
     total = tf.maximum(share.total, 1)
-    rows = tf.minimum(share.offset + tf.range(count), total - 1)  # a row of zeros is behind the end
+    rows = tf.minimum(share.offset + tf.range(count), total - 1)  # a row of zeros is past the end
     return tf.gather(draw(total), rows, axis=axis)
 
 
 def normal_of_rows(shape, seed, dtype):
-    """Standard normal draws for the rows of this replica, see `of_all_rows`.
+    """Returns standard normal draws for the rows of this replica, see `of_all_rows`.
 
     Args:
         shape: Integer tensor, the shape `[..., N, D]`.

@@ -2,20 +2,20 @@
 
 import numpy as np
 
-#: Below this part of the variance before, what is left of a row is rounding.
+#: Variance that is left of a row is rounding below this share of the largest one at the start.
 _NOTHING_LEFT = 1e-10
 
 
 def greedy_rows(x, count):
-    """Rows that leave least of a smooth function at the others open, chosen one after the other.
+    """Chooses, one by one, rows that tell most about a smooth function at the others.
 
     Each is the row at which a Gaussian process with the kernel
 
         k(x, x') = exp(-|x - x'|^2 / (2 K))
 
-    has the greatest variance given its values at the rows before it, the first of those that are
-    equal: a Cholesky decomposition with pivots. Where none has variance left, as among copies of
-    few rows, the first rows that are not yet chosen follow. Cost `O(N count^2)`.
+    has the greatest variance given its values at the rows before it; the first counts if several
+    are equal. This is a Cholesky decomposition with pivots. If no row has variance left, as among
+    copies of few rows, the first rows that are not yet chosen follow. Cost `O(N count^2)`.
 
     Args:
         x: Array `[N, K]`.
@@ -39,12 +39,12 @@ def greedy_rows(x, count):
 
 
 def greedy_pivots(diagonal, column, count):
-    """Pivots of a Cholesky decomposition: rows of the greatest variance given those before.
+    """Returns pivots of a Cholesky decomposition: rows of the greatest variance given those before.
 
-    Where none has variance left the first rows that are not yet chosen follow.
+    If no row has variance left, the first rows that are not yet chosen follow.
 
     Args:
-        diagonal: Of the covariance matrix, array `[N]`.
+        diagonal: Diagonal of the covariance matrix, array `[N]`.
         column: Function from the number of a row to its column of the matrix, `[N]`.
         count: Number of rows, at most N.
 

@@ -1,4 +1,4 @@
-"""What all priors over functions have in common."""
+"""The base class of all priors over functions."""
 
 import keras
 import tensorflow as tf
@@ -8,21 +8,21 @@ from tfp_fnspace.math import random
 
 
 class Process(keras.layers.Layer):
-    """A law of functions from points to `R^D`, known by its values at any finite set of points.
+    """A distribution of functions from points to `R^D`, known by values at finite sets of points.
 
-    | | takes | gives |
+    | | argument | result |
     |---|---|---|
     | `sample(x, n, seed)` | x `[N, ...]` | `[n, N, D]`, n functions at the N points |
-    | `log_prob(f, x)` | f `[..., N, D]` | `[...]`, where `has_density` |
+    | `log_prob(f, x)` | f `[..., N, D]` | `[...]`, if `has_density` |
     | `score(f, x)` | f `[..., N, D]` | `[..., N, D]`, gradient of `log_prob` in f |
-    | `moments(x)` | x `[N, ...]` | `[N, D]` and `[D, N, N]`, where `has_moments` |
-    | `weight_divergence(x, seed)` | x `[N, ...]` | scalar, where `has_weight_divergence` |
+    | `moments(x)` | x `[N, ...]` | `[N, D]` and `[D, N, N]`, if `has_moments` |
+    | `weight_divergence(x, seed)` | x `[N, ...]` | scalar, if `has_weight_divergence` |
 
-    A draw is one function: at equal points it has equal values. Points and values are in model
-    units. A process is a Keras layer, which holds what it learns as weights; it is not called.
+    A draw is one function, which has equal values at equal points. Points and values are in model
+    units. A process is a Keras layer whose learned parameters are weights; it is not called.
 
-    A subclass has `_sample(x, n, seed)` and, with a density, `_log_prob(f, x, noise_scale)`, which
-    get checked tensors of the layer's `variable_dtype`.
+    A subclass has `_sample(x, n, seed)` and, with a density, `_log_prob(f, x, noise_scale)`. Both
+    receive checked tensors of the layer's `variable_dtype`.
 
     Args:
         num_outputs: D, a positive integer.
@@ -35,11 +35,11 @@ class Process(keras.layers.Layer):
     #: Whether the values at any points are jointly Gaussian, with the covariance of `moments`.
     is_gaussian = False
 
-    #: Whether one seed gives one set of functions at any points, in any call. Otherwise draws of
-    #: two calls are of the same functions only where all points are the same.
+    #: Whether one seed gives the same functions at any points, in any call. Otherwise two calls
+    #: draw the same functions only if all points are the same.
     draws_are_functions_of_x = False
 
-    #: Whether the weights have a law that is learned, and one that they are compared with.
+    #: Whether the weights have a learned distribution and a prior to compare it with.
     has_weight_divergence = False
 
     def __init__(self, num_outputs=1, **kwargs):
@@ -48,12 +48,12 @@ class Process(keras.layers.Layer):
 
     @property
     def has_density(self):
-        """Whether there are `log_prob` and `score`."""
+        """Whether the process has `log_prob` and `score`."""
         return False
 
     @property
     def has_moments(self):
-        """Whether there are `moments`."""
+        """Whether the process has `moments`."""
         return False
 
     def sample(self, x, n, seed):
@@ -62,8 +62,8 @@ class Process(keras.layers.Layer):
         Args:
             x: Points `[N, ...]`.
             n: Number of functions, a positive integer (or a scalar integer tensor).
-            seed: Integer, two integers, or int32 tensor `[2]`. One seed gives one set of functions
-                for the same points, and for any points where `draws_are_functions_of_x`.
+            seed: Integer, two integers, or int32 tensor `[2]`. One seed gives the same functions at
+                the same points, and at any points if `draws_are_functions_of_x`.
 
         Returns:
             Tensor `[n, N, D]`.
@@ -75,13 +75,13 @@ class Process(keras.layers.Layer):
         return self._sample(self._checked_points(x), n, random.as_seed(seed))
 
     def log_prob(self, f, x, noise_scale=0.0):
-        """Log density of values, the outputs jointly.
+        """Returns the joint log density of the values of all outputs.
 
         Args:
             f: Values `[..., N, D]`.
             x: Points `[N, ...]`.
-            noise_scale: gamma, a non-negative scalar: the density is then that of the values with
-                independent noise of this standard deviation; in units of f.
+            noise_scale: gamma, a non-negative scalar in units of f. The density is that of the
+                values with independent noise of this standard deviation.
 
         Returns:
             Tensor `[...]` of the dtype of f.
@@ -94,12 +94,12 @@ class Process(keras.layers.Layer):
         return tf.cast(self._log_prob(f, x, self._cast(noise_scale)), dtype)
 
     def score(self, f, x, noise_scale=0.0):
-        """Gradient of `log_prob` in f.
+        """Returns the gradient of `log_prob` in f.
 
         Args:
             f: Values `[..., N, D]`.
             x: Points `[N, ...]`.
-            noise_scale: As of `log_prob`.
+            noise_scale: As for `log_prob`.
 
         Returns:
             Tensor `[..., N, D]` of the dtype of f.
@@ -112,7 +112,7 @@ class Process(keras.layers.Layer):
         return tf.cast(self._score(f, x, self._cast(noise_scale)), dtype)
 
     def moments(self, x, noise_scale=0.0):
-        """Mean and covariance of the values at points.
+        """Returns the mean and the covariance of the values at points.
 
         Args:
             x: Points `[N, ...]`.
@@ -122,7 +122,7 @@ class Process(keras.layers.Layer):
             Mean `[N, D]` and the covariance of each output, `[D, N, N]`.
 
         Raises:
-            NotImplementedError: If they are not known.
+            NotImplementedError: If the moments are not known.
         """
         if not self.has_moments:
             raise NotImplementedError(
@@ -131,22 +131,22 @@ class Process(keras.layers.Layer):
         return self._moments(self._checked_points(x), self._cast(noise_scale))
 
     def weight_divergence(self, x, seed):
-        """KL divergence of the law of the weights from the law that they are compared with.
+        """Returns the KL divergence of the learned distribution of the weights from their prior.
 
         Args:
             x: Points `[N, ...]`, for their shape.
-            seed: Integer, two integers, or int32 tensor `[2]`; used where the divergence has no
-                closed form.
+            seed: Integer, two integers, or int32 tensor `[2]`; used if the divergence has no closed
+                form.
 
         Returns:
             Scalar tensor, in nats.
 
         Raises:
-            NotImplementedError: If there is none.
+            NotImplementedError: If there is no such divergence.
         """
         if not self.has_weight_divergence:
             raise NotImplementedError(
-                f"The weights of a {type(self).__name__} have no law that is learned: "
+                f"The weights of a {type(self).__name__} have no learned distribution: "
                 "`has_weight_divergence` is False."
             )
         return self._weight_divergence(self._checked_points(x), random.as_seed(seed))
@@ -183,7 +183,7 @@ class Process(keras.layers.Layer):
         return x
 
     def _checked_values(self, f, x):
-        """Values and points as the density takes them, and the dtype of the result."""
+        """Checks values and points, and returns them with the dtype of the result."""
         if not self.has_density:
             raise NotImplementedError(
                 f"A {type(self).__name__} has no density: `has_density` is False. "
@@ -205,14 +205,14 @@ class Process(keras.layers.Layer):
 
 
 def check_width(network, width):
-    """Refuses the network of a process that was made for points of another width.
+    """Refuses a network of a process that was made for points of another width.
 
     Args:
-        network: Built Keras model or layer; one that does not say what it takes is let through.
-        width: Columns that it is given: those of x, and of noise.
+        network: Built Keras model or layer. It is accepted if it does not state its input shape.
+        width: Number of columns that it is given, those of x and of noise.
 
     Raises:
-        ValueError: If it takes others.
+        ValueError: If it takes another number of columns.
     """
     try:
         takes = network.input_shape[-1]

@@ -8,22 +8,22 @@ from tfp_fnspace.processes.base import Process
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
 class CallableProcess(Process):
-    """The law of what a user's function draws.
+    """The distribution of functions that a user's function draws.
 
     Args:
-        function: Function of x `[N, ...]`, n and an int32 seed `[2]` to n functions at the points,
-            `[n, N, D]`; in TensorFlow where `sample` is used inside `tf.function`. It must draw
-            one function at all points, not the points one by one, and for one seed the same
-            functions at any points. For saving, register it by
+        function: Function that maps x `[N, ...]`, n and an int32 seed `[2]` to n functions at the
+            points, `[n, N, D]`. It must be written in TensorFlow if `sample` is used inside
+            `tf.function`. It must draw one function at all points, not each point separately, and
+            the same seed must give the same functions at any points. For saving, register it by
             `keras.saving.register_keras_serializable`.
-        density: None, or a function of f `[..., N, D]`, x and the scalar gamma to the log density
-            `[...]` of the values with independent noise of standard deviation gamma, in
-            TensorFlow; the score is its gradient.
+        density: None, or a function in TensorFlow that maps f `[..., N, D]`, x and the scalar gamma
+            to a log density `[...]`. It is the log density of the values with independent noise of
+            standard deviation gamma; the score is its gradient.
         num_outputs: D, a positive integer.
         **kwargs: `name`, `dtype`.
 
     Raises:
-        TypeError: If what is given is not callable.
+        TypeError: If `function` or `density` is not callable.
         ValueError: In `sample` if the function returns another shape.
 
     Example:

@@ -1,4 +1,4 @@
-"""What Gaussian and Student-t processes share: mean, kernel, factors, and the fit of them."""
+"""The base of Gaussian and Student-t processes: mean, kernel, factors and fitting."""
 
 import keras
 import numpy as np
@@ -10,19 +10,19 @@ from tfp_fnspace.processes import marginal_likelihood
 from tfp_fnspace.processes.base import Process
 from tfp_fnspace.processes.kernel_weights import KernelWeights
 
-#: Standard deviations of observation noise are larger than this.
+#: Lower bound of the standard deviation of observation noise.
 SMALLEST_NOISE = 1e-6
 
 
 class EllipticalProcess(Process):
-    """A process of constant mean m whose values at points have the covariance `K + jitter I`.
+    """A process with constant mean m whose values at points have the covariance `K + jitter I`.
 
     Args:
-        kernel: TFP kernel, or its description; its batch shape is `[]`, or `[D]` for a kernel for
-            each output.
+        kernel: TFP kernel, or its description. Its batch shape is `[]`, or `[D]` for one kernel per
+            output.
         num_outputs: D; the outputs are independent.
         mean: Initial m, a number for all outputs.
-        noise_scale: Initial standard deviation of the noise of observations, positive; only `fit`
+        noise_scale: Initial standard deviation of the noise of observations, positive. Only `fit`
             uses it.
         jitter: Variance added to the diagonal, at least 0.
         learn_mean: Whether m is learned.
@@ -50,7 +50,7 @@ class EllipticalProcess(Process):
             kernel, fixed, dtype=self.dtype_policy, trainable=self.trainable
         )
         batch = self.kernel_weights.kernel().batch_shape
-        # A kernel of TFP that transforms its inputs by a function does not know its batch shape.
+        # A TFP kernel that transforms its inputs by a function does not know its batch shape.
         if batch.rank is not None and batch.as_list() not in ([], [1], [self.num_outputs]):
             raise ValueError(
                 "`kernel` must have the batch shape [] or [num_outputs]. "
@@ -66,7 +66,7 @@ class EllipticalProcess(Process):
             name="log_noise_scale",
             shape=(),
             initializer=constant(np.log(self.initial_noise_scale - SMALLEST_NOISE)),
-            trainable=False,  # by gradients of the density of f, of which it is no part
+            trainable=False,  # not part of the density of f
         )
         self.built = True
 
@@ -89,32 +89,34 @@ class EllipticalProcess(Process):
         return SMALLEST_NOISE + tf.exp(self._log_noise.value)
 
     def kernel(self):
-        """The kernel at the present values of its parameters."""
+        """Returns the kernel at the present values of its parameters."""
         return self.kernel_weights.kernel()
 
     def fit(self, x, y, num_inducing=None, max_iterations=200, seed=0):
         """Fits kernel, noise and learned parameters by marginal likelihood with L-BFGS, in float64.
 
-        Exact, `log p(y)` with `K + noise_scale^2 I`: O(N^3) a step. With inducing points, for
-        Gaussian processes only, the collapsed variational bound of Titsias (not TFP's
-        `VariationalGaussianProcess`, whose bound is not collapsed), whose inducing points are
-        learned with it: O(N num_inducing^2).
+        The exact objective is `log p(y)` with `K + noise_scale^2 I`, at a cost of O(N^3) per step.
+        With inducing points, for Gaussian processes only, it is the collapsed variational bound of
+        Titsias, at a cost of O(N num_inducing^2). The inducing points are learned too. (TFP's
+        `VariationalGaussianProcess` has a bound that is not collapsed.)
 
-        From a small noise a poor fit is explained by a short length scale, a local optimum. So the
-        noise starts at the best of its present value and 0.1, 0.3 and 1 times the spread of y.
+        Starting from a small noise, a short length scale may explain a poor fit, which is a local
+        optimum. The noise therefore starts at the best of its present value and 0.1, 0.3 and 1
+        times the spread of y.
 
         Args:
             x: Points `[N, ...]`; `[N, I]` with inducing points.
             y: Observations `[N, D]`, or `[N]` for one output.
-            num_inducing: Number of inducing points, which start at random rows; None is exact.
-            max_iterations: Of L-BFGS, positive integer.
-            seed: Of the rows where inducing points start.
+            num_inducing: Number of inducing points, which start at random rows; None for the exact
+                objective.
+            max_iterations: Maximum number of iterations of L-BFGS, a positive integer.
+            seed: Seed of the rows at which inducing points start.
 
         Returns:
             `marginal_likelihood.Fit`.
 
         Raises:
-            ValueError: If shapes do not fit, a value is not finite, or there are more inducing
+            ValueError: If shapes do not match, a value is not finite, or there are more inducing
                 points than rows.
 
         References:
@@ -145,12 +147,12 @@ class EllipticalProcess(Process):
 
     def _collapsed_bound(self, y, x, inducing):
         raise NotImplementedError(
-            f"A {type(self).__name__} is fitted without inducing points: its law given them is "
-            "not Gaussian."
+            f"A {type(self).__name__} must be fitted without inducing points: its distribution "
+            "given them is not Gaussian."
         )
 
     def _covariance(self, x, noise_scale):
-        """`K + (jitter + noise_scale^2) I`, `[N, N]` or `[D, N, N]`."""
+        """Returns `K + (jitter + noise_scale^2) I`, `[N, N]` or `[D, N, N]`."""
         matrix = self.kernel().matrix(x, x)
         added = tf.square(noise_scale) + self.jitter
         return matrix + added * tf.eye(tf.shape(matrix)[-1], dtype=matrix.dtype)
@@ -164,26 +166,26 @@ class EllipticalProcess(Process):
         return mean, tf.broadcast_to(covariance, [self.num_outputs, size, size])
 
     def _gaussian(self, x, n, seed):
-        """Draws of N(0, K), `[n, N, D]`."""
+        """Draws from N(0, K), `[n, N, D]`."""
         factor, size = self._factor(x, self._cast(0.0)), tf.shape(x)[0]
         normal = random.normal([self.num_outputs, size, n], seed, self.variable_dtype)
         return self._to_values(_lower_matmul(factor, self._to_columns(normal, factor)), [n, size])
 
     def _whitened(self, f, factor):
-        """`L^-1 (f - m)`, columns as `_to_columns` has them, and the shape they came from."""
+        """Returns `L^-1 (f - m)` in the columns of `_to_columns`, and the shape of f."""
         residual = f - self.mean
         flat = tf.reshape(residual, tf.concat([[-1], tf.shape(f)[-2:]], axis=0))
         columns = self._to_columns(tf.transpose(flat, [2, 1, 0]), factor)
         return tf.linalg.triangular_solve(factor, columns), tf.shape(f)
 
     def _to_columns(self, values, factor):
-        """`[D, N, S]` as right-hand sides of a factor `[N, N]` (`[N, D S]`) or `[D, N, N]`."""
+        """Reshapes `[D, N, S]` to right-hand sides of a factor `[N, N]` or `[D, N, N]`."""
         if factor.shape.rank == 3:
             return values
         return tf.reshape(tf.transpose(values, [1, 0, 2]), [tf.shape(values)[1], -1])
 
     def _to_values(self, columns, shape):
-        """Columns back as `[..., N, D]`, `shape` without the D."""
+        """Reshapes columns back to `[..., N, D]`; `shape` is without the D."""
         if columns.shape.rank == 2:
             shape_of = [tf.shape(columns)[0], self.num_outputs, -1]
             columns = tf.transpose(tf.reshape(columns, shape_of), [1, 0, 2])  # [D, N, S]
@@ -191,7 +193,7 @@ class EllipticalProcess(Process):
         return tf.reshape(tf.transpose(columns, [2, 1, 0]), shape)
 
     def _squares(self, whitened):
-        """Sums of squares over the points, `[D, S]`."""
+        """Sums squares over the points, `[D, S]`."""
         return tf.reshape(tf.reduce_sum(tf.square(whitened), axis=-2), [self.num_outputs, -1])
 
     def get_config(self):
@@ -207,19 +209,19 @@ class EllipticalProcess(Process):
 
 
 def _lower_matmul(factor, columns):
-    """`L B`, of which a stored upper triangle of L does not count."""
+    """Returns `L B`; a stored upper triangle of L is ignored."""
     return tf.matmul(tf.linalg.band_part(factor, -1, 0), columns)
 
 
 def _noise_starts(process, y):
-    """Values of `log_noise_scale` to start from: the present one first."""
+    """Returns initial values of `log_noise_scale`, the present value first."""
     spread = float(tf.math.reduce_std(y))
     others = [np.log(share * spread) for share in (0.1, 0.3, 1.0) if spread > 0.0]
     return [float(process._log_noise.value), *others]
 
 
 def constant(value):
-    """An initializer that keeps float64 (Keras makes a Python number float32 first).
+    """Returns an initializer that keeps float64; Keras would convert a number to float32.
 
     Args:
         value: Number.

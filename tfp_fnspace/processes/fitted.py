@@ -1,4 +1,4 @@
-"""A Gaussian process fitted to rows: the prior and the least noise of recipes and benchmarks."""
+"""A Gaussian process fitted to rows, for priors and least noise of recipes and benchmarks."""
 
 import numpy as np
 
@@ -8,18 +8,18 @@ from tfp_fnspace.processes.kernel_weights import ard_squared_exponential
 
 
 def fitted_prior(x, y, max_rows=500, seed=0, dtype=None, max_iterations=200):
-    """A Gaussian process of a squared exponential kernel, a length each input, fitted to data.
+    """Fits a Gaussian process with a squared exponential kernel, one length scale per input.
 
-    Of rows with equal inputs only the first counts: where data were entered twice, the likelihood
-    of a process without noise has no bound.
+    Only the first of several rows with equal inputs counts: if data were entered twice, the
+    likelihood of a process without noise would be unbounded.
 
     Args:
         x: Training inputs `[N, X]`.
-        y: Training targets `[N, D]`, of which one kernel and one noise are to be.
-        max_rows: The most rows that it is fitted to, drawn at random.
-        seed: Of the rows.
-        dtype: Of the process.
-        max_iterations: Of L-BFGS, positive integer.
+        y: Training targets `[N, D]`, which share one kernel and one noise.
+        max_rows: Maximum number of rows that it is fitted to, drawn at random.
+        seed: Seed of the drawn rows.
+        dtype: Dtype of the process.
+        max_iterations: Maximum number of iterations of L-BFGS, a positive integer.
 
     Returns:
         `processes.GaussianProcess` in standardised units, with `kernel()` and `noise_scale`.
@@ -41,7 +41,7 @@ def fitted_prior(x, y, max_rows=500, seed=0, dtype=None, max_iterations=200):
 
 
 def _standardised(values):
-    """As the models do it."""
+    """Standardises values as the models do."""
     moments, scaler = RunningMoments(values.shape[1]), Standardizer()
     moments.update(values)
     scaler.build(values.shape)

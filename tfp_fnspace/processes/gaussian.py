@@ -19,23 +19,23 @@ class GaussianProcess(EllipticalProcess):
         f_d(x) ~ N(m_d, K),   K_ij = k_d(x_i, x_j) + jitter [i = j]
         score(f) = -(K + gamma^2 I)^-1 (f - m)
 
-    In float32, K of many close points is known to about 1e-6 of its diagonal: where `jitter` and
+    In float32, K of many close points has an error of about 1e-6 of its diagonal. If `jitter` and
     the injected noise gamma are smaller than that, make the process with `dtype="float64"`.
 
     Args:
-        kernel: TFP kernel `tfp.math.psd_kernels.*` of any kind, sums and products included, of
-            batch shape `[]` or `[D]`. Its parameters become weights: see `KernelWeights`.
+        kernel: TFP kernel `tfp.math.psd_kernels.*` of any kind, including sums and products, with
+            batch shape `[]` or `[D]`. Its parameters become weights, see `KernelWeights`.
         num_outputs: D, a positive integer.
         mean: Initial m, a number for all outputs; in units of f.
         noise_scale: Initial standard deviation of the noise of observations, greater than 1e-6.
-            It is no part of f; `fit` learns it.
+            It is not part of f; `fit` learns it.
         jitter: Variance added to the diagonal of K, at least 0.
         learn_mean: Whether m is learned.
-        fixed: Names of parameters of the kernel that are not learned, as `"period"`.
+        fixed: Names of parameters of the kernel that are not learned, such as `"period"`.
         **kwargs: `name`, `dtype`, `trainable`.
 
     Raises:
-        TypeError: If `kernel` is no TFP kernel.
+        TypeError: If `kernel` is not a TFP kernel.
         ValueError: If an argument is not as described.
 
     Example:

@@ -1,4 +1,4 @@
-"""Networks as functions of their weights too, for many sets of weights at once."""
+"""Networks as functions of their weights, for many sets of weights at once."""
 
 import math
 
@@ -9,7 +9,7 @@ from tfp_fnspace.layers import networks
 
 
 def frozen_copy(network):
-    """A copy of a network that is not trained, with new weights.
+    """Copies a network, with new weights that are not trained.
 
     Args:
         network: Keras model or layer, or its serialised form.
@@ -27,7 +27,7 @@ def frozen_copy(network):
 
 
 def serialized(network):
-    """The serialised form of a Keras model or layer.
+    """Returns the serialised form of a Keras model or layer.
 
     Raises:
         ValueError: If it is something else.
@@ -38,11 +38,11 @@ def serialized(network):
 
 
 def drawn_variables(network, input_shape):
-    """The variables of a frozen network that it would train, not its moving averages.
+    """Returns the trainable variables of a frozen network, without its moving averages.
 
     Args:
-        network: Result of `frozen_copy`; it is built if it was not.
-        input_shape: Of its inputs.
+        network: Result of `frozen_copy`; it is built if necessary.
+        input_shape: Shape of its inputs.
 
     Returns:
         List of `keras.Variable`.
@@ -56,11 +56,12 @@ def drawn_variables(network, input_shape):
 
 
 def normal_scale(shape, kernel_gain, bias_stddev):
-    """Standard deviation of a weight's prior.
+    """Returns the standard deviation of a weight's prior.
 
     Args:
-        shape: Of the weight. Of rank 2 or more `kernel_gain fan_in^-1/2`, fan_in the product of
-            all axes but the last; of a lower rank, a bias, `bias_stddev`.
+        shape: Shape of the weight. For rank 2 or more the result is `kernel_gain fan_in^-1/2`,
+            where fan_in is the product of all axes but the last. For a lower rank (a bias) it is
+            `bias_stddev`.
         kernel_gain: Number.
         bias_stddev: Number.
 
@@ -71,13 +72,13 @@ def normal_scale(shape, kernel_gain, bias_stddev):
 
 
 def functions(network, variables, weights, x):
-    """The outputs of a network at n sets of weights, in one vectorised pass.
+    """Evaluates a network at n sets of weights, in one vectorised pass.
 
     Args:
         network: Keras model or layer.
-        variables: Variables that the weights stand in for.
+        variables: Variables that the weights replace.
         weights: List of tensors `[n, ...]`, one for each variable.
-        x: What the network takes, `[N, ...]`.
+        x: Inputs of the network, `[N, ...]`.
 
     Returns:
         Tensor `[n, N, ...]`.

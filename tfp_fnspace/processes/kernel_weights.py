@@ -14,24 +14,25 @@ tfpk = tfp.math.psd_kernels
 class KernelWeights(keras.layers.Layer):
     """A TFP kernel whose parameters are weights.
 
-    Every tensor parameter t of the kernel, and of the kernels it is made of, is a weight u with
-    `t = b(u)`, b the bijector that TFP names for it (`parameter_properties`): softplus for a scale,
-    say. What the given kernel has for values are the initial ones. `kernel()` builds the kernel
-    from the present values, so that gradients reach the weights.
+    Every tensor parameter t of the kernel and of its parts becomes a weight u with `t = b(u)`. Here
+    b is the bijector that TFP names for it (`parameter_properties`), for example softplus for a
+    scale. The initial values are those of the given kernel. `kernel()` builds the kernel from the
+    present values, so that gradients reach the weights.
 
-    Serialised are the names and the arguments of the kernels, no code: kernels of TFP, of
-    `tfp_fnspace.kernels`, and classes registered by `keras.saving.register_keras_serializable`.
+    The names and the arguments of the kernels are serialised, but no code. The kernels may be those
+    of TFP and of `tfp_fnspace.kernels`, and classes registered by
+    `keras.saving.register_keras_serializable`.
 
     Args:
-        kernel: `PositiveSemidefiniteKernel`, or what `describe` makes of one.
-        fixed: Names of parameters that are not learned: `"period"` for all of that name,
+        kernel: `PositiveSemidefiniteKernel`, or its description by `describe`.
+        fixed: Names of parameters that are not learned: `"period"` for all parameters of that name,
             `"kernels/0/period"` for one in a sum.
         **kwargs: `name`, `dtype`, `trainable`.
 
     Raises:
         TypeError: If `kernel` is something else.
         ValueError: If a parameter has no known value, a class is not known by name, or a name in
-            `fixed` fits no parameter.
+            `fixed` matches no parameter.
 
     Example:
         >>> smooth = tfp.math.psd_kernels.ExponentiatedQuadratic(1.0, 0.5)
@@ -69,7 +70,7 @@ class KernelWeights(keras.layers.Layer):
         self.built = True
 
     def kernel(self):
-        """The kernel at the present values of the weights."""
+        """Returns the kernel at the present values of the weights."""
         dtype = tf.as_dtype(self.variable_dtype)
 
         def read(path, _, bijector):
@@ -83,7 +84,7 @@ class KernelWeights(keras.layers.Layer):
 
 
 def ard_squared_exponential(num_features, amplitude=1.0, length_scale=1.0):
-    """Squared exponential kernel with a length scale for each feature.
+    """Makes a squared exponential kernel with a length scale for each feature.
 
         k(x, x') = amplitude^2 exp(-sum_i (x_i - x'_i)^2 / (2 length_scale_i^2))
 

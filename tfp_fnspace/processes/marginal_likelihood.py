@@ -1,4 +1,4 @@
-"""Fitting by marginal likelihood: L-BFGS over weights, and the bound with inducing points."""
+"""Fitting by marginal likelihood, with L-BFGS over weights and a bound with inducing points."""
 
 import math
 from typing import NamedTuple
@@ -13,19 +13,19 @@ from tfp_fnspace.data import check_finite
 from tfp_fnspace.math import linalg
 from tfp_fnspace.tracing import traced
 
-#: A line search that fails leaves the best point so far, from where L-BFGS starts anew.
+#: L-BFGS starts again from the best point so far after a failed line search, at most this often.
 _MOST_STARTS = 10
 
 _LOG_TWO_PI = math.log(2.0 * math.pi)
 
 
 class Fit(NamedTuple):
-    """What a fit reports.
+    """The result of a fit.
 
     Attributes:
         log_marginal_likelihood: The largest value found, or the bound; a float.
         converged: Whether the gradient or the relative change became small enough.
-        num_iterations: Of L-BFGS.
+        num_iterations: Number of iterations of L-BFGS.
     """
 
     log_marginal_likelihood: float
@@ -52,10 +52,10 @@ def maximise(objective, variables, max_iterations=200):
 
 
 class Maximiser:
-    """`maximise` for several runs, for which the objective is traced once.
+    """`maximise` for several runs, with one trace of the objective.
 
     Args:
-        objective: As for `maximise`. Between runs other variables that it reads may change.
+        objective: As for `maximise`. Other variables that it reads may change between runs.
         variables: As for `maximise`.
     """
 
@@ -72,8 +72,8 @@ class Maximiser:
         def loss_and_gradient(position):
             return tfp.math.value_and_gradient(loss, position)
 
-        # Each is traced once, though L-BFGS calls the loss in many places, where it is not
-        # inlined either, and as concrete functions, for which TensorFlow does not warn of
+        # Each function is traced once, although L-BFGS calls the loss in many places, and is not
+        # inlined there. They are concrete functions, for which TensorFlow does not warn of
         # retracing when a program fits a fifth process.
         loss_and_gradient = traced(loss_and_gradient, experimental_attributes={"_noinline": True})
         self._loss_and_gradient = loss_and_gradient.get_concrete_function(present)
@@ -95,7 +95,7 @@ class Maximiser:
         )
 
     def run(self, max_iterations=200):
-        """One run from the present values, as `maximise`; again where a line search failed."""
+        """Runs `maximise` from the present values, and starts again after failed line searches."""
         check_count("max_iterations", max_iterations)
         best = self._position()
         least, gradient = self._loss_and_gradient(best)
@@ -106,12 +106,12 @@ class Maximiser:
             )
         converged, num_iterations = False, 0
         for _ in range(_MOST_STARTS):
-            # The first step is along the gradient as it is: at most 1 in each weight.
+            # The first step is the scaled gradient, so it changes each weight by at most 1.
             scale = 1.0 / tf.maximum(tf.reduce_max(tf.abs(gradient)), 1.0)
             result = self._minimise(best, scale, tf.constant(max_iterations - num_iterations))
             num_iterations += int(result.num_iterations)
             value, slope = self._loss_and_gradient(result.position)
-            is_better = bool(value <= least)  # not if a line search met a NaN
+            is_better = bool(value <= least)  # false if a line search met a NaN
             gain = float(least - value) if is_better else 0.0
             if is_better:
                 best, least, gradient = result.position, value, slope
@@ -131,10 +131,11 @@ class Maximiser:
 
 
 def take_best(objective, variable, values):
-    """Assigns a variable the value at which an objective is largest; the first of equals.
+    """Assigns a variable the value at which an objective is largest (the first of equals).
 
     Args:
-        objective: Function without arguments to a scalar; what is not finite counts as least.
+        objective: Function without arguments that returns a scalar; non-finite values count as
+            least.
         variable: `keras.Variable`.
         values: List of values.
     """
@@ -146,11 +147,12 @@ def take_best(objective, variable, values):
 
 
 def collapsed_bound(y, x, inducing, kernel, noise_scale, jitter):
-    """Lower bound of `log N(y; 0, K + s^2 I)` by inducing points at their best posterior.
+    """Returns Titsias's lower bound of `log N(y; 0, K + s^2 I)` with inducing points.
 
         log N(y; 0, Q + s^2 I) - tr(K - Q) / (2 s^2),   Q = K_xz K_zz^-1 K_zx
 
-    O(N M^2): with `A = L^-1 K_zx / s`, `L L^T = K_zz` and `B = I + A A^T` no N x N matrix is made.
+    The inducing points have their optimal posterior. The cost is O(N M^2): with `A = L^-1 K_zx /
+    s`, `L L^T = K_zz` and `B = I + A A^T`, no N x N matrix is made.
 
     Args:
         y: Residuals, `[D, N]`.
@@ -158,7 +160,7 @@ def collapsed_bound(y, x, inducing, kernel, noise_scale, jitter):
         inducing: z, `[M, I]`.
         kernel: TFP kernel of batch shape `[]` or `[D]`.
         noise_scale: s, a scalar.
-        jitter: Added to the diagonals of K and K_zz.
+        jitter: Number added to the diagonals of K and K_zz.
 
     Returns:
         Tensor `[D]`.
@@ -174,11 +176,11 @@ def collapsed_bound(y, x, inducing, kernel, noise_scale, jitter):
 
 
 def collapsed_bound_of(y, ii, it, tt, noise_scale):
-    """`collapsed_bound` of kernel matrices.
+    """Returns `collapsed_bound`, given kernel matrices.
 
     Args:
         y: Residuals, `[D, N]`.
-        ii: K_zz, `[..., M, M]`, the axes before the last two `[]` or `[D]`.
+        ii: K_zz, `[..., M, M]`, whose leading axes are `[]` or `[D]`.
         it: K_zx, `[..., M, N]`.
         tt: Diagonal of K, `[..., N]`.
         noise_scale: s, `[]` or `[D]`.
@@ -206,7 +208,7 @@ def collapsed_bound_of(y, ii, it, tt, noise_scale):
 
 
 def checked_data(x, y, num_outputs):
-    """Points and observations as float64 tensors, `[N, ...]` and `[N, D]`.
+    """Checks and returns points and observations as float64 tensors, `[N, ...]` and `[N, D]`.
 
     Args:
         x: Array `[N, ...]`.
@@ -217,7 +219,7 @@ def checked_data(x, y, num_outputs):
         The pair.
 
     Raises:
-        ValueError: If shapes do not fit or a value is not finite.
+        ValueError: If shapes do not match or a value is not finite.
     """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     y = y[:, np.newaxis] if y.ndim == 1 else y
@@ -232,18 +234,18 @@ def checked_data(x, y, num_outputs):
 
 
 def random_rows(x, num_rows, seed):
-    """Distinct rows of x.
+    """Chooses distinct rows of x at random.
 
     Args:
         x: Tensor `[N, I]`.
-        num_rows: How many, a positive integer.
+        num_rows: Number of rows, a positive integer.
         seed: Integer.
 
     Returns:
         Array `[num_rows, I]`.
 
     Raises:
-        ValueError: If there are fewer.
+        ValueError: If there are fewer distinct rows.
     """
     rows = np.unique(x.numpy(), axis=0)
     if checked_count("num_inducing", num_rows) > len(rows):

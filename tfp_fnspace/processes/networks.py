@@ -1,4 +1,4 @@
-"""Random networks as processes: random weights, or random inputs."""
+"""Random networks as processes, with random weights or random inputs."""
 
 import keras
 import tensorflow as tf
@@ -17,25 +17,26 @@ class BNNProcess(Process):
 
         f_s(x) = network(x; w_s),   w_s ~ prior,   s = 1 ... n
 
-    By default a weight of rank 2 or more is `N(0, kernel_gain^2 / fan_in)`, fan_in the product of
-    all its axes but the last, and one of lower rank (a bias) `N(0, bias_stddev^2)`. All functions
-    of a call are computed in one vectorised pass. Layers that act otherwise in training (dropout,
-    batch normalisation) are refused unless they are frozen; those run as in prediction.
-    The process has a copy of the network, whose regularizers have no effect.
+    By default a weight of rank 2 or more is `N(0, kernel_gain^2 / fan_in)`, where fan_in is the
+    product of all its axes but the last. A weight of lower rank (a bias) is `N(0, bias_stddev^2)`.
+    All functions of a call are computed in one vectorised pass. Layers that act differently in
+    training (dropout, batch normalisation) are refused unless they are frozen; frozen layers run as
+    in prediction. The process has a copy of the network, whose regularizers have no effect.
 
     Args:
         network: Keras model or layer from `[N, ...]` to `[N, D]`, or its serialised form.
-        kernel_gain: Positive number. sqrt(2) keeps the variance from layer to layer with ReLUs.
+        kernel_gain: Positive number. With ReLUs, sqrt(2) keeps the variance constant from layer to
+            layer.
         bias_stddev: Number, at least 0.
-        weight_prior: Function from the path of a weight (as `"sequential/dense/kernel"`) and its
-            shape to a TFP distribution of tensors of that shape, which replaces the default; for
-            saving it must be registered by `keras.saving.register_keras_serializable`.
+        weight_prior: Function from the path of a weight (such as `"sequential/dense/kernel"`) and
+            its shape to a TFP distribution of tensors of that shape, which replaces the default.
+            For saving, register it by `keras.saving.register_keras_serializable`.
         num_outputs: D, a positive integer.
         **kwargs: `name`, `dtype`.
 
     Raises:
-        ValueError: If an argument is not as described, or a layer acts otherwise in training; in
-            `sample` if the network's output is not `[N, D]`.
+        ValueError: If an argument is not as described, or a layer acts differently in training; in
+            `sample`, if the network's output is not `[N, D]`.
 
     Example:
         >>> network = keras.Sequential(
@@ -82,7 +83,7 @@ class BNNProcess(Process):
         return _checked_output(self._cast(values), self.num_outputs)
 
     def _weight(self, variable, n, seed):
-        """Draws of a weight, `[n, ...]`."""
+        """Draws a weight, `[n, ...]`."""
         shape = tuple(variable.shape)
         if self.weight_prior is not None:
             values = tf.cast(
@@ -110,25 +111,26 @@ class BNNProcess(Process):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
 class NeuralSamplerProcess(Process):
-    """Functions of a network that takes noise beside the point; no density.
+    """Functions of a network whose inputs are the point and noise; no density.
 
         f_s(x) = network([x, xi_s]),   xi_s ~ N(0, I_k),   s = 1 ... n
 
-    One draw of the noise is one function. The network's weights are those of the process; a model
-    that trains them adds what their regularizers ask to its loss. With `dropout` a function has a
-    draw of masks too, the same at all points: after each layer but the last a unit h becomes
+    One draw of the noise is one function. The network's weights are those of the process. A model
+    that trains them adds the penalties of their regularizers to its loss. With `dropout` a function
+    also has a draw of masks, the same at all points: after each layer but the last, a unit h
+    becomes
 
         h_s m_s / (1 - r),   m_s ~ Bernoulli(1 - r)
 
-    in training and in prediction, so that functions differ by more than k numbers, and the weights
-    learn the noise of few rows less easily. A `Dropout` layer of Keras, which would drop anew at
-    each point, is refused.
+    in training and in prediction. Functions then differ by more than k numbers, and the weights are
+    less likely to learn the noise of few rows. A `Dropout` layer of Keras is refused, since it
+    would drop units at each point separately.
 
     Args:
         network: Keras model or layer from `[B, I + k]` to `[B, D]`, or its serialised form.
         num_noise: k, a positive integer.
         num_outputs: D, a positive integer.
-        dropout: r, from 0, the default, to less than 1; above 0 the network must be a
+        dropout: r, from 0 (the default) to less than 1. Above 0 the network must be a
             `keras.Sequential`.
         **kwargs: `name`, `dtype`, `trainable`.
 
@@ -180,7 +182,7 @@ class NeuralSamplerProcess(Process):
         return tf.reshape(outputs, [n, size, self.num_outputs])
 
     def _with_dropout(self, rows, n, seed):
-        """The network at rows of n functions, one after the other."""
+        """Evaluates the network with dropout at the rows of n functions, one after the other."""
         *hidden, last = self.network.layers
         for i, layer in enumerate(hidden, 1):
             rows = layer(rows)

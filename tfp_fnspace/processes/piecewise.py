@@ -8,12 +8,13 @@ from tfp_fnspace.arguments import checked_number
 from tfp_fnspace.math import random
 from tfp_fnspace.processes.base import Process
 
-#: Numbers of change points beyond which the Poisson law has less than this mass are not drawn.
+#: Larger numbers of change points are not drawn if their total Poisson probability is less than
+#: this.
 _NEGLIGIBLE = 1e-12
 
 
 class _Piecewise(Process):
-    """Change points of a Poisson process on an interval, and a uniform value for each piece.
+    """Base of functions with Poisson change points on an interval and uniform values.
 
     Args:
         rate: Mean number of change points.
@@ -55,7 +56,8 @@ class _Piecewise(Process):
             return tf.random.stateless_uniform(shape, seed, dtype=dtype)
 
         batch = [n, self.num_outputs]
-        # By inversion: a Poisson op is on CPUs only, and draws of unknown number have no XLA.
+        # The number is drawn by inversion: TensorFlow's Poisson op runs only on CPUs, and XLA
+        # cannot compile draws of an unknown number.
         number = tf.reduce_sum(
             tf.cast(uniform([*batch, 1], seeds[0]) > tf.constant(self._cdf, dtype), tf.int32), -1
         )  # [n, D]
@@ -66,7 +68,7 @@ class _Piecewise(Process):
         return tf.transpose(values, [0, 2, 1])
 
     def _at(self, x, number, places, values):
-        """Values at x `[N]` for numbers `[n, D]`, places `[n, D, J]` and values `[n, D, J + 1]`."""
+        """Returns function values at x `[N]`, given `[n, D]`, `[n, D, J]` and `[n, D, J + 1]`."""
         raise NotImplementedError
 
     def get_config(self):
@@ -87,15 +89,15 @@ class PiecewiseConstant(_Piecewise):
         n ~ Poisson(rate),   c_1 ... c_n ~ U[low, high],   v_0 ... v_n ~ U[value_low, value_high]
         f(x) = v_j,   j = |{i : c_i <= x}|
 
-    Outside `[low, high]` the outermost pieces go on. The outputs are independent. Numbers of change
-    points whose probability to be exceeded is below 1e-12 are not drawn.
+    Outside `[low, high]` the outermost pieces continue. The outputs are independent. Numbers of
+    change points are not drawn if the probability to exceed them is below 1e-12.
 
     Args:
         rate: Mean number of change points, positive.
         low: Beginning of the interval, in units of x.
-        high: Its end.
+        high: End of the interval.
         value_low: Least value, in units of f.
-        value_high: Largest.
+        value_high: Largest value.
         num_outputs: D, a positive integer.
         **kwargs: `name`, `dtype`.
 
@@ -122,14 +124,14 @@ class PiecewiseLinear(_Piecewise):
         f(c_0) ... f(c_n) ~ U[value_low, value_high],   f(high) = 0,   straight lines between
 
     Outside `[low, high]` f keeps its value at the end. The outputs are independent. Numbers of
-    change points whose probability to be exceeded is below 1e-12 are not drawn.
+    change points are not drawn if the probability to exceed them is below 1e-12.
 
     Args:
         rate: Mean number of change points, positive.
         low: Beginning of the interval, in units of x.
-        high: Its end.
+        high: End of the interval.
         value_low: Least value at the first n + 1 places, in units of f.
-        value_high: Largest.
+        value_high: Largest value.
         num_outputs: D, a positive integer.
         **kwargs: `name`, `dtype`.
 
@@ -147,7 +149,7 @@ class PiecewiseLinear(_Piecewise):
         count = tf.range(tf.shape(places)[-1])
         places = tf.sort(
             tf.where(count < last, places, self.high), axis=-1
-        )  # the others at the end
+        )  # the other places are at the end
         low, high = (tf.fill(tf.shape(last), tf.cast(v, x.dtype)) for v in (self.low, self.high))
         knots = tf.concat([low, places, high], axis=-1)  # [n, D, J + 2]
         is_free = tf.range(tf.shape(values)[-1]) <= last
@@ -162,8 +164,8 @@ class PiecewiseLinear(_Piecewise):
 
 
 def _poisson_cdf(rate):
-    """Cumulative probabilities of 0, 1, ..., up to where next to nothing is left."""
-    bound = int(rate + 10.0 * np.sqrt(rate) + 30.0)  # beyond any count that is not negligible
+    """Returns the cumulative probabilities of 0, 1, ..., until a negligible rest is left."""
+    bound = int(rate + 10.0 * np.sqrt(rate) + 30.0)  # larger than any count that matters
     counts = np.arange(bound)
     log_factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, bound)))])
     mass = np.exp(counts * np.log(rate) - rate - log_factorials)

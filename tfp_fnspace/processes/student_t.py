@@ -17,24 +17,24 @@ class StudentTProcess(EllipticalProcess):
 
         f_d = m_d + sqrt((nu - 2) / c) u,   u ~ N(0, K),   c ~ chi^2(nu)
 
-    so that K is the covariance. With `b = (f - m)^T K^-1 (f - m)` of N values of an output,
+    so that K is the covariance. With `b = (f - m)^T K^-1 (f - m)` for N values of an output,
 
         log p(f) = lgamma((nu + N) / 2) - lgamma(nu / 2) - N/2 log((nu - 2) pi) - 1/2 log |K|
                    - (nu + N)/2 log(1 + b / (nu - 2))                               (equation 5)
         score(f) = -(nu + N) / (nu - 2 + b) K^-1 (f - m)
 
-    `noise_scale` adds to the diagonal of K, as in the reference (section 4): the noise then has
-    the heavy tails of the process and is uncorrelated with it, not independent.
+    `noise_scale` is added to the diagonal of K, as in the reference (section 4). The noise then has
+    the heavy tails of the process, and is uncorrelated with it but not independent.
 
     Args:
-        kernel: As of `GaussianProcess`.
+        kernel: As for `GaussianProcess`.
         df: Initial nu, greater than 2.
         learn_df: Whether nu is learned.
         num_outputs: D, a positive integer.
-        **kwargs: All others of `GaussianProcess`.
+        **kwargs: All other arguments of `GaussianProcess`.
 
     Raises:
-        TypeError: If `kernel` is no TFP kernel.
+        TypeError: If `kernel` is not a TFP kernel.
         ValueError: If an argument is not as described.
 
     References:

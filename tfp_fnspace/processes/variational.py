@@ -1,4 +1,4 @@
-"""Networks whose weights have a law that is learned, as processes."""
+"""Networks whose weights have a learned distribution, as processes."""
 
 import keras
 
@@ -13,9 +13,10 @@ class VariationalProcess(Process):
 
         f_s(x) = network(x; w_s),   w_s ~ q(w),   s = 1 ... n
 
-    q is what the layers call their posterior: its means and scales are weights that can be trained,
-    so that this is a Bayesian network as a prior that can be fitted to data. `BNNProcess` is one
-    with a fixed law. `weight_divergence` is KL(q(w) || p(w)), with p(w) the priors of the layers.
+    The distribution q is the posterior of the layers, whose means and scales are trainable weights.
+    The process is therefore a Bayesian network as a prior that can be fitted to data. `BNNProcess`
+    has a fixed distribution instead. `weight_divergence` is KL(q(w) || p(w)), where p(w) are the
+    priors of the layers.
 
     Args:
         network: Keras model of layers of `tfp_fnspace.layers` from `[N, ...]` to `[n, N, D]`, or
@@ -24,7 +25,7 @@ class VariationalProcess(Process):
         **kwargs: `name`, `dtype`, `trainable`.
 
     Raises:
-        ValueError: If an argument is not as described; in `sample` if the network's output is not
+        ValueError: If an argument is not as described; in `sample`, if the network's output is not
             `[n, N, D]`.
 
     Example:

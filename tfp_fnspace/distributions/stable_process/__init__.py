@@ -1,13 +1,13 @@
 """The stable process as a distribution.
 
-| module | what |
+| module | content |
 |---|---|
 | `process` | the distribution |
-| `prior` | the law of the scales and of the function |
-| `gaussian` | the normal laws for given scales |
+| `prior` | the distribution of the scales and of the function |
+| `gaussian` | the normal distributions for given scales |
 | `density` | densities by importance sampling |
 | `patterns` | signs of the hyperplanes at points |
-| `checks` | what the process may be given |
+| `checks` | checks of the arguments |
 """
 
 from tfp_fnspace.distributions.stable_process.process import StableProcess

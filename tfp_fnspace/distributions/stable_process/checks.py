@@ -1,4 +1,4 @@
-"""Checks of what a stable process is given."""
+"""Checks of the arguments of a stable process."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,7 +7,7 @@ from tfp_fnspace.distributions._parameters import common_dtype
 
 
 def common_dtype_with(index_points, *parameters):
-    """The dtype of the parameters; if none has one, that of the points if it is floating."""
+    """Returns the dtype of the parameters; if none has one, that of the points if floating."""
     if any(hasattr(value, "dtype") for value in parameters):
         return common_dtype(*parameters)
     given = getattr(index_points, "dtype", None)
@@ -16,7 +16,7 @@ def common_dtype_with(index_points, *parameters):
 
 
 def checked_partition(partition):
-    """Hyperplanes `[L, I+1]` and probabilities `[L]` as float64 arrays."""
+    """Checks and returns hyperplanes `[L, I+1]` and probabilities `[L]` as float64 arrays."""
     if not (hasattr(partition, "hyperplanes") and hasattr(partition, "probabilities")):
         raise ValueError(
             "`partition` must have the attributes `hyperplanes` and `probabilities`; "
@@ -39,7 +39,7 @@ def checked_partition(partition):
 
 
 def checked_points(points, name, width):
-    """Points as a float64 array `[N, I]`, I = `width`."""
+    """Checks and returns points as a float64 array `[N, I]`, I = `width`."""
     known = tf.get_static_value(points) if tf.is_tensor(points) else points
     if known is None:
         raise ValueError(f"`{name}` must have a known value. Received: {name}={points}")
@@ -56,7 +56,7 @@ def checked_points(points, name, width):
 
 
 def checked_rows(values, name, length, dtype):
-    """A tensor `[..., length]`; of `dtype` where it has none."""
+    """Checks and returns a tensor `[..., length]`; values without a dtype get `dtype`."""
     values = tf.convert_to_tensor(values, dtype_hint=dtype)
     if values.shape.rank == 0 or values.shape[-1] not in (None, length):
         raise ValueError(
@@ -66,13 +66,16 @@ def checked_rows(values, name, length, dtype):
 
 
 def is_noiseless(noise_scale, which):
-    """Whether `which` (any or all) of the noises are known to be 0."""
+    """Returns whether any or all (`which`) of the noise scales are known to be 0."""
     noise = tf.get_static_value(noise_scale)
     return noise is not None and bool(which(noise == 0.0))
 
 
 def check_regular(noise_scale, signs):
-    """Without noise there is a density only if as many patterns as points are independent."""
+    """Checks that there is a density.
+
+    Without noise there is one only if as many patterns as points are independent.
+    """
     size = signs.shape[1]
     if is_noiseless(noise_scale, np.any) and np.linalg.matrix_rank(signs) < size:
         raise ValueError(

@@ -1,23 +1,23 @@
-"""Means of densities over draws of the scales: importance sampling in chunks (float64)."""
+"""Mean densities over draws of the scales, by importance sampling in chunks (float64)."""
 
 import math
 
 import numpy as np
 import tensorflow as tf
 
-#: Numbers in one chunk of an importance sample: 32 MB.
+#: How many numbers one chunk of an importance sample has: 32 MB.
 _CHUNK = 4_000_000
 
 
 def log_mean_weight(log_weights, y, draws, matrix_shape, batch_shape):
-    """Logarithm of the mean of K weights `w_k(y)`, with its standard error by the delta method.
+    """Returns the log of the mean of K weights `w_k(y)`, and its delta-method standard error.
 
     Args:
-        log_weights: Function of columns y `[B, N, S]` and of k draws to the logarithms of the
+        log_weights: Function from columns y `[B, N, S]` and k draws to the logarithms of the
             weights `[k, B, S]`.
         y: float64 tensor `[S, B, N]`, S of any rank.
-        draws: Tensors with K draws along their first axis, the same for every y and every member
-            of the batch, so that a part of the batch has the same result.
+        draws: Tensors with K draws along their first axis. They are the same for every y and every
+            member of the batch, so that a part of the batch has the same result.
         matrix_shape: Shape of the largest matrix of a draw, integers (rows, N).
         batch_shape: B, as a pair of a tensor and a `tf.TensorShape`.
 
@@ -26,18 +26,18 @@ def log_mean_weight(log_weights, y, draws, matrix_shape, batch_shape):
     """
     num_samples = draws[0].shape[0]
     log_sum, log_squares = _log_sums(log_weights, y, draws, matrix_shape, batch_shape)
-    # Rounding takes it below 0 where all weights are equal.
+    # Rounding makes this negative if all weights are equal.
     relative = tf.maximum(tf.exp(log_squares - 2.0 * log_sum) - 1.0 / num_samples, 0.0)
     return log_sum - math.log(num_samples), tf.sqrt(relative)
 
 
 def _log_sums(log_weights, y, draws, matrix_shape, batch_shape):
-    """Logarithms of the sums of the weights and of their squares, two tensors `[S, B]`."""
+    """Returns the logarithms of the sums of the weights and of their squares, both `[S, B]`."""
     num_rows, size = matrix_shape
     batch, known_batch = batch_shape
     batch_rank = len(known_batch)
     outer = tf.shape(y)[: tf.rank(y) - batch_rank - 1]
-    # y as columns [B, N, S]: one factor of Q serves all of them.
+    # y becomes columns [B, N, S], so that one factor of Q serves all of them.
     y = tf.reshape(y, tf.concat([[-1], batch, [size]], axis=0))
     y = tf.transpose(y, [*range(1, batch_rank + 2), 0])
     numbers = (known_batch.num_elements() or 1) * size * (num_rows + (y.shape[-1] or 1))

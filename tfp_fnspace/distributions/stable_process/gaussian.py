@@ -1,4 +1,4 @@
-"""The normal laws that the process has for given scales (float64)."""
+"""The normal distributions of the process for given scales (float64)."""
 
 import math
 
@@ -7,15 +7,15 @@ import tensorflow_probability as tfp
 
 tfd = tfp.distributions
 
-#: Logarithms of variances are kept within +-600 where squares of their roots are added up: the
-#: densities of draws beyond that vanish beside any other.
+#: Logarithms of variances are kept within +-600 when squares of their roots are summed. The
+#: densities of draws beyond that are negligible compared with any other.
 _LARGEST_LOG = 600.0
 
 _LOG_TWO_PI = math.log(2.0 * math.pi)
 
 
 def covariance(signs, log_variances, noise):
-    """`Q = sum_l d_l tau_l tau_l' + noise^2 I`.
+    """Returns `Q = sum_l d_l tau_l tau_l' + noise^2 I`.
 
     Args:
         signs: float64 array `[L, N]`.
@@ -33,10 +33,10 @@ def covariance(signs, log_variances, noise):
 
 
 def root(signs, log_variances, noise):
-    """R with `R'R = sum_l d_l tau_l tau_l' + diag(noise^2)`, by QR. O((L + N) N^2).
+    """Returns R with `R'R = sum_l d_l tau_l tau_l' + diag(noise^2)`, by QR. O((L + N) N^2).
 
-    Not from the sum itself: single variances are often 1e16 times the others (at alpha = 1 one
-    in 1e8), and then its Cholesky factor does not exist in float64.
+    It is not computed from the sum itself: single variances are often 1e16 times the others (at
+    alpha = 1 one in 1e8), and then the Cholesky factor of the sum does not exist in float64.
 
     Args:
         signs: float64 array `[L, N]`.
@@ -59,15 +59,15 @@ def root(signs, log_variances, noise):
 
 
 def conditional(root, y, n):
-    """Mean and root of the covariance of the last points given the first (Proposition 2).
+    """Returns mean and covariance root of the last points given the first (Proposition 2).
 
-    With the factor R of `Q = R'R` in blocks, the mean is `R_o*' R_oo^-T y` and the covariance
-    `R_**' R_**`: nothing is subtracted.
+    With the factor R of `Q = R'R` in blocks, the mean is `R_o*' R_oo^-T y` and the covariance is
+    `R_**' R_**`. No matrices are subtracted.
 
     Args:
-        root: R of both, observations first, `[..., n + N, n + N]`.
+        root: R of both sets of points, observations first, `[..., n + N, n + N]`.
         y: Observations, float64 tensor `[..., n]`.
-        n: Their number.
+        n: Number of observations.
 
     Returns:
         Mean `[..., N]` and root `[..., N, N]`.
@@ -78,7 +78,7 @@ def conditional(root, y, n):
 
 
 def normal(loc, root, dtype):
-    """N(loc, root' root) as a distribution, its factor with a non-negative diagonal."""
+    """Makes the distribution N(loc, root' root), with a non-negative diagonal of its factor."""
     diagonal = tf.linalg.diag_part(root)
     turned = tf.where(diagonal < 0.0, -tf.ones_like(diagonal), tf.ones_like(diagonal))
     tril = tf.linalg.matrix_transpose(root * turned[..., tf.newaxis])
@@ -89,7 +89,7 @@ def normal(loc, root, dtype):
 
 
 def log_densities(y, root, size):
-    """`log N(y; 0, root' root)` of the columns of y.
+    """Returns `log N(y; 0, root' root)` of the columns of y.
 
     Args:
         y: float64 tensor `[..., N, S]`.
@@ -106,5 +106,5 @@ def log_densities(y, root, size):
 
 
 def _solve_transposed(root, y):
-    """`R^-T y` for upper triangular R `[..., N, N]` and columns y `[..., N, S]`."""
+    """Returns `R^-T y` for upper triangular R `[..., N, N]` and columns y `[..., N, S]`."""
     return tf.linalg.triangular_solve(root, y, lower=False, adjoint=True)

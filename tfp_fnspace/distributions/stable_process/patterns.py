@@ -1,10 +1,10 @@
-"""Signs of hyperplanes at points: what the process knows about its inputs."""
+"""Signs of hyperplanes at points, which are all that the process uses of its inputs."""
 
 import numpy as np
 
 
 def signs_at(hyperplanes, points):
-    """tau, `sign(h_l . (1, x))` with `sign(0) = 1`.
+    """Returns tau, `sign(h_l . (1, x))` with `sign(0) = 1`.
 
     Args:
         hyperplanes: Array `[L, I+1]`.
@@ -18,10 +18,10 @@ def signs_at(hyperplanes, points):
 
 
 def merged(signs, probabilities):
-    """Distinct patterns, up to the sign.
+    """Merges patterns that are equal up to the sign.
 
-    Atoms with one pattern are one atom of their total probability: the sum of their terms has the
-    law of one. At one point all are.
+    Atoms with the same pattern act as one atom with their total probability, since the sum of their
+    terms has the distribution of one term. At a single point all atoms have the same pattern.
 
     Args:
         signs: Array `[L, N]`.

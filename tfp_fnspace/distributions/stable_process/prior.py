@@ -1,4 +1,4 @@
-"""The law of the scales and of the function: draws, characteristic function (float64)."""
+"""The distribution of the scales and of the function: draws, characteristic function (float64)."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,7 +8,7 @@ from tfp_fnspace.math import kanter
 
 
 def draw_log_scales(shape, alpha, seed):
-    """Draws of log s by Kanter's formula; 0 at alpha = 2.
+    """Draws log s by Kanter's formula; it is 0 at alpha = 2.
 
     Args:
         shape: Integer tensor.
@@ -16,13 +16,13 @@ def draw_log_scales(shape, alpha, seed):
         seed: Seed as TFP takes it.
 
     Returns:
-        float64 tensor of that shape.
+        float64 tensor of the given shape.
     """
     return log_scales_of(*uniform_and_exponential(shape, seed), alpha)
 
 
 def log_scales_of(uniform, exponential, alpha):
-    """Log s of uniform and exponential draws by Kanter's formula; 0 at alpha = 2.
+    """Converts uniform and exponential draws to log s by Kanter's formula; 0 at alpha = 2.
 
     Args:
         uniform: float64 tensor in (0, 1).
@@ -40,7 +40,7 @@ def log_scales_of(uniform, exponential, alpha):
 
 
 def log_variances(log_scales, probabilities, alpha, nu):
-    """`log d` with `d_l = nu q_l^{2/alpha} s_l`.
+    """Returns `log d`, where `d_l = nu q_l^{2/alpha} s_l`.
 
     Args:
         log_scales: log s, tensor `[..., L]`.
@@ -56,7 +56,7 @@ def log_variances(log_scales, probabilities, alpha, nu):
 
 
 def draw_functions(signs, log_variances, seed):
-    """Draws of `f = sum_l beta_l tau_l`, beta_l ~ N(0, d_l).
+    """Draws `f = sum_l beta_l tau_l`, where beta_l ~ N(0, d_l).
 
     Args:
         signs: tau, float64 array `[L, N]`.
@@ -67,8 +67,8 @@ def draw_functions(signs, log_variances, seed):
         float64 tensor `[..., N]`.
     """
     half = 0.5 * log_variances
-    # Relative to the largest: for a small alpha exp overflows, to an infinity but never to
-    # a difference of two.
+    # Weights are relative to the largest. For a small alpha exp may then overflow to an infinity,
+    # but never to a difference of two infinities.
     largest = tf.stop_gradient(tf.reduce_max(half, axis=-1, keepdims=True))
     weights = tf.exp(half - largest) * tf.random.stateless_normal(
         tf.shape(half), seed, dtype=tf.float64
@@ -77,14 +77,14 @@ def draw_functions(signs, log_variances, seed):
 
 
 def minus_log_characteristic(t, signs, probabilities, alpha, nu):
-    """`-log E exp(i t.f) = (nu/2)^{alpha/2} sum_l q_l |t.tau_l|^alpha` (equations 3 and 4).
+    """Returns `-log E exp(i t.f) = (nu/2)^{alpha/2} sum_l q_l |t.tau_l|^alpha` (equations 3 and 4).
 
     Args:
         t: float64 tensor `[..., N]`.
         signs: tau, float64 array `[L, N]`.
         probabilities: q, array `[L]`.
         alpha: float64 tensor that broadcasts with `[...]`.
-        nu: float64 tensor, likewise.
+        nu: float64 tensor that broadcasts with `[...]`.
 
     Returns:
         float64 tensor `[...]`.

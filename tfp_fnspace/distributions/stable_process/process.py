@@ -1,4 +1,4 @@
-"""The stable process at finitely many points, with normal noise: a TFP distribution."""
+"""The stable process at finitely many points with normal noise, as a TFP distribution."""
 
 from typing import ClassVar
 
@@ -27,7 +27,7 @@ _SEED = (0, 0)
 
 
 class _AsGiven(tuple):
-    """A partition as it was given, and the bytes by which types of composite tensors compare.
+    """A partition as given, and the bytes by which types of composite tensors are compared.
 
     Args:
         key: The bytes of its arrays.
@@ -44,11 +44,11 @@ class _AsGiven(tuple):
 
 
 class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
-    r"""Law of `y = f(x) + e` at N points x for the limit f of wide networks with stable weights.
+    r"""Distribution of `y = f(x) + e` at points x, f a limit of wide networks with stable weights.
 
-    A network with p hidden units `sign(b + w.x)`, (b, w) standard normal, and independent
-    symmetric alpha-stable output weights of scale `(nu/2)^(1/2) p^(-1/alpha)` tends to a process f
-    (Proposition 1). With the hyperplanes h_l and probabilities q_l of a partition, and
+    Consider a network with p hidden units `sign(b + w.x)`, (b, w) standard normal, and independent
+    symmetric alpha-stable output weights of scale `(nu/2)^(1/2) p^(-1/alpha)`. It tends to a
+    process f (Proposition 1). With the hyperplanes h_l and probabilities q_l of a partition, and
     `tau_l(x) = sign(h_l . (1, x))`, `sign(0) = 1` (Theorem 1),
 
         f(x) = sum_l beta_l tau_l(x),         beta_l | s_l ~ N(0, d_l),
@@ -56,44 +56,44 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
         y = f(x) + e,                         e ~ N(0, sigma^2 I),
         E exp(i t.y) = exp(-(nu/2)^{alpha/2} sum_l q_l |t.tau_l|^alpha - sigma^2 |t|^2 / 2),
 
-    the last from equations (3) and (4). At one point f is symmetric stable of scale
-    `(nu/2)^{1/2}`. At alpha = 2 all s are 1: f is a Gaussian process with the kernel
-    `nu (1 - (2/pi) angle((1, x), (1, x')))`. Paths are piecewise constant for alpha < 2.
+    where the last line follows from equations (3) and (4). At one point f is symmetric stable with
+    scale `(nu/2)^{1/2}`. At alpha = 2 all s are 1, and f is a Gaussian process with the kernel `nu
+    (1 - (2/pi) angle((1, x), (1, x')))`. Paths are piecewise constant for alpha < 2.
 
     Given the scales s, y is normal with the covariance
 
         Q = sigma^2 I + sum_l d_l tau_l tau_l'.
 
-    Samples are reparameterised in alpha, nu and sigma; at alpha = 2, where they have no derivative
-    in alpha, it is 0. The density has no closed form but at one point without noise, where
-    `log_prob` is exact; else `log_prob` averages the normal densities over draws of the scales
-    from their law, always the same ones without a `seed`, and the same ones for every member of a
-    batch: `log_prob` of a part of the batch is that part of `log_prob`. This serves for a handful
-    of points: `log_prob_with_error` says how far to trust it. Everything is computed in float64 and
-    returned in the dtype of the parameters.
+    Samples are reparameterised in alpha, nu and sigma. At alpha = 2 they have no derivative in
+    alpha, which is returned as 0. The density has a closed form only at one point without noise,
+    where `log_prob` is exact. Otherwise `log_prob` averages the normal densities over draws of the
+    scales from their distribution. Without a `seed` the draws are always the same. They are also
+    the same for every member of a batch, so that `log_prob` of a part of the batch is that part of
+    `log_prob`. This works for a handful of points; `log_prob_with_error` returns the standard
+    error. Everything is computed in float64 and returned in the dtype of the parameters.
 
     Args:
         index_points: x, array `[N, I]` whose value is known.
         alpha: Index, in (0, 2], floating tensor.
-        nu: Positive tensor that broadcasts with `alpha`: the squared scale of f, times 2.
+        nu: Positive tensor that broadcasts with `alpha`, twice the squared scale of f.
         observation_noise_scale: sigma >= 0, tensor that broadcasts with `alpha`.
         partition: Object with the arrays `hyperplanes` `[L, I+1]`, vectors (b, w), and
-            `probabilities` `[L]`, such as `tfp_fnspace.stable_process.partition(x)`: exact at x,
-            one or two inputs.
+            `probabilities` `[L]`, such as `tfp_fnspace.stable_process.partition(x)`, which is exact
+            at x for one or two inputs.
         num_importance_samples: Number of draws of the scales in `log_prob`.
-        validate_args: Whether to check parameters whose value is not known beforehand.
-        allow_nan_stats: Whether an undefined mean or covariance is NaN; an error otherwise.
+        validate_args: Whether to check parameters whose value is not known in advance.
+        allow_nan_stats: Whether an undefined mean or covariance is NaN; otherwise it is an error.
         name: Name of the operations.
 
     Raises:
-        ValueError: If a parameter has a known value and lies outside its range, or shapes do not
-            fit, or there is no partition.
+        ValueError: If a parameter has a known value and lies outside its range, if shapes do not
+            match, or if there is no partition.
 
     Example:
     ```python
     x = np.linspace(-1.0, 1.0, 50)[:, np.newaxis]
-    law = StableProcess(x, 1.1, partition=tfp_fnspace.stable_process.partition(x))
-    paths = law.sample(3, seed=1)  # [3, 50]
+    distribution = StableProcess(x, 1.1, partition=tfp_fnspace.stable_process.partition(x))
+    paths = distribution.sample(3, seed=1)  # [3, 50]
     ```
 
     References:
@@ -110,7 +110,7 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
 
     index_points = parameter("index_points", "Points x, an array `[N, I]`.")
     alpha = parameter("alpha", "Index of stability.")
-    nu = parameter("nu", "Squared scale of f at a point, times 2.")
+    nu = parameter("nu", "Twice the squared scale of f at a point.")
     observation_noise_scale = parameter(
         "observation_noise_scale", "Standard deviation of the noise."
     )
@@ -144,8 +144,8 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
             key = (self._hyperplanes.tobytes(), self._probabilities.tobytes())
             self._partition = _AsGiven(key, getattr(partition, "given", partition))
             points = self._checked_points(index_points, "index_points")
-            # An array, and no tensor: its values are looked at, so that they belong to the type of
-            # this composite tensor.
+            # This is an array and not a tensor: its values are inspected, so they belong to the
+            # type of this composite tensor.
             self._index_points = points.astype(dtype.as_numpy_dtype)
             self._signs = patterns.signs_at(self._hyperplanes, points)  # [L, N]
             self._patterns, self._shares = patterns.merged(self._signs, self._probabilities)
@@ -165,7 +165,7 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
     # Given the scales ----------------------------------------------------------------------------
 
     def sample_scales(self, sample_shape=(), seed=None, name="sample_scales"):
-        """Logarithms of draws of the scales s from their law; 0 at alpha = 2.
+        """Draws the logarithms of the scales s from their distribution; they are 0 at alpha = 2.
 
         Args:
             sample_shape: Shape, an integer or integers.
@@ -180,7 +180,7 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
             return tf.cast(self._log_scales(shape, len(self._probabilities), seed), self.dtype)
 
     def covariance(self, log_scales=None, include_noise=True, name="covariance"):
-        """Q of Theorem 1 for given scales; without them the covariance of y.
+        """Returns Q of Theorem 1 for given scales, or the covariance of y without them.
 
         Args:
             log_scales: Logarithms of the scales, `[..., L]`, or None. The leading shape
@@ -198,12 +198,12 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
             return tf.cast(self._covariance_given(log_scales, include_noise), self.dtype)
 
     def given_scales(self, log_scales, include_noise=True, name="given_scales"):
-        """The normal law of y for given scales (Theorem 1): N(0, Q).
+        """Returns the normal distribution of y for given scales (Theorem 1): N(0, Q).
 
         Args:
             log_scales: Logarithms of the scales, `[..., L]`.
-            include_noise: False for the law of f. Where Q is singular (fewer atoms than points,
-                repeated points) it can be sampled but has no density.
+            include_noise: False for the distribution of f. If Q is singular (fewer atoms than
+                points, or repeated points), it can be sampled but has no density.
             name: Name of the operation.
 
         Returns:
@@ -222,28 +222,29 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
         include_noise=True,
         name="conditional",
     ):
-        """The normal law of y at the index points given observations elsewhere and the scales.
+        """Returns the normal distribution of y given observations elsewhere and the scales.
 
         Proposition 2: with the covariance Q of both, observations first,
 
             N(Q_*o Q_oo^-1 y_o, Q_** - Q_*o Q_oo^-1 Q_o*).
 
-        The noise at an index point is always a new one, also where that point was observed.
+        The noise at an index point is always new, even if that point was observed.
 
         Args:
             log_scales: Logarithms of the scales, `[..., L]`: a draw from their posterior makes
-                this a draw of the posterior predictive law.
-            observation_index_points: Array `[n, I]` whose value is known. Both kinds of points
-                see the same partition: make it of both.
+                this a draw of the posterior predictive distribution.
+            observation_index_points: Array `[n, I]` whose value is known. Both kinds of points use
+                the same partition, so make it from both.
             observations: y there, `[..., n]`.
-            include_noise: False for the law of f, which can be sampled but may have no density.
+            include_noise: False for the distribution of f, which can be sampled but may have no
+                density.
             name: Name of the operation.
 
         Returns:
             `tfd.MultivariateNormalTriL`, batch `[...]`, event `[N]`.
 
         Raises:
-            ValueError: If shapes do not fit, or if there is no noise and the covariance of the
+            ValueError: If shapes do not match, or if there is no noise and the covariance of the
                 observations is singular.
         """
         with self._name_and_control_scope(name):
@@ -261,7 +262,7 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
             return gaussian.normal(loc, root, self.dtype)
 
     def _covariance_given(self, log_scales, include_noise):
-        """Q in float64."""
+        """Returns Q in float64."""
         log_variances = self._log_variances(log_scales, self._probabilities)
         return gaussian.covariance(self._signs, log_variances, self._noise(include_noise))
 
@@ -279,12 +280,12 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
     # Densities -----------------------------------------------------------------------------------
 
     def log_prob_with_error(self, y, num_samples=None, seed=None, name="log_prob_with_error"):
-        """Logarithm of the density by importance sampling, with its standard error.
+        """Estimates the log density by importance sampling, with its standard error.
 
-        With weights `w_k = N(y; 0, Q_k)` the estimate is log mean w and its standard error, by
-        the delta method, `sqrt(sum w^2 / (sum w)^2 - 1/K)`. Errors above some tenths are not to
-        be trusted, and the estimate then tends to be too small. O(K (G + N) N^2) for G distinct
-        patterns of the N points, and 16 K G bytes for the draws.
+        With weights `w_k = N(y; 0, Q_k)` the estimate is log mean w. Its standard error, by the
+        delta method, is `sqrt(sum w^2 / (sum w)^2 - 1/K)`. Errors above a few tenths are not
+        reliable, and the estimate then tends to be too small. The cost is O(K (G + N) N^2) for G
+        distinct patterns of the N points, and 16 K G bytes for the draws.
 
         Args:
             y: Tensor `[..., N]`.
@@ -296,8 +297,8 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
             Estimate and standard error, `[...]` broadcast with the batch shape.
 
         Raises:
-            ValueError: If there is no noise and the covariance is singular, or `num_samples` is
-                no positive integer.
+            ValueError: If there is no noise and the covariance is singular, or `num_samples` is not
+                a positive integer.
         """
         num_samples = self.num_importance_samples if num_samples is None else num_samples
         num_samples = checked_count("num_samples", num_samples)
@@ -319,7 +320,7 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
             return tuple(tf.cast(result, self.dtype) for result in results)
 
     def _log_weights(self, y, *draws):
-        """`log N(y; 0, Q)`, `[size, B, S]`, for columns y `[B, N, S]` and draws `[size, G]`."""
+        """Returns `log N(y; 0, Q)`, `[size, B, S]`, for columns y `[B, N, S]` and draws."""
         shape = [-1] + [1] * len(self.batch_shape) + [len(self._shares)]
         draws = (tf.reshape(draw, shape) for draw in draws)
         log_scales = prior.log_scales_of(*draws, self._in_float64()[0][..., tf.newaxis])
@@ -335,7 +336,7 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
         return self.log_prob_with_error(y, seed=seed)[0]
 
     def log_characteristic_function(self, t, name="log_characteristic_function"):
-        """`log E exp(i t.y)`, a real number (equations 3 and 4), exact for every alpha.
+        """Returns `log E exp(i t.y)`, a real number (equations 3 and 4), exact for every alpha.
 
         Args:
             t: Tensor `[..., N]`; the leading shape broadcasts with the batch shape.
@@ -355,16 +356,16 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
 
     @property
     def _size(self):
-        """N."""
+        """N, the number of points."""
         return self._signs.shape[1]
 
     def _in_float64(self):
-        """alpha, nu and the scale of the noise."""
+        """Returns alpha, nu and the scale of the noise."""
         parts = (self.alpha, self.nu, self.observation_noise_scale)
         return [tf.cast(part, tf.float64) for part in parts]
 
     def _noise(self, include_noise):
-        """Scale of the noise, `[..., 1]` in float64; 0 if it is not wanted."""
+        """Returns the noise scale, `[..., 1]` in float64; 0 if noise is not included."""
         noise = self._in_float64()[2][..., tf.newaxis]
         return noise if include_noise else tf.zeros_like(noise)
 
@@ -372,24 +373,24 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
         return tf.concat([self.batch_shape_tensor(), last], axis=0)
 
     def _log_scales(self, sample_shape, num_atoms, seed):
-        """Draws of log s by Kanter's formula, `sample_shape + B + [num_atoms]` in float64."""
+        """Draws log s by Kanter's formula, `sample_shape + B + [num_atoms]` in float64."""
         shape = tf.concat([sample_shape, self._shape_with([num_atoms])], axis=0)
         return prior.draw_log_scales(shape, self._in_float64()[0][..., tf.newaxis], seed)
 
     def _log_variances(self, log_scales, probabilities):
-        """`log d`, `[..., L]` in float64."""
+        """Returns `log d`, `[..., L]` in float64."""
         alpha, nu, _ = self._in_float64()
         log_scales = checks.checked_rows(log_scales, "log_scales", len(probabilities), self.dtype)
         return prior.log_variances(log_scales, probabilities, alpha, nu)
 
     def _checked_points(self, points, name):
-        """Points as a float64 array `[N, I]`."""
+        """Checks and returns points as a float64 array `[N, I]`."""
         return checks.checked_points(points, name, self._hyperplanes.shape[1] - 1)
 
     def _undefined_unless(self, is_defined, message):
         return [] if self.allow_nan_stats else [tf.debugging.Assert(is_defined, [message])]
 
-    # What TFP asks for ---------------------------------------------------------------------------
+    # For TFP --------------------------------------------------------------------------
 
     def _event_shape_tensor(self):
         return tf.constant([self._size], dtype=tf.int32)
@@ -406,7 +407,7 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
         return tf.cast(f + self._noise(True) * e, self.dtype)
 
     def _mean(self):
-        """0 for alpha > 1, else undefined."""
+        """Returns 0 for alpha > 1, and else NaN."""
         is_defined = tf.convert_to_tensor(self.alpha) > 1.0
         asserted = self._undefined_unless(
             tf.reduce_all(is_defined), "The mean is undefined for alpha <= 1."
@@ -416,7 +417,7 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
             return tf.broadcast_to(mean, self._shape_with([self._size]))
 
     def _variance(self):
-        """`nu + sigma^2` for alpha = 2 (the kernel is 1 on the diagonal), else infinite."""
+        """Returns `nu + sigma^2` for alpha = 2 (the kernel has a unit diagonal), else infinity."""
         variance = self.nu + tf.square(self.observation_noise_scale)
         variance = tf.where(tf.convert_to_tensor(self.alpha) >= 2.0, variance, np.inf)
         return tf.broadcast_to(variance[..., tf.newaxis], self._shape_with([self._size]))

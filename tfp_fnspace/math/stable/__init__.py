@@ -1,1 +1,1 @@
-"""Stable laws: densities and distribution functions by quadrature, and samples."""
+"""Stable distributions: densities and distribution functions by quadrature, and samples."""

@@ -1,6 +1,6 @@
-r"""Stable laws of any index and skewness: densities, probabilities and samples of the standard law.
+r"""Stable distributions of any index and skewness: densities, probabilities and samples.
 
-Z has the characteristic function, for `tau = beta tan(pi alpha / 2)`,
+The standard variable Z has the characteristic function, for `tau = beta tan(pi alpha / 2)`,
 
     E exp(i t Z) = exp[-|t|^alpha (1 - i sign(t) tau)],                     alpha != 1
     E exp(i t Z) = exp[-|t| (1 + i beta (2/pi) sign(t) log|t|)],            alpha = 1.
@@ -10,7 +10,7 @@ Z has the characteristic function, for `tau = beta tan(pi alpha / 2)`,
 * The density is Zolotarev's integral on the side of 0 where z is (`zolotarev.py`).
 * Near z = 0 the integral gives no digits of the derivative; a power series does.
 * Near alpha = 1 the integral degenerates. There the logarithms at six indices on both sides of 1
-  are interpolated for fixed x, which alpha enters smoothly.
+  are interpolated for fixed x, at which they are smooth in alpha.
 
 References:
     Nolan (2020), "Univariate stable distributions", sections 1.3 and 3.2.
@@ -40,26 +40,27 @@ _FAR = 600.0
 _WINDOW = 0.01
 _NODES = np.cos(np.pi * (np.arange(6) + 0.5) / 6)
 
-# An interpolated logarithm below this is a light tail, where polynomials in alpha are no use.
+# An interpolated logarithm below this is a light tail, where polynomials in alpha do not help.
 _LIGHT = -600.0
 
-# The series at 0 has so many terms; the first one left out is 1e-12 of the first.
+# The series at 0 has this many terms; the first one left out is 1e-12 of the first.
 _TERMS = 6
 _LAST_TERM = 1e-12
 
-# At alpha = 2 and |beta| = 1 gradients in these are those at so far inside, of tails that are at
-# most exp(_LARGEST_RATIO) times the density (probability) at the end, so that float32 holds them.
+# At alpha = 2 and |beta| = 1, gradients in alpha and beta are taken this far inside. The tails
+# there are at most exp(_LARGEST_RATIO) times the density (probability) at the end, so that float32
+# holds them.
 _INSIDE = 1e-10
 _LARGEST_RATIO = 60.0
 
 
 def tangent(alpha):
-    """tan(pi alpha / 2), exact near its pole at alpha = 1."""
+    """Returns tan(pi alpha / 2), exact near its pole at alpha = 1."""
     return -1.0 / tf.tan(0.5 * math.pi * (alpha - 1.0))
 
 
 class _Side(NamedTuple):
-    """The law on one side of 0, the positive one after a reflection."""
+    """The distribution on one side of 0, the positive one after a reflection."""
 
     z: tf.Tensor  # > 0
     log_z: tf.Tensor  # no farther out than the quadrature reaches
@@ -75,19 +76,19 @@ class _Side(NamedTuple):
 
     @property
     def tail(self):
-        """What the linear tail adds to the logarithms."""
+        """The term that the linear tail adds to the logarithms."""
         return self.geometry.alpha * (self.log_z - tf.math.log(self.z))
 
 
 def _geometry(alpha, beta):
-    """`Geometry` of the positive side."""
-    # Both exact where they vanish, at alpha = 2 and alpha = 1.
+    """Returns `Geometry` of the positive side."""
+    # Both are exact where they vanish, at alpha = 2 and alpha = 1.
     sine = tf.sin(0.5 * math.pi * tf.minimum(alpha, 2.0 - alpha))
     cosine = -tf.sin(0.5 * math.pi * (alpha - 1.0))
     sign = tf.sign(cosine)
 
     def angles(beta):
-        # arctan(tau) + pi alpha / 2 by the theorem of addition, so that it vanishes at beta = -1.
+        # arctan(tau) + pi alpha / 2 by the addition theorem, so that it vanishes at beta = -1.
         return (
             (1.0 + beta) * sine * tf.abs(cosine),
             sign * (tf.square(cosine) - beta * tf.square(sine)),
@@ -100,13 +101,13 @@ def _geometry(alpha, beta):
 
 
 def _side(z, alpha, beta):
-    # The law of alpha < 1, beta = 1 has nothing at 0.
+    # For alpha < 1, beta = 1 the distribution has no density at 0.
     is_positive = (z > 0.0) | ((z == 0.0) & ~((alpha < 1.0) & (beta >= 1.0)))
     sign = tf.where(is_positive, tf.ones_like(z), -tf.ones_like(z))
     z = tf.maximum(sign * z, 1e-280)
     geometry = _geometry(alpha, sign * beta)
     is_empty = geometry.positive < 1e-250
-    # Any law and any point will do there: they are not looked at.
+    # Any distribution and any point will do there: the results are not used.
     half = tf.constant(0.5, z.dtype)
     geometry = Geometry(
         alpha,
@@ -132,14 +133,14 @@ class _Series(NamedTuple):
 
 
 def _series(z, alpha, beta):
-    """The series for theta = arctan(tau) / alpha and c = cos arctan(tau).
+    """Returns the series for theta = arctan(tau) / alpha and c = cos arctan(tau).
 
     f(z) = sum_k Gamma((k+1)/alpha) c^{(k+1)/alpha} cos((k+1) theta - k pi/2) z^k / (pi alpha k!)
     """
     tau = beta * tangent(alpha)
     log_c = -0.5 * tf.math.log1p(tf.square(tau))
     theta = tf.atan(tau) / alpha
-    first = tf.maximum(tf.cos(theta), 1e-3)  # less is left to the integral
+    first = tf.maximum(tf.cos(theta), 1e-3)  # smaller ones are left to the integral
 
     def log_size(k):
         lgamma = tf.math.lgamma
@@ -172,10 +173,11 @@ def _series(z, alpha, beta):
 
 
 def _integrals(z, alpha, beta, function):
-    """The side of z, and a list of the logarithms that `function` returns of its integrals.
+    """Returns the side of z, and the list of logarithms of integrals that `function` returns.
 
-    At the ends of the ranges of alpha and beta gradients in these are taken from inside: the
-    integral there lacks the heavy tail that begins to grow, which is in the derivatives.
+    At the ends of the ranges of alpha and beta, gradients in them are taken from inside. The
+    integral at an end lacks the heavy tail that begins to grow there, but the derivatives contain
+    it.
     """
     side = _side(z, alpha, beta)
     at_end = (alpha >= 2.0) | (tf.abs(beta) >= 1.0)
@@ -211,7 +213,7 @@ def _direct_log_density(z, alpha, beta):
 
 
 def _direct_log_probabilities(z, alpha, beta):
-    """Both logarithms, log P(Z <= z) and log P(Z > z), stacked."""
+    """Returns both logarithms, log P(Z <= z) and log P(Z > z), stacked."""
     series = _series(z, alpha, beta)
     order = tf.reshape(tf.range(1.0, _TERMS + 1.0, dtype=z.dtype), [-1] + [1] * z.shape.rank)
     excess = z * tf.exp(series.log_first) * tf.reduce_sum(series.terms / order, axis=0)
@@ -271,7 +273,7 @@ def _interpolate(function, z, alpha, beta, axis):
 
 
 def _lagrange(position):
-    """Lagrange's polynomials of `_NODES` at `position`."""
+    """Returns Lagrange's polynomials of `_NODES` at `position`."""
     polynomials = []
     for i, node in enumerate(_NODES):
         others = np.delete(_NODES, i)
@@ -300,7 +302,7 @@ def _broadcast(*tensors):
 
 
 def log_density(z, alpha, beta):
-    """Logarithm of the density of Z at z.
+    """Returns the logarithm of the density of Z at z.
 
     Args:
         z: float64 tensor.
@@ -314,7 +316,7 @@ def log_density(z, alpha, beta):
 
 
 def log_probabilities(z, alpha, beta):
-    """`log P(Z <= z)` and `log P(Z > z)`, of the same arguments as `log_density`.
+    """Returns `log P(Z <= z)` and `log P(Z > z)`, for the same arguments as `log_density`.
 
     Returns:
         Two tensors of the broadcast shape.

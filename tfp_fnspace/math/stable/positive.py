@@ -1,4 +1,4 @@
-r"""The positive stable law: `E exp(-l s) = exp(-l^a)`, 0 < a < 1, in logarithms.
+r"""The positive stable distribution: `E exp(-l s) = exp(-l^a)`, 0 < a < 1, in logarithms.
 
 Kanter's representation `s = (A(u)/e)^{(1-a)/a}` gives, with `r = a/(1-a)` and `g = log A(u) - r y`,
 
@@ -14,14 +14,14 @@ _FAR = 600.0
 
 
 def _level(log_s, index):
-    """Level and geometry of the integrals, and what the linear tail adds to their logarithms."""
+    """Returns level and geometry of the integrals, and the linear tail's term in logarithms."""
     inside = tf.minimum(log_s, _FAR / index)
     geometry = Geometry(index, tf.ones_like(index), tf.zeros_like(index), 1.0 - index)
     return -index / (1.0 - index) * inside, geometry, index * (inside - log_s)
 
 
 def log_density_of_log(log_s, index):
-    """Logarithm of the density of log s, at log s.
+    """Returns the logarithm of the density of log s, at log s.
 
     Args:
         log_s: float64 tensor.
@@ -35,7 +35,7 @@ def log_density_of_log(log_s, index):
 
 
 def log_probabilities_of_log(log_s, index):
-    """`log P(s <= exp(log_s))` and `log P(s > exp(log_s))`.
+    """Returns `log P(s <= exp(log_s))` and `log P(s > exp(log_s))`.
 
     Args:
         log_s: float64 tensor.

@@ -1,7 +1,8 @@
-r"""Chambers, Mallows and Stuck's samples of stable laws, smooth in the parameters at alpha = 1 too.
+r"""Samples of stable distributions, smooth in the parameters also at alpha = 1.
 
-With theta uniform on (-pi/2, pi/2), e standard exponential, eps = alpha - 1,
-`tau = beta tan(pi alpha / 2)`, `c = cos arctan(tau)`, `b = cos(eps theta) - tau sin(eps theta)`:
+This is the method of Chambers, Mallows and Stuck. With theta uniform on (-pi/2, pi/2), e standard
+exponential, eps = alpha - 1, `tau = beta tan(pi alpha / 2)`, `c = cos arctan(tau)`, `b = cos(eps
+theta) - tau sin(eps theta)`:
 
     Z = a exp(-eps l / alpha),    l = log(b / (e cos theta)),
     a = tau cos(eps theta) + sin(eps theta) + b tan(theta) = sin(arctan(tau) + alpha theta)
@@ -20,32 +21,32 @@ import tensorflow as tf
 
 from tfp_fnspace.math.stable.general import tangent
 
-# So near alpha = 1 the pole is split off; elsewhere a small Z keeps its digits.
+# The pole is split off this near to alpha = 1; elsewhere a small Z keeps its digits.
 _WINDOW = 0.05
 
-# Three terms of their series give these functions below this argument to all digits.
+# Below this argument, three terms of their series give the following functions to all digits.
 _SMALL = 1e-3
 
 
 def _removable(function, series, x):
-    """`function(x)`, or `series(x)` where x is small, with gradients of either."""
+    """Returns `function(x)`, or `series(x)` where x is small, with gradients of either."""
     is_small = tf.abs(x) < _SMALL
     safe = tf.where(is_small, tf.ones_like(x), x)
     return tf.where(is_small, series(x), function(safe))
 
 
 def _sinc(x):
-    """Ratio of sin(x) to x."""
+    """Returns the ratio of sin(x) to x."""
     return _removable(lambda x: tf.sin(x) / x, lambda x: 1.0 - x**2 / 6.0 * (1.0 - x**2 / 20.0), x)
 
 
 def _cotangent_ratio(x):
-    """Ratio of x to tan(x)."""
+    """Returns the ratio of x to tan(x)."""
     return _removable(lambda x: x / tf.tan(x), lambda x: 1.0 - x**2 / 3.0 * (1.0 + x**2 / 15.0), x)
 
 
 def _exponential_ratio(x):
-    """Ratio of exp(x) - 1 to x."""
+    """Returns the ratio of exp(x) - 1 to x."""
     return _removable(
         lambda x: tf.math.expm1(x) / x,
         lambda x: 1.0 + x / 2.0 * (1.0 + x / 3.0 * (1.0 + x / 4.0 * (1.0 + x / 5.0))),
@@ -54,7 +55,7 @@ def _exponential_ratio(x):
 
 
 def _near_one(theta, log_ratio, alpha, beta):
-    """Z - tau for alpha near 1; `log_ratio` is log(1 / (e cos theta))."""
+    """Returns Z - tau for alpha near 1; `log_ratio` is log(1 / (e cos theta))."""
     eps = alpha - 1.0
     pole = -2.0 / math.pi * beta * _cotangent_ratio(0.5 * math.pi * eps)  # eps tau
     sine = theta * _sinc(eps * theta)  # sin(eps theta) / eps
@@ -67,7 +68,7 @@ def _near_one(theta, log_ratio, alpha, beta):
 
 
 def _elsewhere(theta, log_ratio, alpha, tau):
-    """Z for alpha away from 1."""
+    """Returns Z for alpha away from 1."""
     eps = alpha - 1.0
     bend = tf.cos(eps * theta) - tau * tf.sin(eps * theta)
     angle = alpha * theta + tf.atan(tau)
@@ -78,7 +79,7 @@ def _elsewhere(theta, log_ratio, alpha, tau):
 
 
 def from_uniform_and_exponential(uniform, exponential, alpha, beta):
-    """Z, of the law in `general.py`, from a uniform and a standard exponential number.
+    """Returns Z of `general.py` from a uniform and a standard exponential number.
 
     Args:
         uniform: float64 tensor in (0, 1).

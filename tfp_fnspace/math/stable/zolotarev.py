@@ -1,4 +1,4 @@
-r"""Zolotarev's integrals of stable laws by Gauss-Legendre quadrature on adapted intervals.
+r"""Zolotarev's integrals of stable distributions by Gauss-Legendre quadrature on adapted intervals.
 
 Let Z be stable with index alpha, `rho = P(Z > 0)` and z > 0. With u uniform on (0, 1),
 `phi = pi rho u`, `d = pi rho (1 - u)`, `r = alpha / |alpha - 1|` and
@@ -6,15 +6,15 @@ Let Z be stable with index alpha, `rho = P(Z > 0)` and z > 0. With u uniform on 
     g(u) = level + k(u),
     k(u) = alpha / (alpha - 1) log[sin d / sin(alpha phi)] + log[sin(alpha phi + d) / sin d],
 
-where `level` depends on z and the parameters and not on u (-r log z for positive stable laws), the
-density of log Z at log z is `r rho D` and `P(0 < Z < z)` is `rho P` for alpha < 1 and `rho Q` for
-alpha > 1:
+where `level` depends on z and the parameters but not on u (it is -r log z for positive stable
+distributions). Then the density of log Z at log z is `r rho D`, and `P(0 < Z < z)` is `rho P` for
+alpha < 1 and `rho Q` for alpha > 1:
 
     D = int_0^1 e^g exp(-e^g) du,    P = int_0^1 exp(-e^g) du,    Q = 1 - P.
 
 g is monotone in u (it increases for alpha < 1, decreases for alpha > 1). In t = logit(u) it is
-asymptotically linear at both ends and the integrand of D has a single peak: bisection finds the
-peak and the two points where the integrand is negligible, and the nodes go in between.
+asymptotically linear at both ends and the integrand of D has a single peak. Bisection finds the
+peak and the two points where the integrand is negligible, and the nodes lie in between.
 
 References:
     Zolotarev (1986), "One-dimensional stable distributions", section 2.2.
@@ -37,22 +37,23 @@ _LARGEST_EXPONENT = 600.0
 # exp(-_NEGLIGIBLE), relative to the peak, is left out at either end.
 _NEGLIGIBLE = 34.0
 
-# Bisection for the peak is in asinh(t / _FINEST), for its distance to the ends in its logarithm:
-# 2e-4 |t| and 5 % of the distance are near enough for the nodes, unless r exceeds thousands.
+# Bisection for the peak works in asinh(t / _FINEST), and for the distance to the ends in its
+# logarithm. 2e-4 |t| and 5 % of the distance are near enough for the nodes, unless r exceeds
+# thousands.
 _FINEST = 1e-3
 _FAR = math.asinh(_FARTHEST / _FINEST)
 _PEAK_STEPS = 19
 _END_STEPS = 9
 
 # A shelf, where g is flat before it falls, is long if the angle falls by this factor along half of
-# it. A shorter one needs no panels of its own.
+# it. A shorter one needs no separate panels.
 _SHORTEST_SHELF = math.exp(-2.0)
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
 
 
 class Geometry(NamedTuple):
-    """What the integrals need to know of the index and the skewness, tensors of one shape.
+    """Functions of the index and the skewness that the integrals need, tensors of one shape.
 
     `negative` and `rest` are functions of the other two that would lose digits if they were
     computed from them.
@@ -95,7 +96,7 @@ def _angles(t, geometry):
 
 
 def _log_jacobian(t):
-    """Logarithm of du/dt = u (1 - u)."""
+    """Returns the logarithm of du/dt = u (1 - u)."""
     distance = tf.abs(t)
     return -distance - 2.0 * tf.math.log1p(tf.exp(-distance))
 
@@ -110,14 +111,14 @@ def _cotangent(angle, supplement):
 
 
 def _kernel(angles, alpha):
-    """The kernel k of the module's docstring."""
+    """Returns the kernel k of the module's docstring."""
     log_d = _log_sine(*angles.d)
     power = alpha / (alpha - 1.0)
     return power * (log_d - _log_sine(*angles.phi)) + _log_sine(*angles.total) - log_d
 
 
 def _kernel_slopes(angles, alpha):
-    """Derivatives of k in phi and in d."""
+    """Returns the derivatives of k in phi and in d."""
     power = alpha / (alpha - 1.0)
     cot_d, cot_total = _cotangent(*angles.d), _cotangent(*angles.total)
     in_phi = alpha * (cot_total - power * _cotangent(*angles.phi))
@@ -125,7 +126,7 @@ def _kernel_slopes(angles, alpha):
 
 
 def _parameter_slopes(angles, geometry):
-    """Derivatives of k in alpha and rho for fixed u."""
+    """Returns the derivatives of k in alpha and rho for fixed u."""
     alpha = geometry.alpha
     in_phi, in_d = _kernel_slopes(angles, alpha)
     phi, d = angles.phi[0] / alpha, angles.d[0]
@@ -139,14 +140,14 @@ def _exp(g):
 
 
 def _log_integrand(t, level, geometry):
-    """Logarithm of the integrand of D in t."""
+    """Returns the logarithm of the integrand of D in t."""
     angles = _angles(t, geometry)
     g = level + _kernel(angles, geometry.alpha)
     return g - _exp(g) + angles.log_jacobian
 
 
 def _slope(t, level, geometry):
-    """A number of the sign of the slope of D's integrand at t."""
+    """Returns a number with the sign of the slope of D's integrand at t."""
     angles = _angles(t, geometry)
     in_phi, in_d = _kernel_slopes(angles, geometry.alpha)
     steepness = math.pi * geometry.positive * tf.exp(angles.log_jacobian) * (in_phi - in_d)
@@ -155,7 +156,7 @@ def _slope(t, level, geometry):
 
 
 def _bisect(is_below, low, high, steps):
-    """The point between low and high where `is_below` turns from true to false."""
+    """Returns the point between low and high where `is_below` turns from true to false."""
 
     def halve(low, high):
         middle = 0.5 * (low + high)
@@ -169,8 +170,8 @@ def _bisect(is_below, low, high, steps):
 class _Panels(NamedTuple):
     """The intervals in t that the nodes go into.
 
-    Three of them about the main peak, `[ends[0], ends[3]]`, and two about the other one,
-    `[ends[4], ends[6]]`, which are empty where there is one peak.
+    Three of them lie about the main peak, `[ends[0], ends[3]]`, and two about the other one,
+    `[ends[4], ends[6]]`. The latter are empty where there is only one peak.
     """
 
     ends: tf.Tensor  # [7, ...]
@@ -190,7 +191,7 @@ def _panels(level, geometry, has_light_end):
         return sign * _slope(sign * _FINEST * tf.sinh(s), level, geometry) > 0.0
 
     def ends_of(peaks, floors):
-        """Where the integrand falls below its floors on both sides of peaks, [2, peaks, ...]."""
+        """Returns where the integrand falls below floors beside the peaks, [2, peaks, ...]."""
         peaks, floors = tf.stack(peaks), tf.stack(floors)
         side = tf.reshape(tf.constant([-1.0, 1.0], level.dtype), [2] + [1] * peaks.shape.rank)
 
@@ -203,7 +204,7 @@ def _panels(level, geometry, has_light_end):
         return [tf.unstack(ends) for ends in tf.unstack(at(log_distance))]
 
     def bent(left, right):
-        """The kernel bends at t = 0, where u changes from small to near 1."""
+        """Returns ends with t = 0 among them: the kernel bends there, where u leaves 0 for 1."""
         bend = tf.clip_by_value(zero, left, right)
         return [left, tf.minimum(main, bend), tf.maximum(main, bend), right]
 
@@ -243,18 +244,19 @@ def _panels(level, geometry, has_light_end):
 
 
 def _tail_sign(geometry):
-    """Sign of t at the end where g is lowest, the end of the heavy tail."""
+    """Returns the sign of t at the end where g is lowest, the end of the heavy tail."""
     one = tf.ones_like(geometry.alpha)
     return tf.where(geometry.alpha < 1.0, -one, one)
 
 
 def _shelf(geometry):
-    """Where g is flat and where it then falls, if it does, towards the end of the heavy tail.
+    """Returns where g is flat, and where it then falls, if it does, towards the heavy tail's end.
 
-    With a the small angle at that end (d for alpha > 1, phi for alpha < 1) and b what is left of
-    it there (pi (1 - alpha rho) / alpha or pi (1 - rho)), the slope of g in log a is, for a small
-    a, the larger of `alpha a^2` and `alpha b^2 / (|alpha - 1| a)^2`: they meet in the middle of
-    the shelf. At the knee, where e^g is large, the integrand rises most steeply towards the end.
+    Let a be the small angle at that end (d for alpha > 1, phi for alpha < 1) and b the angle that
+    is left there (pi (1 - alpha rho) / alpha or pi (1 - rho)). For a small a, the slope of g in log
+    a is the larger of `alpha a^2` and `alpha b^2 / (|alpha - 1| a)^2`. The two are equal in the
+    middle of the shelf. At the knee, where e^g is large, the integrand rises most steeply towards
+    the end.
 
     Returns:
         |t| in the middle and at the knee, two tensors; equal where the shelf is short.
@@ -276,14 +278,14 @@ def _shelf(geometry):
 
 
 def _nodes(low, high):
-    """Gauss-Legendre nodes between two points and the logarithms of their weights: [..., 32]."""
+    """Returns Gauss-Legendre nodes between two points and their log weights, [..., 32]."""
     half = 0.5 * (high - low)[..., None]
     t = 0.5 * (low + high)[..., None] + half * _NODES
     return t, tf.math.log(tf.maximum(tf.abs(half), np.finfo(np.float64).tiny)) + np.log(_WEIGHTS)
 
 
 def _over_panels(function, panels, add):
-    """What `function` returns of nodes and the logarithms of their weights, added up."""
+    """Adds up what `function` returns for the nodes of the panels and their log weights."""
 
     def part(i):
         return function(*_nodes(panels.ends[i], panels.ends[i + 1]))
@@ -299,7 +301,7 @@ def _with_axis(geometry):
 
 
 def _log_sums(level, geometry, panels, of_tails):
-    """A list of log P and log Q if `of_tails`, else of log D."""
+    """Returns a list of log P and log Q if `of_tails`, else of log D."""
     wide = _with_axis(geometry)
 
     def in_panel(t, log_weight):
@@ -317,10 +319,11 @@ def _log_sums(level, geometry, panels, of_tails):
 
 
 def _log_remainders(level, geometry, panels):
-    """Logarithms of what the panels leave out of P and of Q.
+    """Returns the logarithms of the parts of P and Q that the panels leave out.
 
-    Where D's integrand is negligible, P's is that of g = -inf or that of g = inf: the former
-    beyond the end of the heavy tail, the latter at the other end, one of the two in between.
+    Where D's integrand is negligible, P's is that of g = -inf or that of g = inf. The former
+    applies beyond the end of the heavy tail, the latter at the other end, and one of the two in
+    between.
     """
     sign = _tail_sign(geometry)
     light, right, left, heavy = (panels.ends[i] for i in (0, 3, 4, 6))
@@ -329,7 +332,7 @@ def _log_remainders(level, geometry, panels):
         return level + _kernel(_angles(t, geometry), geometry.alpha)
 
     def log_beyond(t):
-        """Logarithm of the part of (0, 1) from t to the end of the heavy tail."""
+        """Returns the logarithm of the part of (0, 1) from t to the end of the heavy tail."""
         return -tf.nn.softplus(sign * t)
 
     nothing = tf.constant(-np.inf, level.dtype)
@@ -343,13 +346,13 @@ def _log_remainders(level, geometry, panels):
 
 
 def _log1mexp(g):
-    """log(1 - exp(-e^g)), also where e^g underflows."""
+    """Returns log(1 - exp(-e^g)), also where e^g underflows."""
     safe = tf.maximum(g, -36.0)
     return tf.math.log(-tf.math.expm1(-_exp(safe))) + tf.minimum(g + 36.0, 0.0)
 
 
 def _mean_slopes(level, geometry, panels, log_density):
-    """Averages of (1, dk/dalpha, dk/drho) under D's integrand, plain and times 1 - e^g."""
+    """Averages (1, dk/dalpha, dk/drho) under D's integrand, plain and times 1 - e^g."""
     wide = _with_axis(geometry)
 
     def in_panel(t, log_weight):
@@ -365,9 +368,9 @@ def _mean_slopes(level, geometry, panels, log_density):
 
 
 def _gradients(upstream, slopes):
-    # Far out in a light tail slopes are infinite, also where nobody asks for them.
+    # Far out in a light tail slopes are infinite, also where they are not needed.
     gradients = tf.unstack(tf.math.multiply_no_nan(slopes, upstream))
-    # `negative` and `rest` follow from alpha and `positive`, whose slopes hold all of it.
+    # `negative` and `rest` follow from alpha and `positive`, whose slopes include theirs.
     return *gradients, tf.zeros_like(upstream), tf.zeros_like(upstream)
 
 
@@ -379,13 +382,13 @@ def _broadcast(*tensors):
 
 
 def log_density_integral(level, geometry, has_light_end=False):
-    """Logarithm of D of the module's docstring, with gradients.
+    """Returns the logarithm of D of the module's docstring, with gradients.
 
     Args:
         level: float64 tensor.
         geometry: `Geometry` of float64 tensors that broadcast with `level`. Gradients flow to
             `alpha` and `positive`.
-        has_light_end: Whether g is known to be finite at both ends, as for positive laws.
+        has_light_end: Whether g is known to be finite at both ends, as for positive distributions.
 
     Returns:
         Tensor of the broadcast shape.
@@ -408,12 +411,12 @@ def log_density_integral(level, geometry, has_light_end=False):
 
 
 def log_tail_integrals(level, geometry, has_light_end=False):
-    """Logarithms of P and Q of the module's docstring; all else as for `log_density_integral`.
+    """Returns log P and log Q of the module's docstring, with gradients.
 
     Args:
         level: float64 tensor.
         geometry: `Geometry` of float64 tensors that broadcast with `level`.
-        has_light_end: See there.
+        has_light_end: As for `log_density_integral`.
 
     Returns:
         Two tensors of the broadcast shape.
@@ -431,7 +434,7 @@ def log_tail_integrals(level, geometry, has_light_end=False):
             return _gradients(_of_level(upstream, tails, log_density, np.inf), plain)
 
         low, high = _log_sums(level, geometry, panels, of_tails=True)
-        # The smaller one has the digits, and both sum to 1.
+        # The smaller one is precise, and both sum to 1.
         smaller = tf.minimum(low, high)
         larger = tf.math.log1p(-tf.exp(smaller))
         pair = tf.where(low <= high, [smaller, larger], [larger, smaller])
@@ -441,16 +444,16 @@ def log_tail_integrals(level, geometry, has_light_end=False):
 
 
 def _of_level(upstream, tails, log_density, largest):
-    """Gradient in the level from those of log P and log Q, with ratios of at most `exp(largest)`.
+    """Returns the gradient in the level from those of log P and log Q.
 
-    On average over D's integrand `dP = -D dg` and `dQ = D dg`.
+    On average over D's integrand, `dP = -D dg` and `dQ = D dg`. Ratios are at most `exp(largest)`.
     """
     low, high = (tf.exp(tf.minimum(log_density - tail, largest)) for tail in tails)
     return upstream[1] * high - upstream[0] * low
 
 
 def zero_with_gradients(is_wanted, logs, level, geometry, largest):
-    """Zeros with the gradients of log D, or of log P and log Q, of another level and geometry.
+    """Returns zeros with the gradients of log D, or log P and log Q, of another level and geometry.
 
     The gradients are `dD' / D` (`dP' / P`, `dQ' / Q`), where those with a prime are of this level
     and geometry.
@@ -458,8 +461,8 @@ def zero_with_gradients(is_wanted, logs, level, geometry, largest):
     Args:
         is_wanted: Boolean tensor; the gradients are 0 elsewhere.
         logs: A list of log D, or of log P and log Q, by which the derivatives are divided.
-        level: float64 tensor of the shape of these.
-        geometry: `Geometry` of such tensors.
+        level: float64 tensor of their shape.
+        geometry: `Geometry` of tensors of this shape.
         largest: Number: ratios `D' / D` (`D' / P`, `D' / Q`) are `exp(largest)` at most.
 
     Returns:

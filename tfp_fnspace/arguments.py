@@ -1,4 +1,4 @@
-"""Checks of single arguments: the rule, and then what was received."""
+"""Checks of single arguments, whose errors state the rule and what was received."""
 
 import math
 import numbers
@@ -7,27 +7,27 @@ import numpy as np
 
 
 def is_number(value):
-    """Whether this is a real number, and no boolean."""
-    # To NumPy, a duration is a whole number.
+    """Returns whether a value is a real number and not a boolean."""
+    # NumPy treats a duration as an integer.
     no_numbers = bool | np.bool_ | np.timedelta64
     return isinstance(value, numbers.Real) and not isinstance(value, no_numbers)
 
 
 def is_integer(value):
-    """Whether this is a whole number by type; a boolean is none."""
+    """Returns whether a value has an integer type; booleans do not count."""
     return isinstance(value, int | np.integer) and is_number(value)
 
 
 def check_count(name, value, least=1):
-    """Refuses what is not an integer of at least `least`.
+    """Refuses values that are not integers of at least `least`.
 
     Args:
         name: Name of the argument.
-        value: What was given.
+        value: The given value.
         least: The smallest allowed value.
 
     Raises:
-        ValueError: With the name and the value.
+        ValueError: If it is something else; the message has the name and the value.
     """
     if not is_integer(value) or value < least:
         rules = {0: "a non-negative integer", 1: "a positive integer"}
@@ -36,17 +36,17 @@ def check_count(name, value, least=1):
 
 
 def checked_count(name, value, least=1):
-    """A Python integer, see `check_count`."""
+    """Returns a checked Python integer (see `check_count`)."""
     check_count(name, value, least)
     return int(value)
 
 
 def checked_number(name, value, above=-math.inf, inclusive=False):
-    """A finite number above a limit.
+    """Checks and returns a finite number above a limit.
 
     Args:
         name: Name of the argument.
-        value: What was given.
+        value: The given value.
         above: The limit.
         inclusive: Whether the limit itself is allowed.
 
@@ -65,11 +65,11 @@ def checked_number(name, value, above=-math.inf, inclusive=False):
 
 
 def checked_positive(name, value):
-    """A positive finite number.
+    """Checks and returns a positive finite number.
 
     Args:
         name: Name of the argument.
-        value: What was given.
+        value: The given value.
 
     Returns:
         Float.
@@ -84,7 +84,7 @@ def checked_positive(name, value):
 
 
 def checked_fraction(name, value):
-    """A number from 0 to 1.
+    """Checks and returns a number from 0 to 1.
 
     Raises:
         ValueError: If it is something else.
@@ -96,7 +96,7 @@ def checked_fraction(name, value):
 
 
 def checked_rate(name, value):
-    """A number from 0 to less than 1.
+    """Checks and returns a number from 0 to less than 1.
 
     Raises:
         ValueError: If it is something else.
@@ -108,12 +108,12 @@ def checked_rate(name, value):
 
 
 def checked_choice(name, value, choices):
-    """One of some strings or numbers.
+    """Checks and returns one of several strings or numbers.
 
     Args:
         name: Name of the argument.
-        value: What was given, of any type.
-        choices: Iterable of what is allowed.
+        value: The given value, of any type.
+        choices: Iterable of the allowed values.
 
     Returns:
         The value.
@@ -124,7 +124,7 @@ def checked_choice(name, value, choices):
     choices = list(choices)
     try:
         known = value in frozenset(choices)
-    except TypeError:  # no hash, such as lists and arrays
+    except TypeError:  # values without a hash, such as lists and arrays
         known = False
     if not known:
         rule = f"one of {choices}" if len(choices) > 1 else repr(*choices)
@@ -133,16 +133,16 @@ def checked_choice(name, value, choices):
 
 
 def check_verbose(verbose):
-    """Refuses what Keras does not know as `verbose`.
+    """Refuses values of `verbose` that Keras does not know.
 
     Raises:
-        ValueError: If it is none of its values.
+        ValueError: If it is another value.
     """
     checked_choice("verbose", verbose, ("auto", 0, 1, 2))
 
 
 def _as_float(value):
-    """NaN for what is not a number, infinite for an integer beyond the largest float."""
+    """Returns a float: NaN for other types, infinity for integers beyond the largest float."""
     try:
         return float(value) if is_number(value) else math.nan
     except OverflowError:
@@ -154,7 +154,7 @@ def refuse_unknown(method, options):
 
     Args:
         method: Name of the method.
-        options: Dict of them.
+        options: Dict of these arguments.
 
     Raises:
         TypeError: If there are any.
@@ -165,9 +165,9 @@ def refuse_unknown(method, options):
 
 
 def what_it_is(value):
-    """A word about what was given in place of an object, for messages: a class, or of `tf_keras`.
+    """Returns a hint for messages if a class, or an object of `tf_keras`, was given.
 
-    A sentence that ends without a full stop, or nothing.
+    It is a clause that begins with a colon and has no full stop, or an empty string.
     """
     cls = value if isinstance(value, type) else type(value)
     bases = cls.__mro__ if hasattr(cls, "__mro__") else ()
@@ -179,14 +179,14 @@ def what_it_is(value):
 
 
 def check_model(model, *methods):
-    """Refuses what is no model of this library, by what is asked of it.
+    """Refuses objects that are not models of this library, judging by the methods they need.
 
     Args:
         model: What was given.
         *methods: Names of the methods that are called.
 
     Raises:
-        TypeError: If it is a class, or has not all of these methods.
+        TypeError: If it is a class, or lacks one of these methods.
     """
     has_all = all(callable(getattr(model, name, None)) for name in methods)
     if isinstance(model, type) or not has_all:
@@ -204,7 +204,7 @@ def refuse_old_tensors(values):
         values: Nested tuples, lists and dicts of tensors and other things.
 
     Raises:
-        TypeError: If there is one.
+        TypeError: If there are any.
     """
     if isinstance(values, dict):
         values = tuple(values.values())

@@ -13,13 +13,13 @@ from tfp_fnspace import arguments, files, interrupts, notices
 
 __all__ = ["BackupAndRestore"]
 
-#: Seconds that an epoch may go on for after Ctrl-C; then it ends after a batch.
+#: Seconds for which an epoch may go on after Ctrl-C; then it ends after a batch.
 PATIENCE = 5.0
 
-#: Where a backup has the number of the epoch that comes next.
+#: Name under which a backup holds the number of the next epoch.
 _EPOCH = "next_epoch"
 
-#: What reading a file raises that is damaged or of another model.
+#: Errors from reading a file that is damaged or of another model.
 _UNUSABLE = (OSError, ValueError, KeyError, RuntimeError)
 
 #: Bytes that HDF5 takes for names and layout, with room to spare.
@@ -29,7 +29,7 @@ _ROOM_FOR_A_VARIABLE, _ROOM_FOR_A_FILE = 4096, 65536
 class EpochCounter(keras.callbacks.Callback):
     """Counts finished epochs in the model's own weight, before any other callback saves it."""
 
-    #: That it does not look at the weights: epochs may be computed ahead of their callbacks.
+    #: The callback does not read the weights, so epochs may be computed ahead of their callbacks.
     allows_ahead = True
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -45,7 +45,7 @@ class EpochCounter(keras.callbacks.Callback):
 
 
 class EpochStart(keras.callbacks.Callback):
-    """Finds out where the first epoch starts, when the others may have restored the weights."""
+    """Finds out where the first epoch starts, after other callbacks may have restored weights."""
 
     allows_ahead = True
 
@@ -54,22 +54,22 @@ class EpochStart(keras.callbacks.Callback):
 
 
 class BackupAndRestore(keras.callbacks.BackupAndRestore):
-    """Lets a run that was killed go on where it was, as Keras's callback of this name.
+    """Lets a run that was killed go on where it was, like Keras's callback of this name.
 
     The weights, the state of the optimizer and the number of the epoch are in one file, which is
-    replaced in one step: whenever the process is killed, and whenever the folder is copied, there
-    is a whole backup, or none yet. `fit` with the same arguments then goes on after the epoch of
-    the backup (on arrays after its batch, with an integer `save_freq`), and on arrays ends at the
-    same weights as a run that was not killed.
+    replaced in one step. So whenever the process is killed or the folder is copied, there is a
+    complete backup, or none yet. `fit` with the same arguments then goes on after the epoch of the
+    backup (after its batch, if data are arrays and `save_freq` is an integer). On arrays it ends at
+    the same weights as a run that was not killed.
 
-    `fit` of the models of this library makes the same of Keras's own callback. This one also
-    serves in `fit` of other Keras models.
+    `fit` of the models of this library makes Keras's own callback behave in the same way. This
+    callback also works in `fit` of other Keras models.
 
     Args:
-        backup_dir: Folder for the backup and for nothing else.
+        backup_dir: Folder for the backup alone.
         save_freq: `"epoch"`, or a number of batches.
-        double_checkpoint: Whether to keep the backup before the last one too, for disks that
-            lose what they have written.
+        double_checkpoint: Whether to also keep the backup before the last one, for disks that lose
+            written data.
         delete_checkpoint: Whether to remove the folder at the end of the run.
 
     Raises:
@@ -97,7 +97,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         except _UNUSABLE as error:
             raise ValueError(
                 "A backup must be whole and of the same model, data and library: remove the "
-                f"folder to begin anew. Received: backup_dir={str(self.backup_dir)!r}, which "
+                f"folder to begin again. Received: backup_dir={str(self.backup_dir)!r}, which "
                 f"cannot be used: {error}"
             ) from error
 
@@ -127,22 +127,22 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
             save_weights(self.model, partial)
             with h5py.File(partial, "r+") as file:
                 file.attrs[_EPOCH] = self._current_epoch
-        # Keras's own looks here, and users may; what is in the weights counts.
+        # Keras's own callback reads this file, and users may; the number in the weights counts.
         with files.replacing(self._training_metadata_path, self.backup_dir) as partial:
             numbers = {"epoch": self._current_epoch, "batch": self._last_batch_seen}
             partial.write_text(json.dumps(numbers))
 
 
 def check_room(model, path, shard_size=None):
-    """Checks that a model's weights fit on a disk: HDF5 never closes a file that does not.
+    """Checks that a model's weights fit on a disk: HDF5 never closes a file that does not fit.
 
     Args:
         model: The model.
-        path: Where they are to be.
-        shard_size: Gigabytes of the largest file, by default all are in one.
+        path: Path of the weights.
+        shard_size: Gigabytes of the largest file; by default all weights are in one file.
 
     Raises:
-        OSError: If they do not.
+        OSError: If the weights do not fit.
     """
     optimizer = getattr(model, "optimizer", None)
     variables = [*model.variables, *(optimizer.variables if optimizer is not None else ())]
@@ -153,14 +153,14 @@ def check_room(model, path, shard_size=None):
 
 
 def save_weights(model, path):
-    """`keras.Model.save_weights` that looks for room first."""
+    """Calls `keras.Model.save_weights` after a check that there is room."""
     check_room(model, path)
     with notices.without_copy_keyword():
         keras.Model.save_weights(model, path)
 
 
 def with_safe_backups(callbacks):
-    """Makes Keras's `BackupAndRestore` write and read as ours; what a user overrides stays.
+    """Makes Keras's `BackupAndRestore` write and read like ours; overrides of a user stay.
 
     Args:
         callbacks: List of callbacks, changed in place.
@@ -177,10 +177,11 @@ def with_safe_backups(callbacks):
 class FiniteLoss(keras.callbacks.Callback):
     """Ends a run whose loss is NaN or infinite, unless `TerminateOnNaN` has ended it already.
 
-    It comes before the callbacks that save: a backup is of the last epoch with a finite loss.
+    It comes before the callbacks that save, so a backup is that of the last epoch with a finite
+    loss.
 
     Raises:
-        FloatingPointError: At the end of such an epoch; the weights stay as they are.
+        FloatingPointError: At the end of an epoch with another loss; the weights stay as they are.
     """
 
     allows_ahead = True
@@ -190,7 +191,7 @@ class FiniteLoss(keras.callbacks.Callback):
         if not math.isfinite(loss) and not self.model.stop_training:
             raise FloatingPointError(
                 f"The loss must be finite. Received: loss={loss} in epoch {epoch + 1}. Build the "
-                "model anew with a smaller learning rate in `compile(optimizer=...)`, or in "
+                "model again with a smaller learning rate in `compile(optimizer=...)`, or in "
                 "dtype='float64'"
             )
 
@@ -198,8 +199,8 @@ class FiniteLoss(keras.callbacks.Callback):
 class JitterReport(keras.callbacks.Callback):
     """Warns, once a run, of covariances that were not positive definite and got jitter.
 
-    In every step by `jittered` of the epoch's logs; at the end of a run in what predictions will
-    use, by `jittered_when_predicting()` of the model.
+    It knows of jitter in training steps from `jittered` in the epoch's logs. At the end of a run it
+    knows of jitter in predictions from `jittered_when_predicting()` of the model.
     """
 
     allows_ahead = True
@@ -225,20 +226,20 @@ class JitterReport(keras.callbacks.Callback):
             )
 
     def say(self, what, message):
-        """Warns unless it has in this run."""
+        """Warns, unless this run has warned of `what` before."""
         if what not in self.said:
             self.said.add(what)
             notices.warn(message, RuntimeWarning)
 
 
 def checked_callbacks(callbacks):
-    """A list of callbacks.
+    """Returns a list of callbacks.
 
     Args:
         callbacks: A callback, a list of them, or `None`.
 
     Raises:
-        TypeError: If one is no callback of Keras.
+        TypeError: If one is not a callback of Keras.
     """
     given = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
     given = [callback for callback in given if callback is not None]
@@ -252,7 +253,7 @@ def checked_callbacks(callbacks):
 
 
 def resolve_modes(callbacks, metrics):
-    """Tells callbacks with `mode="auto"` which way their metric is better.
+    """Tells callbacks with `mode="auto"` in which direction their metric is better.
 
     Keras knows only the metrics that its own `compile` holds, and refuses `val_nll` otherwise.
 
@@ -281,7 +282,7 @@ def refuse_learning_rates(callbacks, rule):
             raise ValueError(f"{rule} Received: callback={callback!r}")
 
 
-#: Callbacks of Keras that look at batches only when told to.
+#: Callbacks of Keras that use batches only if an option says so.
 _BATCH_OPTIONS = {
     EpochCounter: lambda c: False,
     BackupAndRestore: lambda c: c.save_freq != "epoch",
@@ -300,7 +301,7 @@ _BATCH_METHODS = (
 
 
 def wants_batches(callback):
-    """Whether a callback does something at every batch."""
+    """Returns whether a callback does something at every batch."""
     for cls, option in _BATCH_OPTIONS.items():
         if type(callback) is cls:
             return option(callback)

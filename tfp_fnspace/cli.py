@@ -81,7 +81,7 @@ def _run_summary(options):
 
 
 def _add_pictures(kinds):
-    parser = kinds.add_parser("pictures", help="ranks, calibration and seconds of such a folder")
+    parser = kinds.add_parser("pictures", help="ranks, calibration and seconds of a results folder")
     parser.add_argument("folder")
     parser.add_argument("--out", required=True, help="folder of the pictures")
     parser.set_defaults(run=_run_pictures)

@@ -1,4 +1,4 @@
-"""Names of the columns of data frames: which column is which is remembered, and compared."""
+"""Names of the columns of data frames, which are remembered and compared."""
 
 import json
 import numbers
@@ -7,14 +7,14 @@ import numpy as np
 
 
 def column_names(values):
-    """The names of the columns of a data frame, or of a series, as a tuple.
+    """Returns the names of the columns of a data frame, or of a series, as a tuple.
 
     Args:
         values: Anything; frames of pandas, polars, PyArrow and others have names.
 
     Returns:
-        Strings, numbers, and tuples of them, which JSON can hold; other names as strings. `None` of
-        what has no names.
+        Strings, numbers, and tuples of them, which JSON can hold; other names are converted to
+        strings. `None` if there are no names.
     """
     names = getattr(values, "column_names", None)
     if names is None:
@@ -27,13 +27,13 @@ def column_names(values):
 
 
 def is_series(values):
-    """Whether this is one column, with a name or without."""
+    """Returns whether `values` is one column, with or without a name."""
     return hasattr(values, "to_frame") and hasattr(values, "name")
 
 
 def _plain(name):
-    """A name as JSON can hold it."""
-    if isinstance(name, tuple | list):  # of several levels
+    """Returns a name in a form that JSON can hold."""
+    if isinstance(name, tuple | list):  # a name of several levels
         return tuple(map(_plain, name))
     if name is None or isinstance(name, bool):
         return name
@@ -45,12 +45,12 @@ def _plain(name):
 
 
 def is_default(names):
-    """Whether the names are no more than the numbers of the columns, as pandas makes them up."""
+    """Returns whether the names are only the column numbers, the default of pandas."""
     return names is None or names == tuple(range(len(names)))
 
 
 def names_to_keep(values):
-    """The names of columns that later ones are compared with, `None` of what has none."""
+    """Returns the column names to compare later ones with, or `None` if there are none."""
     names = column_names(values)
     return None if is_default(names) else names
 
@@ -58,14 +58,14 @@ def names_to_keep(values):
 def check_column_names(values, expected, name, attribute="column_names"):
     """Refuses a data frame with other columns than an earlier one, or in another order.
 
-    Of what has no names, only the number of columns is known. Names that are the numbers of the
-    columns, in order, are none; in another order they are.
+    Data without names are only compared by their number of columns. Column numbers in order count
+    as no names; in another order they count as names.
 
     Args:
         values: Inputs or targets.
-        expected: The names of the earlier one, or `None` if it had none.
+        expected: The names of the earlier frame, or `None` if it had none.
         name: Name of the argument, for messages.
-        attribute: Of the model, which has the names.
+        attribute: The attribute of the model that has the names.
 
     Raises:
         ValueError: If they differ.
@@ -76,11 +76,11 @@ def check_column_names(values, expected, name, attribute="column_names"):
 
 
 def check_names(names, expected, name, attribute="column_names"):
-    """`check_column_names` of names that are known, or `None`."""
+    """Runs `check_column_names` on given names, or `None`."""
     if names is None:
         return
     expected = tuple(range(len(names)) if expected is None else expected)
-    # Numbers in order say nothing of what is in the columns, but others contradict them.
+    # Numbers in order say nothing about the columns, but other numbers contradict them.
     unknown = is_default(names) or is_default(expected)
     if names == expected or (unknown and set(names) != set(expected)):
         return
@@ -101,10 +101,10 @@ def check_names(names, expected, name, attribute="column_names"):
 
 
 def as_bytes(names):
-    """Names as an array of bytes, for files."""
+    """Converts names to an array of bytes, for files."""
     return np.frombuffer(json.dumps(names).encode(), np.uint8)
 
 
 def from_bytes(array):
-    """The inverse of `as_bytes`."""
+    """Converts an array of `as_bytes` back to names."""
     return tuple(map(_plain, json.loads(np.asarray(array).tobytes().decode())))

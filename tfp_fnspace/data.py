@@ -1,4 +1,4 @@
-"""Data at the boundary: what comes in is checked once, with one clear error."""
+"""Checks of users' data, each done once and with one clear error."""
 
 import decimal
 import numbers
@@ -8,23 +8,24 @@ import tensorflow as tf
 
 from tfp_fnspace.columns import column_names, is_series
 
-#: The largest number in the user's units: its square, times that of a far point, is in float64.
+#: The largest number in the user's units, such that float64 holds its square times that of a far
+#: point.
 LARGEST_VALUE = 1e100
 
-#: The largest number in model units: float32 holds what models make of it.
+#: The largest number in model units, such that float32 holds the results of models.
 LARGEST_SCALED = 1e9
 
-#: What makes numbers of words: of columns of inputs, and of labels.
+#: How to convert words to numbers, in columns of inputs and in labels.
 _ENCODE_COLUMNS = "`pandas.get_dummies` makes numbers of them"
 _ENCODE_LABELS = (
     "`pandas.factorize(y)[0]`, scikit-learn's `LabelEncoder` or `keras.layers.StringLookup` makes "
     "integers of them"
 )
 
-#: What is said of targets with a column for each class.
+#: The message about targets with a column for each class.
 _ONE_HOT = ": labels, not one-hot, `np.argmax(y, axis=1)` say"
 
-#: By the kind of a dtype: what can be done about it.
+#: What can be done about a dtype, by its kind.
 _REMEDIES = {
     "M": " (dates): `(x - start) / np.timedelta64(1, 'D')` makes days of them",
     "m": " (durations): `x / np.timedelta64(1, 's')` makes seconds of them",
@@ -32,12 +33,12 @@ _REMEDIES = {
     "V": ": `numpy.lib.recfunctions.structured_to_unstructured` makes columns of fields",
 }
 
-#: How the names of dtypes of dates, times and durations begin, of pandas and of polars.
+#: Prefixes of the names of dtypes of dates, times and durations, in pandas and polars.
 _TIMES = ("date", "time", "duration", "period", "interval")
 
 
 def check_structure(inputs, input_tensors):
-    """Tensors of a batch as a list with the ranks and widths of the model's inputs.
+    """Returns the tensors of a batch as a list with the ranks and widths of the model's inputs.
 
     Args:
         inputs: Tensor, list or tuple of tensors, or dict by input name.
@@ -55,7 +56,7 @@ def check_structure(inputs, input_tensors):
 
 
 def check_columns(targets, num_outputs, num_labels=None):
-    """A batch of targets as a tensor `[N, D]`.
+    """Returns a batch of targets as a tensor `[N, D]`.
 
     Args:
         targets: Tensor `[N, D]`, or `[N]` when D is 1.
@@ -71,7 +72,7 @@ def check_columns(targets, num_outputs, num_labels=None):
 
 def _shaped(tensor, shape, name, hint=""):
     tensor = tf.convert_to_tensor(tensor)
-    shape = (None, *shape[1:])  # a model of batches of a known size may be given many
+    shape = (None, *shape[1:])  # a model with a static batch size may get other sizes
     if tensor.shape.rank == 1 and shape == (None, 1):
         tensor = tensor[:, tf.newaxis]
     if not tensor.shape.is_compatible_with(shape):
@@ -83,7 +84,7 @@ def _shaped(tensor, shape, name, hint=""):
 
 
 def _names(inputs, input_tensors, name):
-    """The names of the model's inputs, if the dict has these keys."""
+    """Returns the names of the model's inputs, which must be the keys of the dict."""
     names = [tensor.name for tensor in input_tensors]
     if set(inputs) != set(names):
         raise ValueError(
@@ -94,25 +95,25 @@ def _names(inputs, input_tensors, name):
 
 
 def as_array(values, name, labels=False):
-    """A numeric NumPy array; tensors, data frames and nested lists are welcome.
+    """Converts arrays, tensors, data frames or nested lists to a numeric NumPy array.
 
-    What is masked, `None` or `pandas.NA` is missing, and becomes NaN.
+    Masked values, `None` and `pandas.NA` are missing values and become NaN.
 
     Args:
-        values: Anything `np.asarray` takes.
+        values: Anything that `np.asarray` accepts.
         name: Name of the argument, for messages.
         labels: Whether they are labels of classes, for messages.
 
     Raises:
         TypeError: If the values are not real numbers.
-        ValueError: If a whole number is too large for float64.
+        ValueError: If an integer is too large for float64.
     """
     if values is None:
         raise TypeError(f"`{name}` must be an array of numbers. Received: {name}=None")
     _refuse_times(values, name)
     encoder = _ENCODE_LABELS if labels else _ENCODE_COLUMNS
     array = _converted(values, name)
-    if array.dtype.isbuiltin == 2:  # a dtype that others have made, such as bfloat16
+    if array.dtype.isbuiltin == 2:  # a custom dtype, such as bfloat16
         array = array.astype(np.float32)
     others = ""
     if array.dtype == object:
@@ -133,13 +134,13 @@ def as_array(values, name, labels=False):
 
 
 def _converted(values, name):
-    """An array, masked where `values` are."""
+    """Returns an array, which is masked where `values` are."""
     try:
         parts = values if isinstance(values, list | tuple) else [values]
         masked = any(isinstance(part, np.ma.MaskedArray) for part in parts)
         one_of_each_type = {type(part): part for part in [values, *parts]}.values()
         array, endless = None, [type(p).__name__ for p in one_of_each_type if _is_read_by_item(p)]
-        reason = f": NumPy knows no array of {endless[0]} (`__array__`)" if endless else ""
+        reason = f": NumPy cannot convert {endless[0]}, which has no `__array__`" if endless else ""
         if not endless:
             array = np.ma.array(values) if masked else np.asarray(values)
     except (TypeError, ValueError, NotImplementedError):
@@ -160,9 +161,9 @@ def _converted(values, name):
 
 
 def _is_read_by_item(value):
-    """Whether NumPy would ask an object for item 0, 1, ... until there is an `IndexError`.
+    """Returns whether NumPy would read items 0, 1, ... of an object until an `IndexError`.
 
-    Of an object that is no container of Python this may never come.
+    If the object is not a Python container, this may never end.
     """
     cls = type(value)
     if hasattr(cls, "__iter__") or not hasattr(cls, "__getitem__"):
@@ -177,7 +178,7 @@ def _is_read_by_item(value):
 
 
 def _refuse_times(values, name):
-    """Refuses a data frame with columns of dates or durations, which polars makes numbers of."""
+    """Refuses a data frame with dates or durations, which polars would convert to numbers."""
     dtypes, names = getattr(values, "dtypes", None), column_names(values)
     if dtypes is None or names is None or is_series(values) or len(names) != len(dtypes):
         return
@@ -190,7 +191,7 @@ def _refuse_times(values, name):
 
 
 def _numbers_in(array, names, name, encoder):
-    """An array of objects as float64, if they are numbers; else what is said of them."""
+    """Returns an array of objects as float64 if they are numbers; otherwise it describes them."""
     flat = array.reshape(-1)
     missing = np.fromiter((_is_missing(value) for value in flat), bool, flat.size)
     bad = np.fromiter((not _is_real(value) for value in flat), bool, flat.size) & ~missing
@@ -200,8 +201,8 @@ def _numbers_in(array, names, name, encoder):
             return flat.astype(np.float64).reshape(array.shape), ""
         except OverflowError:
             raise ValueError(
-                f"`{name}` must have numbers that float64 can hold. Received: {name} with a whole "
-                "number beyond 1.8e308"
+                f"`{name}` must have numbers that float64 can hold. Received: {name} with an "
+                "integer beyond 1.8e308"
             ) from None
     first = flat[np.argmax(bad)]
     what = "words" if isinstance(first, str | bytes) else f"values of type {type(first).__name__}"
@@ -222,7 +223,7 @@ def _is_real(value):
 
 
 def input_items(x, input_tensors, name="x"):
-    """What is given for each of a model's inputs, a list.
+    """Returns a list of what is given for each of a model's inputs.
 
     Args:
         x: As for `check_inputs`.
@@ -264,12 +265,12 @@ def check_inputs(x, input_tensors, name="x", standardized=None):
             several.
         input_tensors: The model's symbolic inputs.
         name: Name of the argument, for messages.
-        standardized: Whether each input is standardised, and so in the user's units; by default
-            none is.
+        standardized: Whether each input is standardised, so that it is in the user's units; by
+            default none is.
 
     Returns:
-        List of arrays with the same number of rows, float64 in the user's units, else in the
-        dtypes of the inputs.
+        List of arrays with the same number of rows. They are float64 in the user's units, else they
+        have the dtypes of the inputs.
 
     Raises:
         TypeError: If the values are not real numbers.
@@ -332,17 +333,17 @@ def check_size(name, array, largest, columns=None):
 
     Args:
         name: Name of the argument, for messages.
-        array: Array of real numbers; NaN is none of them.
-        largest: The largest magnitude that may be.
+        array: Array of real numbers; NaN is ignored.
+        largest: The largest allowed magnitude.
         columns: Names of its columns, if they have names.
 
     Raises:
-        ValueError: With their number and the place of the first.
+        ValueError: If there are any; the message has their number and the place of the first.
     """
     if not array.size:
         return
     extremes = (np.fmin.reduce(array, axis=None), np.fmax.reduce(array, axis=None))
-    if not max(abs(float(value)) for value in extremes) > largest:  # NaN if nothing is there
+    if not max(abs(float(value)) for value in extremes) > largest:  # NaN if there is no number
         return
     hint = "" if largest == LARGEST_VALUE else ", as nothing standardises it"
     rule = f"must be at most {largest:g} in magnitude{hint}"
@@ -359,7 +360,7 @@ def check_finite(name, array, columns=None, what="NaN or infinite values"):
         what: What they are, for messages.
 
     Raises:
-        ValueError: With their number and the place of the first.
+        ValueError: If there are any; the message has their number and the place of the first.
     """
     _check_none(name, ~np.isfinite(array), "must be finite", what, columns)
 
@@ -378,7 +379,7 @@ def check_not_infinite(name, array):
     """Refuses infinite values where NaN is missing.
 
     Raises:
-        ValueError: With their number and the place of the first.
+        ValueError: If there are any; the message has their number and the place of the first.
     """
     rule = "must not be infinite (NaN marks a missing target)"
     _check_none(name, np.isinf(array), rule, "infinite values")
@@ -398,7 +399,7 @@ def check_targets(
 
     Args:
         y: Array `[N, D]`, or `[N]` when D is 1.
-        num_rows: N, or `None` if any number of rows will do.
+        num_rows: N, or `None` if any number of rows is allowed.
         num_outputs: D, the number of columns (1 for class labels).
         missing_allowed: Whether NaN stands for a missing target.
         dtype: Dtype of the result.
@@ -408,8 +409,8 @@ def check_targets(
 
     Raises:
         TypeError: If the values are not real numbers.
-        ValueError: If the shape is wrong, or a value is infinite or too large, or NaN where none
-            may be, or is no label.
+        ValueError: If the shape is wrong, or if a value is infinite, too large, NaN although none
+            is allowed, or not a label.
     """
     array = as_array(y, name, labels=num_labels is not None)
     if array.ndim == 1 and num_outputs == 1:
@@ -435,9 +436,9 @@ def check_targets(
 
 
 def _cast(array, dtype):
-    """The same numbers in another dtype, float32's below 1.2e-38 too.
+    """Converts numbers to another dtype, including float32 numbers below 1.2e-38.
 
-    These are zero to the threads of TensorFlow, which read batches of streams.
+    The threads of TensorFlow, which read batches of streams, would treat these as zero.
     """
     cast = array.astype(dtype)
     if array.dtype.type is np.float32 and cast.dtype == np.float64:
@@ -449,16 +450,16 @@ def _cast(array, dtype):
 
 
 def check_labels(values, num_labels, name="y", what="labels"):
-    """Refuses what is none of the first integers: class labels, indices of a table.
+    """Refuses class labels or indices of a table that are not integers from 0 to `num_labels - 1`.
 
     Args:
         values: Array of numbers.
-        num_labels: How many integers there are.
+        num_labels: Number of allowed integers.
         name: Name of the argument, for messages.
         what: What they are, for messages.
 
     Raises:
-        ValueError: With the first such value.
+        ValueError: If there are others; the message has the first of them.
     """
     values = np.asarray(values)
     bad = values[~((values >= 0) & (values < num_labels) & (np.floor(values) == values))]
@@ -470,7 +471,7 @@ def check_labels(values, num_labels, name="y", what="labels"):
 
 
 def split_rows(arrays, fraction):
-    """The last `fraction` of the rows apart, as Keras's `validation_split` has it.
+    """Splits off the last `fraction` of the rows, as Keras's `validation_split` does.
 
     Args:
         arrays: List of arrays of N rows.

@@ -1,7 +1,7 @@
-"""The demo: fit, score, plot, export and serve models of a real table.
+"""The demo: fits, scores, plots, exports and serves models of a real table.
 
 `python -m tfp_fnspace demo` runs it, on the prices of `datasets.example_table`. A straight line
-fails on them: they grow faster than the first column, and spread the more the larger they are.
+does not fit them: they grow faster than the first column, and larger prices spread more.
 """
 
 import contextlib
@@ -24,8 +24,8 @@ tfd = tfp.distributions
 
 _SEED = 0
 
-# Estimators and their seconds: in all, with export and serving, two minutes on two cores. SIP,
-# which takes thousands of steps, and the stable process, of which an iteration is cubic in the
+# Estimators and their seconds. With export and serving they take two minutes in all on two cores.
+# SIP, which takes thousands of steps, and the stable process, whose iterations are cubic in the
 # rows, would not be done by then.
 _ESTIMATORS = {
     "TAGI": ("TAGIRegressor", 20),
@@ -38,7 +38,7 @@ _SAMPLE_SEED = (1, 2)
 _NUM_SAMPLES = 100
 _TOLERANCE = 1e-5
 
-# What the second process runs, with nothing but TensorFlow and NumPy.
+# Code of the second process, which has only TensorFlow and NumPy.
 _SERVER = """
 import sys
 
@@ -58,7 +58,7 @@ np.savez(outputs, **{{name: array.numpy() for name, array in arrays.items()}})
 
 
 def run(output_dir):
-    """Runs the demo; prints what it does.
+    """Runs the demo and prints its steps.
 
     Args:
         output_dir: Folder for `demo.png` and the SavedModel `served`; created if need be.
@@ -119,7 +119,7 @@ def _check_packages():
 
 
 def _stay_off_the_gpu():
-    # TensorFlow takes all memory of a GPU, which would leave none for the second process; and the
+    # TensorFlow takes all memory of a GPU, which would leave none for the second process. Also, the
     # two are compared more closely than kernels of different devices agree.
     with contextlib.suppress(RuntimeError):  # too late: this process uses its GPU already
         tf.config.set_visible_devices([], "GPU")
@@ -137,8 +137,8 @@ def _fit_and_score(table):
     )
     begin = time.monotonic()
     line = _straight_line(table)
-    law = _normal(*line.predict(table.x_test, return_std=True))
-    _print_scores("straight line", table, law, time.monotonic() - begin)
+    distribution = _normal(*line.predict(table.x_test, return_std=True))
+    _print_scores("straight line", table, distribution, time.monotonic() - begin)
     for name, (estimator, seconds) in _ESTIMATORS.items():
         begin = time.monotonic()
         fitted = getattr(sklearn, estimator)(time_limit=seconds, random_state=_SEED)
@@ -153,7 +153,7 @@ def _fit_and_score(table):
 
 
 def _straight_line(table):
-    """Bayesian linear regression; its predictive distribution is normal, noise included."""
+    """Returns Bayesian linear regression; its predictive distribution, with noise, is normal."""
     from sklearn.linear_model import BayesianRidge
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -186,7 +186,7 @@ def _plot(model, line, table, path):
 
 
 def _plot_along(model, line, table, ax):
-    """The prediction along the first column, and other rows that are nearly alike in the rest."""
+    """Draws the prediction along the first column, and rows nearly alike in other columns."""
     center = np.median(table.x_train, axis=0)
     near = np.all(np.abs(table.x_test - center)[:, 1:] <= 1.0, axis=1)
     x, y = table.x_test[near][:, :1], table.y_test[near]
@@ -204,9 +204,9 @@ def _plot_along(model, line, table, ax):
 
 
 def _plot_rows(model, table, ax):
-    """Observed against predicted on the test rows, in the order of the prediction."""
-    law = model.predict_distribution(table.x_test)
-    low, middle, high = quantile(law, [0.05, 0.5, 0.95]).numpy()[:, 0].T
+    """Draws observations against predictions on the test rows, in the order of the prediction."""
+    distribution = model.predict_distribution(table.x_test)
+    low, middle, high = quantile(distribution, [0.05, 0.5, 0.95]).numpy()[:, 0].T
     order = np.argsort(middle)
     low, middle, high, y = (a[order] for a in (low, middle, high, table.y_test[:, 0]))
     rank, inside = np.arange(1, len(y) + 1), (low <= y) & (y <= high)
@@ -231,7 +231,7 @@ def _plot_rows(model, table, ax):
 
 
 def _outputs(model, x):
-    """What the endpoints of the SavedModel should return."""
+    """Returns the outputs that the endpoints of the SavedModel should have."""
     prediction = model.predict(x)
     quantiles = quantile(model.predict_distribution(x), list(QUANTILE_LEVELS)).numpy()
     sample = model.sample_functions(x, _NUM_SAMPLES, seed=_SAMPLE_SEED)
@@ -239,7 +239,7 @@ def _outputs(model, x):
 
 
 def _serve_elsewhere(served, x):
-    """What the endpoints return in a process that cannot import this package or Keras."""
+    """Returns outputs of the endpoints in a process that cannot import this package or Keras."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     with tempfile.TemporaryDirectory() as folder:
         inputs, outputs = Path(folder) / "inputs.npy", Path(folder) / "outputs.npz"
@@ -254,7 +254,7 @@ def _serve_elsewhere(served, x):
 
 
 def _compare(here, there):
-    """Prints how far the outputs of two processes differ; returns the exit status."""
+    """Prints the differences of the outputs of two processes; returns the exit status."""
     status = 0
     for name in ("mean", "stddev", "quantiles", "sample"):
         difference = float(np.max(np.abs(here[name] - there[name])))

@@ -13,13 +13,13 @@ from tfp_fnspace.tracing import collectable
 #: Levels of the quantiles that `serve` returns.
 QUANTILE_LEVELS = (0.05, 0.5, 0.95)
 
-#: What TensorFlow makes of two errors of the system.
+#: TensorFlow's classes for two errors of the system.
 _ERRORS_OF_DISKS = {
     tf.errors.ResourceExhaustedError: errno.ENOSPC,
     tf.errors.OutOfRangeError: errno.EFBIG,
 }
 
-#: What the folder of a SavedModel may hold.
+#: Names that the folder of a SavedModel may hold.
 _ENTRIES = ("saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", "debug")
 
 
@@ -29,26 +29,26 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
     Endpoints:
 
     - `serve(x)` (also `serving_default`): dict of `mean`, `stddev`, `epistemic_stddev`,
-      `aleatoric_stddev`, each `[N, D]`, and `quantiles` `[N, D, 3]` at 5, 50 and 95 %; of a
+      `aleatoric_stddev`, each `[N, D]`, and `quantiles` `[N, D, 3]` at 5, 50 and 95 %; for a
       classifier `probabilities` `[N, D]`, `entropy` and `mutual_information` `[N]`.
     - `sample(x, seed)`: function samples `[S, N, D]`; `seed` is an int32 tensor `[2]`.
 
     A model with several inputs takes them as separate arguments, before the seed, under the names
     of the inputs if the user gave them, else `x_0`, `x_1` ... Everything is in the user's units.
-    Inputs must have the dtypes `model.served_dtypes`, as a rule float32 whatever `fit` was given,
-    and outputs have the model's, though the change of units between is in float64.
-    Where an input is NaN or infinite, all outputs of its row are NaN.
+    Inputs must have the dtypes `model.served_dtypes`, as a rule float32 whatever dtype `fit`
+    received. Outputs have the dtype of the model, though units are changed in float64. If an input
+    is NaN or infinite, all outputs of its row are NaN.
 
     Args:
         model: Fitted `FunctionSpaceModel`.
         path: Folder to write. A SavedModel that is there is replaced in one step, when the new one
-            is whole.
+            is complete.
         num_samples: S, the number of functions that `sample` draws.
         verbose: Whether Keras prints the endpoints.
 
     Raises:
-        OSError: If the folder cannot be written; what was there is as it was.
-        TypeError: If `path` is no path.
+        OSError: If the folder cannot be written; its old content stays as it was.
+        TypeError: If `path` is not a path.
         ValueError: If `num_samples` is not a positive integer, or the folder holds other things.
     """
     check_count("num_samples", num_samples)
@@ -76,7 +76,7 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
         return _nan_unless(_finite_rows(inputs), functions, 1)
 
     archive = keras.export.ExportArchive()
-    # Not `archive.track(model)`, which saves every variable twice: endpoints track what they use.
+    # `archive.track(model)` would save every variable twice; endpoints track what they use.
     archive.add_endpoint("serve", _with_parameters(serve, names), input_signature=specs)
     seed_spec = tf.TensorSpec([2], tf.int32, name="seed")
     sample = _with_parameters(sample, [*names, "seed"])
@@ -89,7 +89,7 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
 
 
 def _finite_rows(inputs):
-    """Whether all values of a row are finite, `[N]`."""
+    """Returns whether all values of a row are finite, `[N]`."""
     rows = [tf.reshape(x, [tf.shape(x)[0], -1]) for x in inputs if x.dtype.is_floating]
     finite = [tf.reduce_all(tf.math.is_finite(x), axis=1) for x in rows]
     return (
@@ -100,14 +100,14 @@ def _finite_rows(inputs):
 
 
 def _nan_unless(known, values, axis):
-    """NaN in the rows, along an axis, of which nothing can be known."""
+    """Returns values with NaN in the unknown rows along an axis."""
     shape = [-1 if i == axis else 1 for i in range(values.shape.rank)]
     nan = tf.constant(float("nan"), values.dtype)
     return tf.where(tf.reshape(known, shape), values, nan)
 
 
 def _input_names(tensors):
-    """The names that the user gave the inputs, or `x_0`, `x_1` ..."""
+    """Returns the names that the user gave the inputs, or `x_0`, `x_1` ..."""
     names = [tensor.name for tensor in tensors]
     # Keras counts the names that it makes up, so that they differ from export to export.
     made_up = any(name.startswith(("keras_tensor", "input_layer")) for name in names)
@@ -116,7 +116,7 @@ def _input_names(tensors):
 
 
 def _with_parameters(function, names):
-    """`function` with named parameters, so that the endpoint can be called by name."""
+    """Returns `function` with named parameters, so that the endpoint can be called by name."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(name, kind) for name in names]
 

@@ -1,7 +1,8 @@
-"""Files and folders that are written whole or not at all.
+"""Files and folders that are written as a whole or not at all.
 
-What is written goes to a hidden folder beside its place, reaches the disk, and takes its place in
-one step of the file system: whoever reads, or is killed, at any moment finds the old or the new.
+The content is first written to a hidden folder beside its destination and flushed to the disk. It
+is then moved to its destination in one step of the file system. A reader, or a run after a kill at
+any moment, therefore finds either the old or the new content.
 """
 
 import contextlib
@@ -18,25 +19,25 @@ from pathlib import Path
 try:
     import fcntl
     import resource
-except ImportError:  # Windows: nothing is locked, and what killed processes left stays
+except ImportError:  # Windows: nothing is locked, and remains of killed processes stay
     fcntl = resource = None
 
 _SUFFIX = ".partial"
 
-#: The disk, or what the user may have of it, is full; a file would be larger than it may be.
+#: The disk or the user's quota is full, or a file would exceed its size limit.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-_OLD = "old"  # in the hidden folder: what was at the place, while two renames take turns
+_OLD = "old"  # in the hidden folder: the old content, between two renames
 
-# Of Linux's `renameat2`.
+# Arguments of Linux's `renameat2`.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 def checked_path(name, value):
-    """A path as a `Path`.
+    """Checks a path and returns it as a `Path`.
 
     Raises:
-        TypeError: If it is none.
+        TypeError: If it is not a path.
         ValueError: If it is empty.
     """
     if not isinstance(value, str | os.PathLike):
@@ -47,14 +48,14 @@ def checked_path(name, value):
 
 
 def check_folder(path, entries):
-    """Checks that a folder, if there is one, holds nothing that writing it anew would remove.
+    """Checks that replacing a folder, if it exists, would remove nothing else.
 
     Args:
-        path: Where the folder is to be.
+        path: Path of the folder.
         entries: Names that a folder of its kind may have.
 
     Raises:
-        ValueError: If there is a file, or a folder with something else.
+        ValueError: If the path is a file, or a folder with something else.
     """
     rule = "`filepath` must be a new or empty folder, or one of the same kind to be replaced"
     if os.path.isdir(path):
@@ -67,21 +68,21 @@ def check_folder(path, entries):
 
 @contextlib.contextmanager
 def replacing(path, beside=None):
-    """Gives a path to write at, a file or a folder; at the end that takes the place of `path`.
+    """Yields a path to write to, a file or a folder, which replaces `path` at the end.
 
-    If the block raises, whatever it raises, `path` is as it was and nothing else is left. What a
-    killed process left behind goes with the next call for the same path.
+    If the block raises any error, `path` is unchanged and nothing else is left. The next call for
+    the same path removes the remains of killed processes.
 
     Args:
-        path: Where the file or the folder is to be. A link is followed.
-        beside: Beside which path the hidden folder is, `path` by default: a folder that others
-            copy is not the place for it.
+        path: Destination of the file or the folder. Links are followed.
+        beside: Path beside which the hidden folder is created, `path` by default. Use another one
+            if others copy the folder of `path`.
 
     Yields:
-        A `Path` with the name of `path`, in a folder of its own.
+        A `Path` with the name of `path`, in a separate folder.
 
     Raises:
-        OSError: If the place cannot be written to, or the disk is full, with the path.
+        OSError: If the destination cannot be written, or the disk is full. The error has the path.
     """
     path = Path(os.path.realpath(path))
     place = Path(os.path.realpath(beside or path))
@@ -103,18 +104,18 @@ def replacing(path, beside=None):
 
 @contextlib.contextmanager
 def replacing_several(path):
-    """Gives a path to write at, a file with others beside it, which all then go beside `path`.
+    """Yields a path for a file and others beside it, which are all moved to the folder of `path`.
 
-    Each takes its place in one step, the file itself last. If the block raises, nothing is left.
+    Each is moved in one step, the file itself last. If the block raises, nothing is left.
 
     Args:
-        path: Where the file is to be.
+        path: Destination of the file.
 
     Yields:
-        A `Path` with the name of `path`, in a folder of its own.
+        A `Path` with the name of `path`, in a separate folder.
 
     Raises:
-        OSError: As of `replacing`.
+        OSError: As for `replacing`.
     """
     path = Path(os.path.realpath(path))
     with _about(path):
@@ -134,9 +135,9 @@ def replacing_several(path):
 
 @contextlib.contextmanager
 def locked(path):
-    """Lets one process at a time into the block, of those that name the same path.
+    """Lets one process at a time into the block, among those that use the same path.
 
-    Where the file system has no locks, nothing is locked.
+    If the file system has no locks, nothing is locked.
     """
     path = Path(os.path.realpath(path))
     lock = _lock(path.parent, wait=True)
@@ -147,15 +148,15 @@ def locked(path):
 
 
 def check_room(path, num_bytes, largest_file=None):
-    """Checks that so many bytes fit on the disk of a path.
+    """Checks that a number of bytes fits on the disk of a path.
 
     Args:
-        path: Where they are to be.
-        num_bytes: How many there are.
-        largest_file: Those of the largest file, by default all.
+        path: Destination of the bytes.
+        num_bytes: Number of bytes.
+        largest_file: Number of bytes of the largest file, by default all of them.
 
     Raises:
-        OSError: If they do not fit, or this process may write no such file.
+        OSError: If they do not fit, or this process may not write a file of this size.
     """
     limit = math.inf
     if resource is not None:
@@ -168,16 +169,16 @@ def check_room(path, num_bytes, largest_file=None):
 
 
 def _full(path, number=errno.ENOSPC):
-    rule = f"{os.strerror(number)}: nothing was written, and what was there is as it was"
+    rule = f"{os.strerror(number)}: nothing was written, and existing files are unchanged"
     return OSError(number, rule, str(path))
 
 
 @contextlib.contextmanager
 def _about(path):
-    """Errors of the system in words, and about the path that the user gave."""
+    """Rewords errors of the system, so that they name the path that the user gave."""
     try:
         yield
-    except (OSError, RuntimeError) as error:  # HDF5 raises both, with the system's number in words
+    except (OSError, RuntimeError) as error:  # HDF5 raises both, with the error number in the text
         in_words = re.search(r"errno = (\d+)", str(error))
         number = getattr(error, "errno", None) or (int(in_words[1]) if in_words else None)
         name = getattr(error, "filename", None)
@@ -189,20 +190,20 @@ def _about(path):
 
 
 def _hidden_folder(path):
-    """A new folder beside a path, and the lock that says that its process lives."""
+    """Makes a folder beside a path, and a lock which shows that its process is alive."""
     while True:
         folder = Path(tempfile.mkdtemp(_SUFFIX, f".{path.name}.", path.parent))
         lock = _lock(folder)
-        if folder.exists():  # else another process took it for a dead one's before it was locked
+        if folder.exists():  # otherwise another process removed it before it was locked
             return folder, lock
         _unlock(lock)
 
 
 def _clear(path):
-    """Removes what killed processes left beside a path; what they had put aside goes back."""
+    """Removes the remains of killed processes beside a path, and restores moved content."""
     for folder in path.parent.glob(f".{glob.escape(path.name)}.*{_SUFFIX}"):
         lock = _lock(folder)
-        if lock is None:  # its process lives, or there are no locks
+        if lock is None:  # its process is alive, or there are no locks
             continue
         with contextlib.suppress(OSError):
             if (folder / _OLD).exists() and not path.exists():
@@ -212,7 +213,7 @@ def _clear(path):
 
 
 def _lock(folder, wait=False):
-    """The descriptor of a locked folder, or `None`."""
+    """Locks a folder and returns its descriptor, or `None`."""
     if fcntl is None:
         return None
     with contextlib.suppress(OSError):
@@ -231,13 +232,13 @@ def _unlock(lock):
 
 
 def _can_move(source, target):
-    """Whether files made in one folder can be renamed into another."""
+    """Returns whether files made in one folder can be renamed into another."""
     same_disk = os.stat(source).st_dev == os.stat(target).st_dev
     return same_disk and os.access(source, os.W_OK | os.X_OK) and not os.path.ismount(target)
 
 
 def _to_disk(path):
-    """Waits until all that is in a file or a folder is on the disk."""
+    """Waits until the content of a file or a folder is on the disk."""
     for entry in [path, *(path.rglob("*") if path.is_dir() else ())]:
         if os.name == "nt" and entry.is_dir():
             continue
@@ -262,7 +263,7 @@ def _take_place(partial, path, old):
 
 
 def _to_disk_folder(folder):
-    """The names in a folder, not what is in it."""
+    """Flushes the names in a folder to the disk, but not their content."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -272,7 +273,7 @@ def _to_disk_folder(folder):
 
 
 def _exchange(first, second):
-    """Exchanges two folders in one step, where the system can; whether it did."""
+    """Exchanges two folders in one step if the system can; returns whether it did."""
     try:
         rename = ctypes.CDLL(None).renameat2
     except (AttributeError, OSError, TypeError):

@@ -1,8 +1,8 @@
-"""Ctrl-C at moments when the state of a model is whole.
+"""Handling of Ctrl-C only at moments when the state of a model is consistent.
 
-While `deferred` runs in the main thread, the first Ctrl-C waits for the next `check`, and the
-second is raised at once, unless a block is `held`: then at its end. Programs with a handler of
-their own for SIGINT keep it.
+While `deferred` runs in the main thread, the first Ctrl-C waits for the next `check`. The second is
+raised at once or, if a block is `held`, at its end. Programs with their own handler for SIGINT keep
+it.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import time
 
 
 class _State:
-    """What is known of the process's signals, of which there is one set."""
+    """The state of the process's signals, shared by all of its threads."""
 
     presses, held, since = 0, 0, 0.0
 
@@ -35,7 +35,7 @@ def deferred():
     """Makes Ctrl-C wait for `check`, or for the end of the block, where it is raised."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # in a thread that is never interrupted, in another `deferred`, or as the user wants
+        yield  # not the main thread, inside another `deferred`, or with the user's handler
         return
     _State.presses = 0
     signal.signal(signal.SIGINT, _on_signal)
@@ -50,7 +50,7 @@ def deferred():
 
 @contextlib.contextmanager
 def held():
-    """A block that Ctrl-C does not tear apart, pressed however often; keep it short."""
+    """Protects a block from Ctrl-C, however often it is pressed; keep the block short."""
     with deferred():
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -65,7 +65,7 @@ def held():
 
 
 def check(patience=0.0):
-    """Raises `KeyboardInterrupt` if one has waited for so many seconds.
+    """Raises `KeyboardInterrupt` if one has waited for at least `patience` seconds.
 
     Args:
         patience: Seconds.

@@ -1,4 +1,4 @@
-"""Warnings that name the line of the user's that they are about."""
+"""Warnings that point to the line of the user's code that they are about."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ import warnings
 import keras
 import tensorflow as tf
 
-#: Folders of what is between a user's line and a warning.
+#: Folders of the code between a user's line and a warning.
 _INSIDE = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
     for path in (__file__, keras.__file__, tf.__file__)
@@ -37,9 +37,10 @@ def warn(message, category=UserWarning):
 
 @contextlib.contextmanager
 def without_copy_keyword():
-    """Hides a deprecation that is not the user's: Keras writes variables by `numpy.array`.
+    """Hides a deprecation warning that is not about the user's code.
 
-    NumPy 2 warns of it for each `tf.Variable`, whose `__array__` takes no `copy`.
+    Keras writes variables by `numpy.array`, and NumPy 2 warns for each `tf.Variable` that its
+    `__array__` takes no `copy`.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "__array__ implementation doesn't", DeprecationWarning)

@@ -21,22 +21,22 @@ _LEVELS = np.linspace(0.0, 1.0, 101)
 
 
 class AlongInput:
-    """A model as a function of one of its inputs, the others held at their means or given values.
+    """A model as a function of one input; the others stay at their means or at given values.
 
-    `plot_predictive_band` takes it in place of a model with one input.
+    `plot_predictive_band` accepts it in place of a model with one input.
 
     Args:
         model: Fitted model with inputs of shape `[N, D_in]` and one output.
-        x: Rows, array or data frame `[N, D_in]`, whose means the other inputs have.
+        x: Rows, array or data frame `[N, D_in]`; the other inputs stay at their means.
         column: Number of the input, from 0, or its name in a data frame.
-        at: Values `[D_in]` that the other inputs have instead, such as a row of x: where inputs are
-            0 or 1, or depend on each other, their means may be far from any row. Those of a series
-            go by its index, the names of the columns in any order.
+        at: Values `[D_in]` for the other inputs instead of the means, such as a row of x. If inputs
+            are 0 or 1, or depend on each other, their means may be far from any row. Values in a
+            series are matched by its index, the names of the columns in any order.
 
     Raises:
-        TypeError: If the model is none, or something is no array of numbers.
-        ValueError: If `x` or `at` has not that shape or is not finite, a series `at` has other
-            names than the columns, or there is no such column.
+        TypeError: If the model is not one, or an array is not of numbers.
+        ValueError: If `x` or `at` does not have this shape or is not finite, a series `at` has
+            other names than the columns, or the column does not exist.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(50, 3))
@@ -89,15 +89,15 @@ class AlongInput:
         return rows
 
     def predict(self, x):
-        """As of the model, of values `[N, 1]` of the input."""
+        """Does what the model does, for values `[N, 1]` of the input."""
         return self.model.predict(self._rows(x))
 
     def predict_distribution(self, x):
-        """As of the model, of values `[N, 1]` of the input."""
+        """Does what the model does, for values `[N, 1]` of the input."""
         return self.model.predict_distribution(self._rows(x))
 
     def sample_functions(self, x, num_samples, seed=(0, 0)):
-        """As of the model, of values `[N, 1]` of the input."""
+        """Does what the model does, for values `[N, 1]` of the input."""
         return self.model.sample_functions(self._rows(x), num_samples, seed=seed)
 
 
@@ -112,20 +112,20 @@ def plot_predictive_band(
     seed=(0, 0),
     ax=None,
 ):
-    """Draws what a model with one input and one output predicts along a line.
+    """Draws the prediction of a model with one input and one output along a line.
 
-    Shown are the mean, the central `level` interval of the observations (exact quantiles of
+    The figure shows the mean, the central `level` interval of the observations (exact quantiles of
     `predict_distribution`), the band mean +- z epistemic stddev with the normal quantile z of the
-    same `level`, function draws, the data and the true function. Of a model with
-    `function_quantiles`, whose functions need not have a mean, median and quantiles of f in place
-    of mean and band.
+    same `level`, function draws, the data and the true function. For a model with
+    `function_quantiles`, whose functions need not have a mean, it shows the median and quantiles of
+    f instead of mean and band.
 
     Args:
         model: Model with `predict_distribution(x)`, `predict(x)` and
             `sample_functions(x, num_draws, seed=)`.
         x: `[N, 1]` inputs in any order.
-        data: Pair `(x, y)` of `[M, 1]` arrays to show as points, without those that are missing
-            (NaN, masked); a `datasets.Dataset` serves too.
+        data: Pair `(x, y)` of `[M, 1]` arrays to show as points, without missing ones (NaN,
+            masked); a `datasets.Dataset` also works.
         true_function: Map from `[N, 1]` inputs to `[N, 1]` or `[N]` values.
         num_draws: Number of function draws, 0 for none.
         level: Probability of the interval, between 0 and 1.
@@ -136,9 +136,10 @@ def plot_predictive_band(
         The `matplotlib.axes.Axes`.
 
     Raises:
-        TypeError: If the model is none, or something is no array of numbers.
-        ValueError: If `x` or the prediction has not exactly one column, `x` is not finite, `data`
-            is no such pair or infinite somewhere, or `level` or `num_draws` is out of range.
+        TypeError: If the model is not one, or an array is not of numbers.
+        ValueError: If `x` or the prediction does not have exactly one column, `x` is not finite,
+            `data` is not a pair of this kind or infinite somewhere, or `level` or `num_draws` is
+            out of range.
         ImportError: If matplotlib is not installed.
     """
     arguments.check_model(model, "predict", "predict_distribution", "sample_functions")
@@ -177,22 +178,22 @@ def plot_predictive_band(
         _plot_points(ax, *points)
     ax.set(xlabel=getattr(model, "input_name", None) or "x", ylabel="y")
     ax.margins(x=0)
-    # Headroom: an oscillating curve leaves no free corner for the legend.
+    # An oscillating curve leaves no free corner for the legend, which needs headroom.
     bottom, top = ax.get_ylim()
     ax.set_ylim(bottom, top + 0.18 * (top - bottom))
     return _finish(ax, loc="upper center", ncols=3)
 
 
 def plot_calibration(y, distribution, *, ax=None):
-    """Draws how often observations fall below their predictive quantiles.
+    """Draws the frequencies with which observations fall below their predictive quantiles.
 
     With the probability integral transform u = F(y) of each observation, the curve is the share of
-    u <= p over the nominal probability p; a calibrated law gives the diagonal up to sampling error.
-    The area between the two is shaded; `metrics.calibration_error` in the legend measures it at 19
-    levels. The outputs are pooled.
+    u <= p against the nominal probability p. A calibrated distribution gives the diagonal up to
+    sampling error. The area between the two is shaded; `metrics.calibration_error` in the legend
+    measures it at 19 levels. The outputs are pooled.
 
     Args:
-        y: `[N, D]` observations, NaN where missing.
+        y: `[N, D]` observations, NaN if missing.
         distribution: `tfd.Distribution` with batch `[N]` and event `[D]`, such as
             `model.predict_distribution(x)`.
         ax: Axes to draw into; None makes a new figure.
@@ -222,7 +223,7 @@ def plot_calibration(y, distribution, *, ax=None):
 def plot_history(history, *, metrics=None, ax=None):
     """Draws training curves: each metric solid, its `val_` twin dashed in the same colour.
 
-    The epoch with the smallest `val_nll` is marked when that curve is drawn.
+    The epoch with the smallest `val_nll` is marked if that curve is drawn.
 
     Args:
         history: `keras.callbacks.History`, or a dictionary from names to one value per epoch
@@ -235,7 +236,7 @@ def plot_history(history, *, metrics=None, ax=None):
         The `matplotlib.axes.Axes`.
 
     Raises:
-        ValueError: If nothing was recorded, a metric was not, or curves differ in length.
+        ValueError: If nothing was recorded, a metric was not recorded, or curves differ in length.
         ImportError: If matplotlib is not installed.
     """
     curves = getattr(history, "history", history).items()
@@ -290,7 +291,7 @@ def _one_column(name, values):
     values = data.as_array(values, name)
     if values.ndim != 2 or values.shape[1] != 1 or not len(values):
         raise ValueError(
-            f"`{name}` must have shape [N, 1]: the plot has one input and one output (of more "
+            f"`{name}` must have shape [N, 1]: the plot has one input and one output (for more "
             "inputs, `plotting.AlongInput` varies one). "
             f"Received: shape={values.shape}"
         )

@@ -1,13 +1,15 @@
-"""From a table to a fitted model, without a setting by hand: what the recipes of methods share.
+"""From a table to a fitted model without manual settings: the common part of all recipes.
 
-A recipe is a module of three functions and two constants. `candidates(table)` is a list of
-settings, dicts that JSON can hold, the most likely first; `build(settings, table, seed)` is a
-compiled model that is not fitted; `scale_noise(model, factor)` multiplies the standard deviation of
-a fitted model's noise. `BUILDS_FROM_ROWS` says whether `build` looks at values: then each of
-several held-out parts asks for another model. `MOST_ROWS` is how many rows a method takes, `None`
-if any number: of more it sees a random part. Each candidate is tried on held-out rows, which tell
-the number of epochs and by how much the noise is too small; the best by their mean log density is
-fitted to all rows. Targets that ask for it are warped before all that (`warping.chosen_warp`).
+A recipe is a module of three functions and two constants. `candidates(table)` returns a list of
+settings, dicts that JSON can hold, the most promising first. `build(settings, table, seed)` returns
+a compiled model that is not fitted. `scale_noise(model, factor)` multiplies the standard deviation
+of a fitted model's noise. `BUILDS_FROM_ROWS` says whether `build` looks at values; if so, each of
+several held-out parts needs its own model. `MOST_ROWS` is the largest number of rows that a method
+uses, or `None`; from a larger table it uses a random part.
+
+Each candidate is tried on held-out rows. They determine the number of epochs, and by how much the
+noise is too small. The candidate with the best mean held-out log density is fitted to all rows. If
+the data favour it, the targets are warped first (`warping.chosen_warp`).
 """
 
 import time
@@ -19,10 +21,10 @@ import numpy as np
 from tfp_fnspace.trials import Table, fit, least_epochs, tried
 from tfp_fnspace.warping import WarpedModel, chosen_warp
 
-#: The part of the time that trials may take; the rest is for the fit to all rows.
+#: The share of the time that trials may take; the rest is for the fit to all rows.
 TIME_FOR_TRIALS = 0.6
 
-#: A learnt scale of the noise must lie above its least one, at least by this factor.
+#: A learnt noise scale must exceed its minimum by at least this factor.
 _ABOVE_LEAST = 1.01
 
 
@@ -32,8 +34,8 @@ class Fitted:
 
     Attributes:
         model: `FunctionSpaceModel`.
-        settings: What was chosen, a dict that JSON can hold.
-        score: Mean held-out log density of the choice, in nats.
+        settings: The chosen settings, a dict that JSON can hold.
+        score: Mean held-out log density of these settings, in nats.
         trials: List of `Trial`, one for each candidate that was tried.
     """
 
@@ -47,13 +49,13 @@ def fit_table(recipe, x, y, *, time_limit=60.0, seed=0, num_classes=None, report
     """Chooses settings on held-out rows and fits a model with them to all rows.
 
     Args:
-        recipe: Module of a recipe, `tfp_fnspace.methods.tagi.recipe` for example.
+        recipe: Module of a recipe, for example `tfp_fnspace.methods.tagi.recipe`.
         x: Inputs `[N, X]`, or a list of their means and variances.
         y: Targets `[N, D]`, or integer labels `[N]`.
-        time_limit: Seconds that trials and fit are to take together. What has begun is finished.
+        time_limit: Seconds for trials and fit together. A step that has begun is finished.
         seed: Non-negative integer.
-        num_classes: Number of classes, of a classification.
-        report: Function of the part that is done, from 0 to 1, and a text; `None` reports nothing.
+        num_classes: Number of classes, for classification.
+        report: Function of the completed fraction, from 0 to 1, and a text; `None` reports nothing.
 
     Returns:
         `Fitted`.
@@ -74,7 +76,7 @@ def fit_table(recipe, x, y, *, time_limit=60.0, seed=0, num_classes=None, report
 
 
 def warped_table(table, seed):
-    """A table with warped targets if they ask for it.
+    """Warps the targets of a table if the data favour it.
 
     Args:
         table: `Table`.
@@ -91,26 +93,26 @@ def warped_table(table, seed):
 
 
 def unwarped(model, warp):
-    """The model of the targets, for one of warped ones."""
+    """Returns the model of the targets, given a model of the warped targets."""
     return model if warp is None else WarpedModel(model, warp.shift, warp.scale)
 
 
 def candidates_of(recipe, table):
-    """The candidates of a recipe, the most likely first: a list of pairs of it and settings."""
+    """Returns the candidates of a recipe, the best first, as pairs of the recipe and settings."""
     return [(recipe, settings) for settings in recipe.candidates(table)]
 
 
 def try_candidates(candidates, table, seconds, seed, report=None, at_least=1):
-    """Tries candidates in their order, as many as the time allows.
+    """Tries candidates in order, as many as the time allows.
 
     Args:
         candidates: List of pairs of a recipe and settings.
         table: `Table`.
-        seconds: Time for all trials. A candidate begins only if the longest one of its recipe so
-            far would fit, and ends when the time is over.
+        seconds: Time for all trials. A candidate begins only if the time left suffices for the
+            longest trial of its recipe so far. It ends when the time is over.
         seed: Non-negative integer.
         report: As for `fit_table`.
-        at_least: How many are tried whatever they take; they share the time.
+        at_least: How many are tried whatever time they take; they share the time.
 
     Returns:
         List of `Trial`.
@@ -131,7 +133,7 @@ def try_candidates(candidates, table, seconds, seed, report=None, at_least=1):
 
 
 def fit_as_tried(trial, table, seconds, seed):
-    """A model with the settings of a trial, fitted to all rows.
+    """Fits a model with the settings of a trial to all rows.
 
     Args:
         trial: `Trial`.
@@ -152,10 +154,10 @@ def fit_as_tried(trial, table, seconds, seed):
 
 
 def scale_learnt_noise(model, factor):
-    """Multiplies the standard deviation of a Gaussian likelihood's noise, down to its least one.
+    """Multiplies the standard deviation of a Gaussian likelihood's noise, down to its minimum.
 
     Args:
-        model: Fitted model with `likelihoods.Gaussian`, its scale trained by gradients.
+        model: Fitted model with `likelihoods.Gaussian`, whose scale is trained by gradients.
         factor: Positive number.
     """
     likelihood = model.likelihood
@@ -164,7 +166,7 @@ def scale_learnt_noise(model, factor):
 
 
 class _StopAt(keras.callbacks.Callback):
-    """Ends `fit` after the epoch in which a time is passed, if there were enough of them."""
+    """Ends `fit` after the epoch in which a deadline passes, if there were enough epochs."""
 
     allows_ahead = True
 

@@ -1,8 +1,8 @@
 """The methods whose papers have a protocol: a new method adds one line.
 
-Each is a module with `fit(x, y, *, seed, ...)`, whose keyword arguments are the settings of a
-protocol: from training inputs `[N, X]` and targets `[N, D]` to a fitted model and a dict of what
-was chosen by the training rows.
+Each is a module with `fit(x, y, *, seed, ...)`. Its keyword arguments are the settings of a
+protocol. `fit` maps training inputs `[N, X]` and targets `[N, D]` to a fitted model and a dict of
+choices made from the training rows.
 """
 
 import importlib
@@ -17,7 +17,7 @@ METHODS = {
 
 
 def method(name):
-    """The benchmark module of a method.
+    """Returns the benchmark module of a method.
 
     Raises:
         ValueError: If the name is unknown.

@@ -1,4 +1,4 @@
-"""Stacking of predictive distributions: several fitted models as one, weighed by held-out rows."""
+"""Stacking: a mixture of several fitted models, weighed by held-out rows."""
 
 import keras
 import numpy as np
@@ -10,16 +10,16 @@ from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.model import FunctionSpaceModel
 from tfp_fnspace.tracing import traced
 
-#: Iterations of EM, and the gain in nats a row below which they end.
+#: The most iterations of EM, and the gain per row in nats below which they end.
 _MOST_ITERATIONS, _LEAST_GAIN = 10_000, 1e-9
 
 
 def stacking_weights(log_densities):
-    r"""The weights that maximise the held-out log density of the mixture.
+    r"""Returns the weights that maximise the held-out log density of the mixture.
 
         max_w  sum_n log sum_k w_k p_k(y_n),     w_k >= 0,  sum_k w_k = 1
 
-    The objective is concave; EM climbs it, `w_k <- mean_n w_k p_k(y_n) / sum_j w_j p_j(y_n)`.
+    The objective is concave. EM maximises it by `w_k <- mean_n w_k p_k(y_n) / sum_j w_j p_j(y_n)`.
 
     Args:
         log_densities: Held-out log densities `[H, K]` of K models, none of them infinite.
@@ -46,18 +46,18 @@ def stacking_weights(log_densities):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
 class StackedModel(FunctionSpaceModel, keras.Model):
-    r"""A weighted mixture of fitted models of one kind of targets.
+    r"""A weighted mixture of fitted models of the same targets.
 
         p(y | x) = sum_k w_k p_k(y | x)
 
-    Its members keep their weights; it predicts, is evaluated, saved and exported as they are, and
-    learns no more. The variance of f is that within members and between them, the noise the mean
-    of theirs.
+    Its members keep their weights. It predicts, is evaluated, saved and exported as they are, but
+    it cannot be trained. The variance of f is the variance within and between members; the noise
+    variance is the mean of the members'.
 
     Args:
         members: Fitted models with the same inputs and targets: regressions whose predictive
             distributions are Gaussian or mixtures of Gaussians, or classifiers of the same classes.
-        mixture_weights: Positive numbers, one for each, which sum to 1.
+        mixture_weights: Positive numbers, one for each member, which sum to 1.
         **kwargs: `name`.
 
     Raises:
@@ -93,13 +93,13 @@ class StackedModel(FunctionSpaceModel, keras.Model):
 
     def _reset_functions(self):
         super()._reset_functions()
-        # Past Keras's tracking, which would export it.
+        # Hidden from Keras's tracking, which would export it.
         vars(self)["_components_function"] = traced(self._components, reduce_retracing=True)
 
     # In the graph -----------------------------------------------------------------------------
 
     def _components(self, x):
-        """Logarithms of weights `[N, K]`, means and standard deviations `[N, K, D]`."""
+        """Returns log weights `[N, K]`, means and standard deviations `[N, K, D]`."""
         parts = []
         for member, weight in zip(self.members, self.mixture_weights, strict=True):
             logits, mean, stddev = observations.normal_components(member.predictive(x))
@@ -147,7 +147,7 @@ class StackedModel(FunctionSpaceModel, keras.Model):
         }
 
     def draw_functions(self, x, num_samples, seed):
-        """Function samples `[S, N, D]`; of each member as many as its weight asks for."""
+        """Draws functions `[S, N, D]`, from each member a number in proportion to its weight."""
         ends = np.round(np.cumsum([0.0, *self.mixture_weights]) * num_samples).astype(int)
         draws = []
         for i, (member, count) in enumerate(zip(self.members, np.diff(ends), strict=True)):
@@ -159,7 +159,7 @@ class StackedModel(FunctionSpaceModel, keras.Model):
     # ------------------------------------------------------------------------------------------
 
     def predict_distribution(self, x, batch_size=None, joint=False):
-        """The predictive distribution of the observations at each point.
+        """Returns the predictive distribution of the observations at each point.
 
         Args:
             x: Array `[N, X]`.
@@ -167,7 +167,7 @@ class StackedModel(FunctionSpaceModel, keras.Model):
             joint: Must be false.
 
         Returns:
-            A mixture of Gaussians, batch `[N]`, event `[D]`; of classes as for other models.
+            A mixture of Gaussians, batch `[N]`, event `[D]`; for classes as in other models.
 
         Raises:
             ValueError: If `joint` is true, or the data are bad.
@@ -184,14 +184,14 @@ class StackedModel(FunctionSpaceModel, keras.Model):
         return _mixture(*(tf.concat(values, axis=0) for values in zip(*parts, strict=True)))
 
     def fit(self, *args, **kwargs):
-        """Refuses: the members are fitted, each by its own method.
+        """Raises an error: each member is fitted by its own method.
 
         Raises:
             ValueError: Always.
         """
         raise ValueError(
-            "A `StackedModel` must have fitted members and learns no more: fit each of them. "
-            f"Received: fit of {len(self.members)} members"
+            "A `StackedModel` must have fitted members and cannot be trained itself: fit each of "
+            f"them. Received: fit of {len(self.members)} members"
         )
 
     def get_config(self):
@@ -214,16 +214,16 @@ def _mixture(logits, mean, stddev):
 
 
 def stacked(models, log_densities, least_weight):
-    """The mixture of models by their held-out log densities.
+    """Makes the mixture of models that their held-out log densities favour.
 
     Args:
-        models: Function of the number of a model that fits and returns it; those of less weight
-            are not asked for.
+        models: Function of the number of a model that fits and returns it. It is called only for
+            models with enough weight.
         log_densities: `[H, K]`.
-        least_weight: What a weight must be for its model to count.
+        least_weight: The least weight of a model in the mixture.
 
     Returns:
-        `StackedModel` and the weights `[K]`, 0 for what does not count.
+        `StackedModel` and the weights `[K]`, which are 0 for models that are left out.
     """
     arguments.checked_fraction("least_weight", least_weight)
     weights = stacking_weights(log_densities)

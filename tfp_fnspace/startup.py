@@ -1,6 +1,6 @@
-"""What TensorFlow's libraries say while they are loaded, which the command line need not repeat.
+"""Hides lines that TensorFlow's libraries print while they are loaded, for the command line.
 
-They write to the process's standard error before any setting of theirs holds.
+The libraries write to the process's standard error before any of their settings takes effect.
 """
 
 import contextlib
@@ -16,25 +16,25 @@ _LINES_OF_LIBRARIES = re.compile(
 
 
 def is_command_line():
-    """Whether Python was started by `python -m tfp_fnspace`."""
+    """Returns whether Python was started by `python -m tfp_fnspace`."""
     words = sys.orig_argv[1:]
     return any(pair == ("-m", "tfp_fnspace") for pair in zip(words, words[1:], strict=False))
 
 
 def load_tensorflow_quietly():
-    """Imports TensorFlow without the lines that its libraries write to standard error meanwhile.
+    """Imports TensorFlow without the lines that its libraries write to standard error.
 
-    Later lines are errors only, unless `TF_CPP_MIN_LOG_LEVEL` is set.
+    Later, only errors are written, unless `TF_CPP_MIN_LOG_LEVEL` is set.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with without_lines_of_libraries():
-        # The first look for a GPU says that there is none, which is no error here.
+        # The first search for a GPU prints that there is none, which is not an error here.
         importlib.import_module("tensorflow").config.list_physical_devices("GPU")
 
 
 @contextlib.contextmanager
 def without_lines_of_libraries():
-    """Inside, standard error is kept back; at the end comes what is not of TensorFlow itself."""
+    """Holds standard error back; writes it at the end without TensorFlow's own lines."""
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as written:
         os.dup2(written.fileno(), 2)

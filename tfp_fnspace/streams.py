@@ -1,4 +1,4 @@
-"""Batches that come in as a stream: each is checked once, on its way into the model."""
+"""Streams of batches, each of which is checked once on its way into the model."""
 
 import contextlib
 import itertools
@@ -13,7 +13,7 @@ from tfp_fnspace import arguments
 
 
 def is_stream(x):
-    """Whether `x` yields batches (a dataset, a generator) rather than being arrays."""
+    """Returns whether `x` yields batches (a dataset or a generator) rather than being arrays."""
     kinds = (tf.data.Dataset, keras.utils.PyDataset, tf.distribute.DistributedDataset)
     return isinstance(x, kinds) or hasattr(x, "__next__") or _is_torch_loader(x)
 
@@ -23,7 +23,7 @@ def _is_torch_loader(x):
 
 
 def count_batches(stream):
-    """The number of batches of a stream, `None` if it is endless or not known."""
+    """Returns the number of batches of a stream, or `None` if it is endless or unknown."""
     if isinstance(stream, tf.data.Dataset):
         return int(stream.cardinality()) if stream.cardinality() >= 0 else None
     if isinstance(stream, keras.utils.PyDataset):
@@ -40,8 +40,9 @@ def _num_batches(dataset):
     except (NotImplementedError, TypeError) as error:
         text = str(error).strip().splitlines()[:1]
         raise TypeError(
-            "A `PyDataset` must have `__len__`, the whole number of its batches, or `num_batches`, "
-            f"which may be None. Received: x={type(dataset).__name__}, {' '.join(text)}"
+            "A `PyDataset` must have `__len__`, the number of its batches as an integer, or "
+            f"`num_batches`, which may be None. Received: x={type(dataset).__name__}, "
+            f"{' '.join(text)}"
         ) from error
     if count is not None:
         arguments.check_count("num_batches", count, 0)
@@ -49,14 +50,14 @@ def _num_batches(dataset):
 
 
 def is_endless(stream):
-    """Whether a stream says that it has no end."""
+    """Returns whether a stream declares that it has no end."""
     if isinstance(stream, tf.data.Dataset):
         return int(stream.cardinality()) == tf.data.INFINITE_CARDINALITY
     return isinstance(stream, keras.utils.PyDataset) and _num_batches(stream) is None
 
 
 def one_pass(stream):
-    """The batches of a stream as they are, one pass."""
+    """Returns the batches of a stream as they are, in one pass."""
     if isinstance(stream, keras.utils.PyDataset):
         count = _num_batches(stream)
         numbers = itertools.count() if count is None else range(count)
@@ -65,25 +66,25 @@ def one_pass(stream):
 
 
 def all_parts(stream, with_targets):
-    """`parts_of` of all batches of a stream, one pass."""
+    """Returns `parts_of` of all batches of a stream, in one pass."""
     if isinstance(stream, tf.data.Dataset):
         check_spec(stream, with_targets)
     return (parts_of(batch, with_targets) for batch in one_pass(stream))
 
 
 def first_batches(stream, num_rows, with_targets=True):
-    """The first batches of a stream, and a stream that still has them.
+    """Returns the first batches of a stream, and a stream that still yields them.
 
     Args:
         stream: Dataset or generator of batches.
-        num_rows: The batches have at least so many rows together, or are all that there are.
+        num_rows: The batches have at least this many rows together, or are all batches.
         with_targets: See `parts_of`.
 
     Returns:
         List of the parts of the batches, and the stream.
 
     Raises:
-        ValueError: If there are no batches, or they have other parts.
+        ValueError: If there are no batches, or they have unexpected parts.
     """
     batches, taken, rows = all_parts(stream, with_targets), [], 0
     while rows < num_rows and (parts := next(batches, None)) is not None:
@@ -96,22 +97,22 @@ def first_batches(stream, num_rows, with_targets=True):
 
 
 def refuse_empty(stream):
-    """Says that a stream has no batches."""
+    """Raises the error that a stream has no batches."""
     raise ValueError(f"A dataset must have at least one batch. Received: x={stream!r}")
 
 
 def parts_of(batch, with_targets):
-    """Inputs and targets of a batch of a stream, or the inputs alone.
+    """Returns the inputs and targets of a batch of a stream, or only the inputs.
 
     Args:
-        batch: What a stream yields, or the specs of what a `tf.data.Dataset` yields.
-        with_targets: Whether targets are wanted; else they may be there and are left out.
+        batch: An element of a stream, or the element specs of a `tf.data.Dataset`.
+        with_targets: Whether targets are required; if not, they are dropped if present.
 
     Returns:
         Tuple of one or two parts.
 
     Raises:
-        ValueError: If there are no targets, or more than inputs and targets.
+        ValueError: If targets are missing, or there are more parts than inputs and targets.
     """
     # A list of lists may be rows; PyTorch's loaders yield lists of tensors.
     is_list = isinstance(batch, list) and all(hasattr(part, "shape") for part in batch)
@@ -135,7 +136,7 @@ _REMEDIES = {
 
 
 def check_spec(dataset, with_targets):
-    """Refuses a `tf.data.Dataset` of anything but batches of real numbers.
+    """Refuses a `tf.data.Dataset` that yields anything but batches of real numbers.
 
     Args:
         dataset: `tf.data.Dataset`.
@@ -170,10 +171,10 @@ def check_spec(dataset, with_targets):
 
 
 def batches_of(*arrays, size):
-    """A dataset of the batches of arrays in their own dtypes.
+    """Returns a dataset of the batches of arrays in their own dtypes.
 
     Args:
-        *arrays: Arrays of N rows, or tuples of such.
+        *arrays: Arrays of N rows, or tuples of them.
         size: Rows in a batch; the last may have fewer.
     """
     num_rows = len(tf.nest.flatten(arrays)[0])
@@ -188,7 +189,7 @@ def batches_of(*arrays, size):
 
 
 class _CheckedPyDataset(keras.utils.PyDataset):
-    """A `PyDataset` whose batches are checked, by the worker that makes them."""
+    """A `PyDataset` whose batches are checked by the worker that makes them."""
 
     def __init__(self, dataset, read):
         super().__init__(
@@ -213,21 +214,21 @@ class _CheckedPyDataset(keras.utils.PyDataset):
 
 
 class CheckedStream:
-    """The batches of a stream in the shapes and dtypes of a model, each checked when it is read.
+    """The batches of a stream in a model's shapes and dtypes, each checked when it is read.
 
     Args:
         stream: `tf.data.Dataset`, `keras.utils.PyDataset`, generator or loader of batches.
-        check: Function of the inputs and the targets of a batch (arrays, data frames, whatever
-            came) that returns arrays as `signature` says, or raises a `TypeError` or `ValueError`.
+        check: Function of the inputs and the targets of a batch (arrays, data frames or other
+            data). It returns arrays as `signature` says, or raises a `TypeError` or `ValueError`.
             It may run in other threads and processes.
         check_shapes: Function of tensors of inputs and targets that raises if their static shapes
             are wrong.
-        signature: Tuple of specs of the inputs and, where targets are wanted, the targets.
+        signature: Tuple of the specs of the inputs and, if targets are required, of the targets.
 
     Raises:
-        TypeError: If a `tf.data.Dataset` says that it yields no numbers.
-        ValueError: If the stream says that it is empty, or that its batches have other parts or
-            shapes.
+        TypeError: If a `tf.data.Dataset` declares elements that are not numbers.
+        ValueError: If the stream declares that it is empty, or that its batches have unexpected
+            parts or shapes.
     """
 
     def __init__(self, stream, check, check_shapes, signature):
@@ -267,7 +268,7 @@ class CheckedStream:
 
     @contextlib.contextmanager
     def _keeping_errors(self):
-        """Keeps what is raised inside: TensorFlow makes its own error of it, with its text."""
+        """Stores errors of its block, since TensorFlow replaces them by its own errors."""
         try:
             yield
         except Exception as error:
@@ -316,35 +317,35 @@ class CheckedStream:
             return checked
         return checked.concatenate(self._in_graph(lambda: self._read(())))
 
-    # What a model asks ------------------------------------------------------------------------
+    # For models -----------------------------------------------------------------------
 
     def count_batches(self):
-        """The number of batches, `None` if it is endless or not known."""
+        """Returns the number of batches, or `None` if it is endless or unknown."""
         return count_batches(self.given)
 
     def batches(self):
-        """The batches in one pass, each a list of arrays of inputs, and an array of targets."""
+        """Returns the batches in one pass, each a list of input arrays and an array of targets."""
         return map(_as_arrays, one_pass(self._stream))
 
     def count_rows(self):
-        """The number of rows, by a pass; `None` where `count_batches` is."""
+        """Counts the rows in one pass; returns `None` if `count_batches` does."""
         if self.count_batches() is None:
             return None
         return sum(len(targets) for _, targets in self.batches())
 
     def first_batches(self, num_rows):
-        """As `batches`, the first of them with `num_rows` rows together; they come again."""
+        """Returns the first batches with `num_rows` rows, which the stream yields again."""
         taken, self._stream = first_batches(self._stream, num_rows)
         return list(map(_as_arrays, taken))
 
     def for_keras(self):
-        """What Keras takes."""
+        """Returns a stream for Keras."""
         if hasattr(self._stream, "__next__"):  # Keras would read a generator's first batches twice
             return self._in_graph(lambda: self._stream)
         return self._stream
 
     def raise_own_error(self):
-        """Raises the first error of Python code, if there was one."""
+        """Raises the first stored error, if there is one."""
         if not self._errors.empty():
             raise self._errors.get() from None
 
@@ -354,22 +355,22 @@ def _as_arrays(batch):
     return inputs, targets
 
 
-#: Of TensorFlow's errors: where what is of use begins, and the rule that it broke.
+#: For TensorFlow's errors: how the useful part begins, and the rule that was broken.
 _RULES = {
     "Input dataset was expected": "A dataset must have as many batches as its cardinality says",
     "`generator` yielded an element": (
-        "Batches must have the shapes of a dataset's `output_signature`, of a `PyDataset` those of "
-        "its first two batches, which may differ"
+        "Batches must have the shapes of a dataset's `output_signature`, or for a `PyDataset` "
+        "those of its first two batches, which may differ"
     ),
 }
 
 
 @contextlib.contextmanager
 def own_errors(*streams):
-    """Gives errors in streams the type and the words they had before TensorFlow took them.
+    """Restores the type and the text of errors in streams that TensorFlow has replaced.
 
     Args:
-        *streams: `CheckedStream`s that are read inside; what else there is among them is ignored.
+        *streams: `CheckedStream`s that are read in the block; other objects are ignored.
     """
     try:
         yield

@@ -10,20 +10,20 @@ from tensorflow.python.framework import ops
 
 
 def collectable(function):
-    """A function whose graphs go when nobody uses them any more.
+    """Returns a function whose graphs are freed when nothing uses them any more.
 
-    TensorFlow registers what `tf.custom_gradient` defines in a graph for as long as the process
-    lives, and with it the tensors that the gradient uses: no such graph is ever collected, nor
-    what it is part of, an epoch with its loops say. Keras's optimizers alone define one in each
-    step. Here the graph itself holds its gradients and the register knows them weakly, for as long
-    as there is the graph to differentiate. The cache that the bijectors of TFP share, which holds
-    tensors likewise, forgets those of the graph.
+    TensorFlow registers the gradients that `tf.custom_gradient` defines in a graph for as long as
+    the process lives, and with them the tensors that they use. So a graph with a custom gradient is
+    never collected, nor a graph that contains it, such as an epoch with its loops. Keras's
+    optimizers alone define one in each step. Here the graph itself holds its gradients, and the
+    register refers to them weakly while the graph exists. The cache that the bijectors of TFP share
+    also holds tensors; it forgets those of the graph.
 
     Args:
-        function: A function that is traced, from within or as a whole.
+        function: A function that is traced, alone or inside another one.
 
     Returns:
-        The function, which does that after each trace.
+        The function, which does this after each trace.
     """
 
     @functools.wraps(function)
@@ -40,7 +40,7 @@ def collectable(function):
 
 
 def _with_inner_graphs(graph):
-    """A graph and those of its loops, branches and calls, a list."""
+    """Returns a graph and those of its loops, branches and calls, a list."""
     found, left = {}, [graph]
     while left:
         graph = left.pop()
@@ -51,7 +51,7 @@ def _with_inner_graphs(graph):
     return list(found.values())
 
 
-# What other versions of TensorFlow and TFP may not have is let be: the graphs then stay.
+# Attributes that other versions of TensorFlow and TFP lack are skipped: the graphs then stay.
 
 
 def _hold_gradients(graph):
@@ -63,7 +63,7 @@ def _hold_gradients(graph):
 
 
 def _forget_in_bijectors(graphs):
-    """Drops what the cache of TFP's bijectors has of graphs that are traced to the end."""
+    """Drops tensors of graphs that are completely traced from the cache of TFP's bijectors."""
     graphs = {id(graph) for graph in graphs}
     cached = getattr(vars(tfp.bijectors.Bijector).get("_cache"), "storage", {})
     for key in list(cached):
@@ -74,7 +74,7 @@ def _forget_in_bijectors(graphs):
 
 
 def _gradient_name(op):
-    """The name under which the gradient of an operation is registered, `None` if its own."""
+    """Returns the name of an operation's custom gradient, `None` if it has none."""
     try:
         name = op.get_attr("_gradient_op_type").decode()
     except ValueError:
@@ -83,7 +83,7 @@ def _gradient_name(op):
 
 
 def _weakly(registered, name):
-    """Replaces a registered gradient by one that lives as long as the result, the gradient."""
+    """Replaces a registered gradient by a weak one; returns the gradient, which keeps it alive."""
     gradient = registered[name]["type"]
     if hasattr(gradient, "_fns_is_weak"):
         return None
@@ -99,15 +99,15 @@ def _weakly(registered, name):
 
 
 def traced(function, **options):
-    """`tf.function` of a function of one model, `collectable` and without autograph.
+    """Returns `tf.function` of a function of one model, `collectable` and without autograph.
 
-    TensorFlow counts traces by the code of a function, over all models of a process: it warns from
-    the fifth model on of "triggered tf.function retracing", though each is traced once. A partial
-    function has no code, and is counted by itself.
+    TensorFlow counts traces by the code of a function, over all models of a process. So it warns of
+    "triggered tf.function retracing" from the fifth model on, though each is traced once. A partial
+    function has no code and is counted separately.
 
     Args:
-        function: The function, a method of the model say.
-        **options: Of `tf.function`.
+        function: The function, for example a method of the model.
+        **options: Options of `tf.function`.
 
     Returns:
         The traced function.
@@ -116,9 +116,9 @@ def traced(function, **options):
 
 
 def traced_for_all(function, **options):
-    """`tf.function` of a function that all models share, without autograph.
+    """Returns `tf.function` of a function that all models share, without autograph.
 
-    It is traced for the shapes of each model's data, which is no reason to warn.
+    It is traced for the shapes of each model's data, which is not a reason to warn.
     """
     function = tf.function(function, autograph=False, **options)
     function._omit_frequent_tracing_warning = True
@@ -126,15 +126,15 @@ def traced_for_all(function, **options):
 
 
 class _Key:
-    """What traces are counted for; unlike the function itself, no cycle of references."""
+    """A key for counts of traces; unlike the function itself, it makes no cycle of references."""
 
 
 def count_apart(function):
-    """Lets TensorFlow count the traces of functions that Keras has made for a model by themselves.
+    """Lets TensorFlow count separately the traces of functions that Keras made for a model.
 
     Args:
-        function: What `make_train_function` and the like have made: a function with the traced ones
-            in its closure, or a traced one.
+        function: A result of `make_train_function` or a similar method: a function with the traced
+            ones in its closure, or a traced one.
 
     Returns:
         The function.

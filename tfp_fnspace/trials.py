@@ -1,4 +1,4 @@
-"""Trials of candidates on held-out rows: how many epochs, how much noise, which log density."""
+"""Trials of candidates on held-out rows, which give epochs, noise and log density."""
 
 import time
 import warnings
@@ -10,19 +10,20 @@ import tensorflow as tf
 
 from tfp_fnspace.tracing import traced
 
-#: From so many rows on a part is held out; with fewer rows there are `_NUM_FOLDS` folds.
+#: With at least this many rows one part is held out; with fewer rows there are `_NUM_FOLDS` folds.
 _ROWS_FOR_ONE_PART = 500
 _NUM_FOLDS = 5
 
-#: The part of the rows that is held out, and the most rows that it has.
+#: The fraction of the rows that is held out, and the most rows that are held out.
 _HELD_OUT, _MOST_HELD_OUT = 0.2, 2000
 
-#: Factors of the standard deviation of the noise, one of which held-out rows choose: a network that
-#: has seen a row is closer to it than to others, and takes its noise for smaller than it is.
+#: Factors of the standard deviation of the noise, one of which held-out rows choose. A network that
+#: has seen a row is closer to it than to others, so it underestimates the noise.
 _NOISE_FACTORS = (1.0, 0.7, 0.85, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0)
 
-#: Looks at held-out rows without a better density after which a trial ends, and how many there are
-#: before time ends it: a network that has only begun tells nothing of a candidate.
+#: A trial ends after this many looks at held-out rows without a better density. Time ends it only
+#: after the second number of looks, since a network that has only begun to learn says nothing about
+#: a candidate.
 _PATIENCE, _LEAST_LOOKS = 10, 5
 
 
@@ -33,9 +34,9 @@ class Table:
     Attributes:
         x: Inputs `[N, X]`, float64; or a list of their means and variances, both `[N, X]`.
         y: Targets `[N, D]`, or labels `[N]`, integers from 0.
-        num_classes: Number of classes, or `None` of a regression.
-        log_jacobian: What is added to the log density of the targets of each row, `[N]`, because
-            they are warped; `None` adds nothing.
+        num_classes: Number of classes, or `None` for regression.
+        log_jacobian: Term to add to the log density of the targets of each row, `[N]`, because they
+            are warped; `None` adds nothing.
     """
 
     x: np.ndarray | list
@@ -66,7 +67,7 @@ class Table:
         return isinstance(self.x, list)
 
     def rows(self, index):
-        """The table of some rows."""
+        """Returns the table of some rows."""
         inputs = [values[index] for values in self.inputs]
         x = inputs if self.has_variances else inputs[0]
         of_warp = None if self.log_jacobian is None else self.log_jacobian[index]
@@ -75,15 +76,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Trial:
-    """What held-out rows say of a candidate.
+    """The result of a candidate on held-out rows.
 
     Attributes:
         recipe: Module of the recipe.
-        settings: The settings of the candidate, with the number of epochs that was best.
+        settings: The settings of the candidate, with the best number of epochs.
         rows: Numbers of the held-out rows `[H]`.
         log_density: Log density of their targets, `[H]`.
-        seconds: What the trial took.
-        model: A model that may be fitted anew, `None` if one is to be built.
+        seconds: Duration of the trial.
+        model: A model that may be fitted again, or `None` if one has to be built.
     """
 
     recipe: object
@@ -100,7 +101,7 @@ class Trial:
 
 
 def held_out_parts(num_rows, seed):
-    """Row numbers to hold out: a list of one array or, of few rows, of one for each fold.
+    """Returns row numbers to hold out: one array, or one for each fold if there are few rows.
 
     Args:
         num_rows: Number of rows, at least 2.
@@ -108,7 +109,7 @@ def held_out_parts(num_rows, seed):
     """
     order = np.random.default_rng(seed).permutation(num_rows)
     if num_rows < _ROWS_FOR_ONE_PART:
-        # Of one size, so that nothing is traced anew: the rows that are left over always train.
+        # Folds have equal sizes, so that nothing is traced again; the remaining rows always train.
         size = max(num_rows // _NUM_FOLDS, 1)
         return [order[i * size : (i + 1) * size] for i in range(min(_NUM_FOLDS, num_rows))]
     return [order[: min(int(_HELD_OUT * num_rows), _MOST_HELD_OUT)]]
@@ -120,8 +121,8 @@ def tried(recipe, table, settings, seconds, seed):
     Args:
         recipe: Module of a recipe, see `recipes`.
         table: `Table`.
-        settings: Of the candidate.
-        seconds: Time for all parts together; what traces and the first epoch of each are extra.
+        settings: Settings of the candidate.
+        seconds: Time for all parts together; tracing and the first epoch of each part are extra.
         seed: Non-negative integer.
 
     Returns:
@@ -130,32 +131,32 @@ def tried(recipe, table, settings, seconds, seed):
     begin = time.monotonic()
     parts = held_out_parts(table.num_rows, seed)
     trains = [table.rows(np.setdiff1d(np.arange(table.num_rows), part)) for part in parts]
-    # A model that is built from the rows of the only part is as good for all rows.
+    # If there is one part, the model built from its training rows also serves for all rows.
     is_reusable = len(parts) == 1 or not recipe.BUILDS_FROM_ROWS
     reusable = Reusable(recipe, trains[0], table, settings, seed) if is_reusable else None
     candidates, paths = [], []
     for i, (part, train) in enumerate(zip(parts, trains, strict=True)):
         if i and not reusable and time.monotonic() > begin + seconds:
-            break  # a model for each part: fewer parts have to do
+            break  # each part needs a model, so fewer parts must suffice
         if reusable:
             candidates.append(reusable.put_back())
         else:
             candidates.append(Scored(recipe.build(settings, train, seed)))
         path = Path(candidates[-1], table.rows(part), settings, begin + seconds, len(parts) - i)
         paths.append(path)
-        with warnings.catch_warnings():  # what is to be said of a fit is said of the last one
+        with warnings.catch_warnings():  # the last fit gives the warnings
             warnings.simplefilter("ignore", UserWarning)
             fit(candidates[-1].model, settings, train, path)
     parts = parts[: len(paths)]
-    # One number of epochs for all parts: the best of each would promise too much. Where a path has
-    # ended before others its last look stands for what would have followed.
+    # All parts share one number of epochs, since the best of each would be too optimistic. If a
+    # path ended before the others, its last look stands for the missing ones.
     longest = max(paths, key=len)
     looks = range(len(longest))
     sums = [sum(np.sum(path.at(look)[0]) for path in paths) for look in looks]
     best, epochs = int(np.argmax(sums)), longest.epochs
     epochs = _of_all_rows(epochs[best], settings["batch_size"], train.num_rows, table.num_rows)
     if best + 1 == len(sums) and any(path.is_late for path in paths):
-        epochs = min(2 * epochs, settings["epochs"])  # it was getting better when time was over
+        epochs = min(2 * epochs, settings["epochs"])  # still improving when time was over
     densities = []
     for part, path, scored in zip(parts, paths, candidates, strict=True):
         scored.model.set_weights(path.at(best)[1])
@@ -168,12 +169,15 @@ def tried(recipe, table, settings, seconds, seed):
 
 
 def least_epochs(settings):
-    """How many epochs a fit has before time may end it."""
+    """Returns the number of epochs of a fit before time may end it."""
     return _LEAST_LOOKS * settings["epochs_between_looks"]
 
 
 def _of_all_rows(epochs, batch_size, num_rows, num_all_rows):
-    """Epochs of as many steps with all rows: TAGI takes a row that it sees again for another."""
+    """Returns the epochs of all rows with the same number of steps.
+
+    TAGI treats a row that it sees again as a new row.
+    """
     steps = epochs * _batches(num_rows, batch_size)
     return max(round(steps / _batches(num_all_rows, batch_size)), 1)
 
@@ -183,7 +187,7 @@ def _batches(num_rows, batch_size):
 
 
 class Scored:
-    """A model, and the log densities of rows under it, for which it is traced once.
+    """A model with a function for the log densities of rows, which is traced once.
 
     Args:
         model: `FunctionSpaceModel`.
@@ -196,9 +200,9 @@ class Scored:
         )
 
     def log_density(self, table):
-        """Log density of the targets of a table, `[N]`, float64.
+        """Returns the log density of the targets of a table, `[N]`, float64.
 
-        Of warped targets it is that of the targets themselves.
+        For warped targets it is the log density of the original targets.
 
         Args:
             table: `Table`.
@@ -207,18 +211,18 @@ class Scored:
         values = self._function(inputs if table.has_variances else inputs[0], tf.constant(table.y))
         values = values.numpy().astype(np.float64)
         values += 0.0 if table.log_jacobian is None else table.log_jacobian
-        # A density of 0 or NaN at one row must lose to any number, and stay comparable.
+        # A density of 0 or NaN at one row must lose to any number, but stay comparable.
         return np.maximum(np.nan_to_num(values, nan=-np.inf), -1e6)
 
 
 class Reusable(Scored):
-    """A model that is put back before each fit, so that its steps are traced once.
+    """A model that is reset before each fit, so that its steps are traced once.
 
     Args:
         recipe: Module of a recipe.
-        train: `Table` of the rows that it is built from.
-        table: `Table` of all rows, whose moments it takes.
-        settings: Of the candidate.
+        train: `Table` of the rows from which the model is built.
+        table: `Table` of all rows, whose moments standardise its data.
+        settings: Settings of the candidate.
         seed: Non-negative integer.
     """
 
@@ -229,7 +233,7 @@ class Reusable(Scored):
         self._of_optimizer = None
 
     def put_back(self):
-        """Itself, with the model as it was built."""
+        """Resets the model to its state after it was built, and returns this object."""
         self.model.set_weights(self._weights)
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:
@@ -242,7 +246,7 @@ class Reusable(Scored):
 
 
 def _densities_by_factor(recipe, scored, held_out):
-    """Held-out log densities for each factor of the noise, `[factors, H]`."""
+    """Returns the held-out log densities for each factor of the noise, `[factors, H]`."""
     fitted, found = scored.model.get_weights(), []
     for factor in _factors(held_out):
         scored.model.set_weights(fitted)
@@ -253,12 +257,12 @@ def _densities_by_factor(recipe, scored, held_out):
 
 
 def _factors(table):
-    """Labels have no noise that could be too small."""
+    """Returns the factors to try; labels have no noise that could be too small."""
     return _NOISE_FACTORS if table.num_classes is None else _NOISE_FACTORS[:1]
 
 
 def fit(model, settings, table, callback):
-    """Fits a model as settings say."""
+    """Fits a model as the settings say."""
     model.fit(
         table.x,
         table.y,
@@ -270,24 +274,24 @@ def fit(model, settings, table, callback):
 
 
 class Path(keras.callbacks.Callback):
-    """Held-out log densities and weights along a fit; ends it when they fall, or in time.
+    """Records held-out log densities and weights during a fit, which it ends early or in time.
 
     Args:
-        scored: `Scored`, of the model that is fitted.
+        scored: `Scored` of the model that is fitted.
         held_out: `Table`.
-        settings: Of the candidate.
-        deadline: When all fits that are left must have ended.
-        fits_left: Number of them, this one included. They share the time after its first epoch,
-            which traces.
+        settings: Settings of the candidate.
+        deadline: Time by which all remaining fits must have ended.
+        fits_left: Number of remaining fits, this one included. They share the time after its first
+            epoch, which traces.
 
     Attributes:
-        epochs: Numbers of epochs after which rows were looked at, a list.
-        log_densities: Arrays `[H]`, one for each.
-        weights: Lists of arrays, one for each.
-        is_late: Whether time ended the fit.
+        epochs: List of the numbers of epochs after which held-out rows were scored, the looks.
+        log_densities: List of arrays `[H]`, one for each look.
+        weights: List of lists of arrays, one for each look.
+        is_late: Whether the fit ended because of time.
     """
 
-    allows_ahead = True  # it looks at the weights after `looks_every` epochs
+    allows_ahead = True  # it uses the weights every `looks_every` epochs
 
     def __init__(self, scored, held_out, settings, deadline, fits_left):
         super().__init__()
@@ -300,7 +304,7 @@ class Path(keras.callbacks.Callback):
         return len(self.epochs)
 
     def at(self, look):
-        """Log densities and weights of a look, of the last one where there were fewer."""
+        """Returns the log densities and weights of a look, or of the last look before it."""
         look = min(look, len(self) - 1)
         return self.log_densities[look], self.weights[look]
 

@@ -21,7 +21,7 @@ class GaussianMoments(NamedTuple):
 
     @property
     def shape(self):
-        """None: Keras's own layers and operations ask for it, which are not for moments."""
+        """Raises an error: Keras's own layers and operations read it, but are not for moments."""
         raise AttributeError(
             "Moments, a mean and a variance, pass through layers of `fns.tagi` only, not through "
             "Keras's own: take `fns.tagi.Dense`, `Add`, `Concatenate` and others. "
@@ -30,13 +30,13 @@ class GaussianMoments(NamedTuple):
 
 
 class GramBlocks(NamedTuple):
-    """Gram (or kernel) matrix of P inducing and N data points, without what is not needed of it.
+    """Needed blocks of the Gram (or kernel) matrix of P inducing and N data points.
 
     Attributes:
         ii: Tensor `[..., P, P]`, between inducing points.
         it: Tensor `[..., P, N]`, inducing points (rows) to data points.
-        tt: Tensor `[..., N]`, each data point with itself; `[..., N, N]` between all data points
-            where a joint law over them is asked for.
+        tt: Tensor `[..., N]`, each data point with itself; `[..., N, N]` between all data points if
+            their joint distribution is needed.
     """
 
     ii: tf.Tensor

@@ -1,4 +1,4 @@
-"""Warped targets: a monotone transform that the rows ask for, and the model of what it gives."""
+"""Warped targets: the choice of a monotone transform, and models of transformed targets."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,20 +15,20 @@ from tfp_fnspace.model import FunctionSpaceModel
 
 tfd = tfp.distributions
 
-#: Where `asinh((y - shift) / scale)` may bend: quantiles of y, besides just below its least value,
-#: and parts of the width between the 5 % and the 95 % quantile. A scale of `_STRAIGHT` widths is as
-#: good as a straight line.
+#: Candidates for the shift and scale of `asinh((y - shift) / scale)`. The shifts are quantiles of
+#: y, and a value just below its minimum. The scales are fractions of the width between the 5 % and
+#: the 95 % quantile. With a scale of `_STRAIGHT` widths the warp is practically a straight line.
 _SHIFTS, _SCALES = (0.05, 0.5, 0.95, 1.0), (0.01, 0.03, 0.1, 0.3, 1.0)
 _STRAIGHT = 1e4
 
-#: Standard deviation of what rounding to multiples of 1 takes away: a finer scale would draw apart
-#: values that are equal only because they are rounded.
+#: Standard deviation of the error of rounding to multiples of 1. A finer scale would fit gaps
+#: between values that are only due to rounding.
 _ROUNDING = 12.0**-0.5
 
-#: A warp must gain so many standard errors of the mean gain of a row.
+#: The mean gain of a row by a warp must be at least this many of its standard errors.
 _LEAST_ERRORS = 2.0
 
-#: The regression that chooses: the most rows, random features, and penalties to choose from.
+#: The regression that chooses: the most rows, the most random features, and the penalties.
 _MOST_ROWS, _MOST_FEATURES, _PENALTIES = 5000, 200, (1.0, 10.0, 100.0, 1000.0)
 
 
@@ -38,28 +38,28 @@ class Warp:
 
     Attributes:
         shift: Array `[D]`, in units of the targets.
-        scale: Array `[D]`, likewise, positive.
+        scale: Array `[D]` of positive numbers, in units of the targets.
     """
 
     shift: np.ndarray
     scale: np.ndarray
 
     def __call__(self, y):
-        """Warped targets `[N, D]`."""
+        """Returns the warped targets `[N, D]`."""
         return np.arcsinh((y - self.shift) / self.scale)
 
     def log_jacobian(self, y):
-        """`sum_d log dz_d / dy_d`, `[N]`."""
+        """Returns `sum_d log dz_d / dy_d`, `[N]`."""
         u = (y - self.shift) / self.scale
         return -np.sum(0.5 * np.log1p(np.square(u)) + np.log(self.scale), axis=1)
 
 
 class Choice(NamedTuple):
-    """What a regression says of warps.
+    """The warp that a regression has chosen.
 
     Attributes:
-        warp: `Warp`, or `None` if the targets ask for none.
-        log_density: Mean log density of a row given all others, under it, a float.
+        warp: `Warp`, or `None` if no warp improves the regression.
+        log_density: Mean log density of a row given all others under this choice, a float.
     """
 
     warp: Warp | None
@@ -67,16 +67,16 @@ class Choice(NamedTuple):
 
 
 def chosen_warp(x, y, seed=0):
-    """The warp under which a regression predicts rows best that it has not seen.
+    """Returns the warp under which a regression predicts unseen rows best.
 
     The regression is linear in the inputs and in random ReLU features of them, with a quadratic
-    penalty. What counts is the log density of each row given all others, in closed form, as Box
-    and Cox's likelihood is. A warp must beat the straight line by two standard errors.
+    penalty. The criterion is the log density of each row given all others. It has a closed form, as
+    Box and Cox's likelihood has. A warp must beat the straight line by two standard errors.
 
     Args:
         x: Inputs `[N, X]`.
         y: Targets `[N, D]`.
-        seed: Of the features, and of the rows if there are more than 5,000.
+        seed: Seed of the features, and of the choice of rows if there are more than 5,000.
 
     Returns:
         `Choice`.
@@ -99,7 +99,7 @@ def chosen_warp(x, y, seed=0):
 
 
 def _features(x, generator):
-    """Centred inputs and random ReLU features, each of variance 1, `[N, F]`."""
+    """Returns centred inputs and random ReLU features, each of variance 1, `[N, F]`."""
     x = _standardised(x)
     weights = generator.normal(size=(x.shape[1], min(_MOST_FEATURES, len(x) // 4)))
     hidden = np.maximum(x @ (weights / np.sqrt(x.shape[1])), 0.0)
@@ -126,7 +126,7 @@ class _Column(NamedTuple):
 
 
 def _of_column(y, u, squares):
-    """The `_Column` of a column."""
+    """Chooses the warp of one column."""
     width = np.subtract(*np.quantile(y, [0.95, 0.05])) or np.std(y) or 1.0
     straight = _density_of_others(y, np.zeros_like(y), u, squares)
     found = _Column(float(np.mean(y)), _STRAIGHT * float(width), False, float(np.mean(straight)))
@@ -147,13 +147,13 @@ def _of_column(y, u, squares):
 
 
 def _gap(y):
-    """The least distance of two values that are not equal, that to which counts are rounded."""
+    """Returns the least distance between two different values, to which counts are rounded."""
     values = np.unique(y)
     return np.min(np.diff(values)) if len(values) > 1 else 0.0
 
 
 def _density_of_others(z, log_jacobian, u, squares):
-    """Log density of each row given all others, under the best penalty, `[N]`."""
+    """Returns the log density of each row given all others, under the best penalty, `[N]`."""
     spread = np.std(z) or 1.0
     z = (z - np.mean(z)) / spread
     best = None
@@ -174,18 +174,18 @@ class WarpedModel(FunctionSpaceModel, keras.Model):
 
         z_d = asinh((y_d - shift_d) / scale_d),      p(y | x) = p(z | x) prod_d |dz_d / dy_d|
 
-    Where z is Gaussian y has Johnson's S_U distribution: skewed, or with heavy tails. A function
-    value of y is the mean over the noise, `E[y | f]`; its variance and that of the noise are those
-    of Gaussian f and noise with the moments of the member, up to a factor by which they add up to
-    the variance of y. The member keeps its weights; the model predicts, is evaluated, saved and
-    exported as the member is, and learns no more: what the member is to learn it is given warped,
-    `model.member.fit(x, model.warp(y))`.
+    If z is Gaussian, y has Johnson's S_U distribution, which may be skewed or have heavy tails. A
+    function value of y is the mean over the noise, `E[y | f]`. Its variance and that of the noise
+    are those of Gaussian f and noise with the moments of the member, times a factor that makes them
+    add up to the variance of y. The member keeps its weights. The model predicts, is evaluated,
+    saved and exported as the member is, but it cannot be trained. To train the member, give it
+    warped targets: `model.member.fit(x, model.warp(y))`.
 
     Args:
         member: Fitted regression whose predictive distributions are Gaussian or mixtures of
             Gaussians.
         shift: List of D numbers, in units of the targets.
-        scale: List of D positive numbers, likewise.
+        scale: List of D positive numbers, in units of the targets.
         **kwargs: `name`.
 
     Raises:
@@ -214,7 +214,7 @@ class WarpedModel(FunctionSpaceModel, keras.Model):
         return self._unwarped(self.member.predictive(x))
 
     def _unwarped(self, distribution):
-        """The distribution of y for that of z."""
+        """Converts the distribution of z to that of y."""
         shift, scale = (tf.constant(v) for v in (self.warp.shift, self.warp.scale))
         logits, mean, stddev = observations.normal_components(distribution)
         mean, stddev = tf.cast(mean, tf.float64), tf.cast(stddev, tf.float64)
@@ -223,7 +223,7 @@ class WarpedModel(FunctionSpaceModel, keras.Model):
             return observations.mixture(tf.cast(logits, tf.float64), normal)
         one = observations.JohnsonSU(
             normal.skewness[:, 0], normal.tailweight[:, 0], shift, scale
-        )  # `[N, D]` of one component
+        )  # `[N, D]` for one component
         return tfd.Independent(one, reinterpreted_batch_ndims=1)
 
     def predictive_moments(self, x):
@@ -248,13 +248,13 @@ class WarpedModel(FunctionSpaceModel, keras.Model):
         }
 
     def draw_functions(self, x, num_samples, seed):
-        """Function samples `[S, N, D]`: the mean of y over the noise, given f."""
+        """Draws functions `[S, N, D]`, the means of y over the noise given f."""
         draws = tf.cast(self.member.draw_functions(x, num_samples, seed), tf.float64)
         noise = tf.cast(self.member.predictive_moments(x)["aleatoric_stddev"], tf.float64)
         return self.warp.shift + self.warp.scale * tf.exp(0.5 * tf.square(noise)) * tf.sinh(draws)
 
     def predict_distribution(self, x, batch_size=None, joint=False):
-        """The predictive distribution of the observations at each point.
+        """Returns the predictive distribution of the observations at each point.
 
         Args:
             x: Array `[N, X]`.
@@ -272,21 +272,21 @@ class WarpedModel(FunctionSpaceModel, keras.Model):
         return self._unwarped(self.member.predict_distribution(x, batch_size=batch_size))
 
     def fit(self, *args, **kwargs):
-        """Refuses: the member is fitted, to warped targets.
+        """Raises an error: only the member is fitted, to warped targets.
 
         Raises:
             ValueError: Always.
         """
         raise ValueError(
-            "A `WarpedModel` must have a fitted member and learns no more: "
-            "`model.member.fit(x, model.warp(y))` goes on with it. Received: a call of fit"
+            "A `WarpedModel` must have a fitted member and cannot be trained itself: "
+            "`model.member.fit(x, model.warp(y))` continues its training. Received: a call of fit"
         )
 
     def with_member(self, member):
-        """The same warp of another model.
+        """Returns a model with the same warp and another member.
 
         Args:
-            member: As of the class.
+            member: As for the class.
 
         Returns:
             `WarpedModel`.
@@ -308,5 +308,5 @@ class WarpedModel(FunctionSpaceModel, keras.Model):
 
 
 def _variance_of_sinh(mean, variance):
-    """`Var[sinh(g)]` for Gaussian g."""
+    """Returns `Var[sinh(g)]` for Gaussian g."""
     return 0.5 * tf.math.expm1(variance) * (tf.exp(variance) * tf.cosh(2.0 * mean) + 1.0)

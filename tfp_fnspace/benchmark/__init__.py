@@ -1,8 +1,8 @@
 """Benchmarks on data sets with fixed splits.
 
-`uci` runs estimators with shipped defaults beside what a user would pick instead, a file a cell;
-`tables` compares and sums up what it wrote. `paper` has the protocols of the papers; scripts under
-`benchmarks/` use what is imported here.
+`uci` runs estimators with shipped defaults beside the alternatives that a user would pick, and
+writes one file for each cell. `tables` compares and sums up these files. `paper` has the protocols
+of the papers. Scripts under `benchmarks/` use the names that are imported here.
 """
 
 from tfp_fnspace.benchmark.paper import run_paper, score, summary

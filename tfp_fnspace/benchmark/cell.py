@@ -1,7 +1,7 @@
-"""One cell: an estimator on a split, in a process of its own, which writes one file.
+"""One cell: an estimator on a split, in its own process, which writes one file.
 
-`python -m tfp_fnspace.benchmark.cell ESTIMATOR DATASET SPLIT DATA_DIR FILE` ends when what it reads
-from standard input ends, so that it does not outlive the run that started it.
+`python -m tfp_fnspace.benchmark.cell ESTIMATOR DATASET SPLIT DATA_DIR FILE` ends when its standard
+input ends, so that it does not outlive the run that started it.
 """
 
 import importlib.metadata
@@ -26,14 +26,14 @@ try:
 except ImportError:  # Windows
     resource = None
 
-#: At which the frequencies of the probability integral transform are kept.
+#: Levels at which the frequencies of the probability integral transform are kept.
 LEVELS = np.arange(1, 20) / 20
 
 _PACKAGES_OF_RIVALS = ("scikit-learn", "scipy", "ngboost")
 
 
 def run(estimator, dataset, split, data_dir):
-    """Fits and scores.
+    """Fits and scores an estimator on a split.
 
     Args:
         estimator: Name from `estimators.ESTIMATORS`; its seed is the number of the split.
@@ -42,8 +42,8 @@ def run(estimator, dataset, split, data_dir):
         data_dir: Folder of the data.
 
     Returns:
-        A record: `estimator`, `dataset`, `split`, `status` ("done", "failed" or "declined"), where
-        it is done `scores` (see there), else `error`; `fit_seconds`, `predict_seconds`,
+        A record: `estimator`, `dataset`, `split`, `status` ("done", "failed" or "declined"); the
+        entries of `scores` if it is done, else `error`; `fit_seconds`, `predict_seconds`,
         `cpu_seconds` of both, `peak_memory_mb` of the process, `threads`, `versions`, `machine`.
     """
     record = {"estimator": estimator, "dataset": dataset, "split": split}
@@ -61,7 +61,7 @@ def run(estimator, dataset, split, data_dir):
         record.update(scores(rows.y_test, distribution), status="done")
     except Declined as error:
         record.update(status="declined", error=str(error))
-    except Exception as error:  # whatever it is, the others go on, and the table says so
+    except Exception as error:  # the other cells go on after any error, and the table reports it
         lines = "".join(traceback.format_exception(error))
         record.update(status="failed", error=lines[-2000:])
         record.setdefault("fit_seconds", round(time.perf_counter() - begin, 3))
@@ -72,7 +72,7 @@ def run(estimator, dataset, split, data_dir):
 
 
 def scores(y, distribution):
-    """How good a predictive distribution is, in the user's units.
+    """Returns scores of a predictive distribution, in the user's units.
 
     Args:
         y: Targets `[N, 1]`.
@@ -84,7 +84,7 @@ def scores(y, distribution):
         0.05, 0.1, ..., 0.95, and `frequencies`, these 19 numbers.
 
     Raises:
-        ValueError: If one is not finite.
+        ValueError: If a score is not finite.
     """
     y = np.asarray(y, np.float64)
     names = ("rmse", "nll", "crps", "calibration_error")

@@ -1,6 +1,6 @@
-"""The estimators that `benchmark uci` knows, ours and others', by name: a new one adds one line.
+"""The estimators that `benchmark uci` knows, ours and others, by name; a new one adds a line.
 
-Each has `fit(X, y)` and `predict_distribution(X)`, and is made with nothing but `random_state`.
+Each has `fit(X, y)` and `predict_distribution(X)`, and `random_state` is its only argument.
 """
 
 import importlib
@@ -28,7 +28,7 @@ ESTIMATORS = {
     "climatology": f"{_RIVALS}.plain:Climatology",
 }
 
-#: What pictures and tables call those of others, where it is not the name with spaces.
+#: Titles of other estimators in pictures and tables, where they are not the names with spaces.
 _TITLES = {
     "exact_gp": "exact GP",
     "sparse_gp": "sparse GP",
@@ -39,26 +39,26 @@ _TITLES = {
 
 
 def is_ours(name):
-    """Whether an estimator is one of this package's methods."""
+    """Returns whether an estimator is one of this package's methods."""
     return ESTIMATORS.get(name, "").startswith(_OURS)
 
 
 def title(name):
-    """What pictures and tables call an estimator: ours by their classes."""
+    """Returns the title of an estimator in pictures and tables: the class name for ours."""
     if is_ours(name):
         return ESTIMATORS[name].partition(":")[2]
     return _TITLES.get(name, name.replace("_", " "))
 
 
 def make(name, random_state):
-    """An estimator with its shipped defaults.
+    """Returns an estimator with its shipped defaults.
 
     Args:
         name: One of `ESTIMATORS`.
         random_state: Its seed.
 
     Returns:
-        The estimator, not fitted; all that it needs is imported.
+        The estimator, not fitted; all packages that it needs are imported.
 
     Raises:
         ValueError: If the name is unknown.

@@ -1,4 +1,4 @@
-"""The protocols of the papers on data sets with fixed splits: resumable, a cell at a time."""
+"""The protocols of the papers on data sets with fixed splits; runs resume cell by cell."""
 
 import time
 
@@ -10,10 +10,10 @@ from tfp_fnspace.benchmark import protocol
 from tfp_fnspace.benchmark.records import add_records, machine, read_records, versions
 from tfp_fnspace.benchmark.selection import load, parse_splits
 
-#: What a cell costs whatever its size (tracing, compiling), in rows: for the time left.
+#: Cost of a cell of any size (tracing, compiling), in rows, for estimates of the time left.
 _FIXED_WORK = 3000
 
-#: What a record of `run_paper` must have.
+#: Entries that a record of `run_paper` must have, and their types.
 _FIELDS = {
     **dict.fromkeys(("variant", "dataset"), str),
     **dict.fromkeys(("rmse", "nll", "seconds"), int | float),
@@ -23,7 +23,7 @@ _FIELDS = {
 
 
 def score(model, split):
-    """Scores of a fitted model on the test rows of a split, in the user's units."""
+    """Scores a fitted model on the test rows of a split, in the user's units."""
     distribution = model.predict_distribution(split.x_test)
     y = np.asarray(split.y_test, np.float64)
     names = ("rmse", "mae", "nll", "crps")
@@ -36,13 +36,13 @@ def score(model, split):
 def run_paper(file, variants, names, splits, data_dir, out, echo=print):
     """Fits and scores a protocol on every split of every data set, in the order given.
 
-    Each cell is written to `out` when it is done; cells that are there with the same settings
-    are kept, so that a killed run resumes. Split k has seed k.
+    Each cell is written to `out` when it is done. Cells that are there with the same settings are
+    kept, so that a killed run resumes. Split k has seed k.
 
     Args:
         file: See `protocol.read`.
         variants: Titles of its variants, or `None` for all.
-        names: Names of data sets, or `None` for those of which the paper has results.
+        names: Names of data sets, or `None` for those that have results in the paper.
         splits: See `parse_splits`.
         data_dir: Folder of `<name>.npz`, or its parent.
         out: Results file, JSON.
@@ -52,7 +52,7 @@ def run_paper(file, variants, names, splits, data_dir, out, echo=print):
         List of records.
 
     Raises:
-        ValueError: If a name is unknown, or, after all cells ran, if one had bad data.
+        ValueError: If a name is unknown, or if a cell had bad data (after all cells ran).
     """
     found = protocol.read(file)
     cells, loaded = [], {}
@@ -118,7 +118,7 @@ def _run_cell(method, variant, dataset, name, k, config):
 
 
 def summary(records):
-    """Mean and standard error over splits, a text table."""
+    """Returns the mean and standard error over splits, a text table."""
     lines = [
         f"{'variant':<24} {'dataset':<10} {'splits':>6} {'rmse':>16} {'nll':>16} {'seconds':>9}"
     ]
@@ -138,6 +138,6 @@ def _columns(rows):
 
 
 def _mean(values):
-    """Mean and standard error."""
+    """Returns the mean and standard error."""
     error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
     return float(np.mean(values)), float(error)

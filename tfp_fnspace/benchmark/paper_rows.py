@@ -8,7 +8,7 @@ import statistics
 from tfp_fnspace.benchmark import protocol
 from tfp_fnspace.benchmark.records import read_records
 
-#: Score in a protocol -> what it is called, its key in records, its sign there, the better sign.
+#: Score in a protocol -> its title, its key in records, its sign there, the better sign.
 _SCORES = {
     "rmse": ("RMSE", "rmse", 1.0, -1.0),
     "log_likelihood": ("log-likelihood", "nll", -1.0, 1.0),
@@ -16,15 +16,16 @@ _SCORES = {
 
 
 def rows(path):
-    """Rows of a table, and what is not in it.
+    """Returns rows of a table, and a sentence about missing ones.
 
     Args:
-        path: The protocol. The records are in the file beside it that ends in `.json`; those with
-            other settings than the protocol's do not count.
+        path: The protocol. The records are in the file beside it that ends in `.json`. Records with
+            other settings than those of the protocol do not count.
 
     Returns:
-        List of lists of four strings: what was run, the paper's, ours with its standard error, as
-        good. Sentence that names what was not run, empty if all was.
+        List of lists of four strings: the name of the run, the paper's number, ours with its
+        standard error, whether it is as good. A sentence that names the runs that are missing,
+        empty if there are none.
     """
     path = pathlib.Path(path)
     found = protocol.read(path)
@@ -64,14 +65,14 @@ def _cells(score, theirs, records, errors):
 
 
 def printed(text):
-    """Number, what follows ±, and a unit of the last digit, of a number in print."""
+    """Returns a printed number, its error after ± and a unit of its last digit."""
     mean, _, error = (part.strip() for part in text.partition("±"))
     digit = 10.0 ** decimal.Decimal(mean).as_tuple().exponent
     return float(mean), float(error or 0.0), digit
 
 
 def written(values):
-    """Mean and standard error, with three significant digits or decimals."""
+    """Returns the mean and standard error, with three significant digits or decimals."""
     mean = statistics.mean(values)
     decimals = 3 if abs(mean) >= 0.1 else 3 - math.floor(math.log10(abs(mean) or 1.0))
     error = f" ± {_error(values):.{decimals}f}" if len(values) > 1 else ""
@@ -83,15 +84,15 @@ def _error(values):
 
 
 def verdict(values, mean, error, digit, better):
-    """Whether ours is as good as a number in print.
+    """Returns whether our number is as good as a printed one.
 
-    Level is what is within two standard errors of the difference and half a unit of the last
-    digit in print; one value alone cannot say.
+    The two are level if they differ by at most two standard errors of the difference and half a
+    unit of the last printed digit. One value alone cannot decide this.
 
     Args:
-        values: Ours.
-        mean: The number in print.
-        error: Its standard error, 0 where there is none.
+        values: Our values.
+        mean: The printed number.
+        error: Its standard error, 0 if there is none.
         digit: A unit of its last digit.
         better: 1 where larger is better, else -1.
 

@@ -16,10 +16,10 @@ from tfp_fnspace.plotting import BLUE, GREY, VERMILLION
 
 _TICKS = (0.25, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0)
 
-#: From so many points (1/72 inch) above or below on, a label has a line to its point.
+#: A label that is more points (1/72 inch) than this above or below has a line to its point.
 _FAR = 16
 
-#: Where a label may be: points to the right and up, and which of its sides is there.
+#: Places of a label: points to the right and up, and the side of the label that is there.
 _PLACES = [
     (side * 7 if height == 0 else side * 4, height, "left" if side > 0 else "right")
     for height in (0, 10, -10, 20, -20, 30, -30, 40, -40, 55, -55, 70, -70)
@@ -32,8 +32,8 @@ def write(cells, folder, prefix=""):
 
     Args:
         cells: See `tables.read_cells`.
-        folder: Where they go.
-        prefix: Of their names.
+        folder: Folder of the pictures.
+        prefix: Prefix of their names.
 
     Yields:
         Their paths.
@@ -53,12 +53,12 @@ def write(cells, folder, prefix=""):
 
 
 def nemenyi_distance(num_estimators, num_sets, level=0.05):
-    """How far apart mean ranks must be to differ by the Nemenyi test, q sqrt(k (k + 1) / (6 N)).
+    """Returns the critical distance of mean ranks in the Nemenyi test, q sqrt(k (k + 1) / (6 N)).
 
     Args:
         num_estimators: k, at least 2.
         num_sets: N.
-        level: Of the test.
+        level: Level of the test.
 
     References:
         Demsar (2006), "Statistical comparisons of classifiers over multiple data sets", JMLR 7.
@@ -69,11 +69,11 @@ def nemenyi_distance(num_estimators, num_sets, level=0.05):
 
 
 def level_groups(ranks, distance):
-    """Runs of sorted ranks that lie within a distance, as pairs of places, none inside another.
+    """Returns runs of sorted ranks within a distance, as pairs of places, none inside another.
 
     Args:
         ranks: Increasing numbers.
-        distance: The most that the ends of a run differ by.
+        distance: The largest difference between the ends of a run.
     """
     found, last = [], -1
     for i in range(len(ranks)):
@@ -85,11 +85,11 @@ def level_groups(ranks, distance):
 
 
 def critical_difference(cells, score):
-    """Mean ranks on a line; a bar joins those that the Nemenyi test at 5 % does not tell apart.
+    """Draws mean ranks on a line; bars join ranks that the Nemenyi test at 5 % cannot distinguish.
 
-    The first panel has all data sets and the estimators that have each of them. Where that is not
-    everyone, its title names the others, and a second panel has everyone, on the data sets that all
-    have.
+    The first panel has all data sets and the estimators that have each of them. If some estimators
+    lack data sets, its title names them, and a second panel shows all estimators on the data sets
+    that all have.
 
     Args:
         cells: See `tables.read_cells`.
@@ -144,10 +144,10 @@ def _ranks_on_a_line(ax, cells, score, text):
 
 
 def calibration(cells):
-    """Frequency of the PIT less the level, the mean over data sets, a panel for each estimator.
+    """Draws the frequency of the PIT less the level, averaged over data sets, for each estimator.
 
-    Below 0 on the left and above 0 on the right the distributions are too wide, the other way
-    round too narrow. The band is where 80 % of the data sets lie. Ours come first.
+    Distributions are too wide if the curve is below 0 on the left and above 0 on the right, and too
+    narrow the other way round. The band holds 80 % of the data sets. Our estimators come first.
 
     Args:
         cells: See `tables.read_cells`.
@@ -180,13 +180,13 @@ def calibration(cells):
 
 
 def _with_sets(name, number, cells):
-    """The title of an estimator, with the number of its data sets where others have more."""
+    """Returns the title of an estimator, with its number of data sets if others have more."""
     total = cells["dataset"].nunique()
     return title(name) if number == total else f"{title(name)} ({number} of {total} sets)"
 
 
 def quality_against_seconds(cells):
-    """CRPS relative to conformal boosting against the median seconds of a cell.
+    """Draws CRPS relative to conformal boosting against the median seconds of a cell.
 
     Args:
         cells: See `tables.read_cells`.
@@ -214,7 +214,7 @@ def quality_against_seconds(cells):
 
 
 def _label(ax, points, names, colours):
-    """Texts beside points, each at the nearest place where it hides no point and no other text."""
+    """Writes texts beside points, each at the nearest place where it hides no point or text."""
     renderer = ax.figure.canvas.get_renderer()
     inside = ax.get_window_extent(renderer)
     centres = ax.transData.transform(points)
@@ -230,7 +230,7 @@ def _label(ax, points, names, colours):
             if clear and inside.x0 < box.x0 and box.x1 < inside.x1:
                 break
         taken.append(box)
-        if abs(y) > _FAR:  # a line says whose it is
+        if abs(y) > _FAR:  # a line leads to its point
             ax.annotate(
                 "",
                 point,

@@ -1,10 +1,10 @@
 """The protocol of a paper: a TOML file of settings and of the paper's numbers.
 
-method = "tagi"              # of `registry`
+method = "tagi"              # a name in `registry`
 errors = "deviation"         # what follows ±: "deviation" over `runs`, "error", or "none"
 [settings]                   # keyword arguments of the method's `fit` but `seed`
-[sets.NAME]                  # of a data set, if others
-[variants.TITLE]             # of what is told apart; at least one
+[sets.NAME]                  # settings that differ for a data set
+[variants.TITLE]             # settings that differ for a variant; at least one variant
 [results.TITLE]              # NAME = { rmse = "1.2 ± 0.1", log_likelihood = "-1.5 ± 0.2" }
 """
 
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from tfp_fnspace import registry
 
-#: Where the files are in a checkout.
+#: Folder of the files in a checkout.
 FOLDER = pathlib.Path("benchmarks/uci/paper")
 
-#: What a file may have, and of which type.
+#: Entries that a file may have, and their types.
 _ENTRIES = {"method": str, "errors": str} | dict.fromkeys(
     ("settings", "sets", "variants", "results"), dict
 )
@@ -26,15 +26,16 @@ _ENTRIES = {"method": str, "errors": str} | dict.fromkeys(
 
 @dataclass(frozen=True)
 class Protocol:
-    """What a file says.
+    """The contents of a file.
 
     Attributes:
         method: Name from `registry.METHODS`.
-        errors: What follows ± in `results`.
+        errors: The kind of number that follows ± in `results`.
         settings: Dict of keyword arguments.
-        sets: Dict from names of data sets to settings that are other.
-        variants: Dict from titles to settings that are other.
-        results: Dict from titles of variants to a dict from names of data sets to the paper's.
+        sets: Dict from names of data sets to settings that differ.
+        variants: Dict from titles to settings that differ.
+        results: Dict from titles of variants to a dict from names of data sets to the paper's
+            results.
     """
 
     method: str
@@ -45,12 +46,12 @@ class Protocol:
     results: dict
 
     def config(self, variant, dataset, split):
-        """Keyword arguments of the method's `fit`; split k has seed k."""
+        """Returns keyword arguments of the method's `fit`; split k has seed k."""
         other = {**self.variants[variant], **self.sets.get(dataset, {})}
         return {**self.settings, **other, "seed": split}
 
     def datasets(self):
-        """Names of the data sets of which the paper has results."""
+        """Returns the names of the data sets that have results in the paper."""
         return sorted({name for rows in self.results.values() for name in rows})
 
 
@@ -61,7 +62,8 @@ def read(path):
         path: The file, or a name for `benchmarks/uci/paper/<name>.toml`.
 
     Raises:
-        ValueError: If it is not as the module says, or its settings are not those of the method.
+        ValueError: If the file is not as the module describes, or its settings are not those of the
+            method.
     """
     path = pathlib.Path(path)
     if not path.exists() and path.suffix != ".toml":

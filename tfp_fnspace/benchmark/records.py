@@ -1,4 +1,4 @@
-"""Records of results: what was run where, and files that many processes add to."""
+"""Records of results: runs, versions and machines, in files that many processes add to."""
 
 import importlib
 import json
@@ -13,16 +13,16 @@ _PACKAGES = ("tfp_fnspace", "tensorflow", "keras", "tensorflow-probability", "nu
 
 
 def versions():
-    """Versions of Python and of the packages that a number depends on."""
-    # Of the modules themselves: this package need not be installed, and TensorFlow's distribution
-    # goes by several names.
+    """Returns versions of Python and of the packages that a number depends on."""
+    # The versions are those of the modules: this package need not be installed, and TensorFlow's
+    # distribution goes by several names.
     modules = {name: importlib.import_module(name.replace("-", "_")) for name in _PACKAGES}
     found = {name: module.__version__ for name, module in modules.items()}
     return {"python": platform.python_version(), **found}
 
 
 def machine():
-    """What the numbers were measured on."""
+    """Returns a description of the machine on which the numbers were measured."""
     return {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()}
 
 
@@ -35,7 +35,7 @@ def _processor():
 
 
 def read_records(path, fields=None):
-    """The records of a results file, none if there is no file.
+    """Returns the records of a results file, none if there is no file.
 
     Args:
         path: The results file.
@@ -67,7 +67,7 @@ def read_records(path, fields=None):
 
 
 def write_records(path, records):
-    """Writes a results file in one step, so that a killed run leaves a whole one."""
+    """Writes a results file in one step, so that a killed run leaves a complete file."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.locked(path):
@@ -75,15 +75,15 @@ def write_records(path, records):
 
 
 def add_records(path, records, replaced=lambda record: False):
-    """Adds records to a results file, however many processes do so at a time.
+    """Adds records to a results file, to which many processes may add at a time.
 
     Args:
         path: The results file.
         records: The new records.
-        replaced: Function of a record, whether it goes.
+        replaced: Function of a record that returns whether to drop it.
 
     Returns:
-        All records that the file then has.
+        All records of the new file.
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,11 +103,11 @@ def run_missing(path, cells, run):
 
     Args:
         path: The results file.
-        cells: Dicts that say which cell a record is of, such as `{"method": "diwp", "seed": 0}`.
-        run: Function of the entries of a cell; a dict of what came out.
+        cells: Dicts that identify the cell of a record, such as `{"method": "diwp", "seed": 0}`.
+        run: Function of the entries of a cell that returns a dict of results.
 
     Yields:
-        The new records: cell, result, seconds of the whole cell, versions and machine.
+        The new records: cell, results, seconds of the whole cell, versions and machine.
     """
     for cell in cells:
         records = read_records(path)

@@ -1,9 +1,9 @@
 """The page of benchmarks of a checkout, made from its committed results, and its pictures.
 
-`benchmarks/page.md.in` is the page but for its tables: a line `{{common GROUP}}` stands for the
+`benchmarks/page.md.in` is the page without its tables. A line `{{common GROUP}}` stands for the
 table of the cells in `benchmarks/uci/results` on the data sets that `benchmarks/uci/sets.toml`
-lists for GROUP, and `{{method NAME}}` for the paper's numbers beside ours, of
-`benchmarks/uci/paper` and of `ROWS[NAME]` in `benchmarks/tables.py`.
+lists for GROUP. A line `{{method NAME}}` stands for the paper's numbers beside ours, from
+`benchmarks/uci/paper` and from `ROWS[NAME]` in `benchmarks/tables.py`.
 """
 
 import importlib.util
@@ -21,13 +21,13 @@ _PAGE, _IMAGES = pathlib.Path("docs/benchmarks.md"), pathlib.Path("docs/images/b
 _CELLS, _SETS = pathlib.Path("benchmarks/uci/results"), pathlib.Path("benchmarks/uci/sets.toml")
 _TEMPLATE, _TABLES = pathlib.Path("benchmarks/page.md.in"), pathlib.Path("benchmarks/tables.py")
 
-#: Pages with a short table, and between which lines it stands there.
+#: Pages with a short table, and the lines around it.
 _SHORT = (pathlib.Path("README.md"), pathlib.Path("docs/which_method.md"))
 _BEGIN, _END = "<!-- table: begin -->", "<!-- table: end -->"
 
 _PAIR = ["dataset", "split"]
 
-#: Column of the common table -> column of `tables.summary`, and how it is written.
+#: Column of the common table -> column of `tables.summary`, and its format.
 _COLUMNS = {
     "sets": ("sets", "{:d}"),
     "cells": ("cells", "{:d}"),
@@ -50,16 +50,16 @@ _COLUMNS = {
 
 
 def write(root="."):
-    """Writes page and pictures, and the short tables where there are marks for them.
+    """Writes the page, the pictures, and the short tables on pages that have marks for them.
 
     Args:
         root: Folder of the checkout.
 
     Yields:
-        Paths of what was written.
+        Paths of the files that were written.
 
     Raises:
-        ValueError: If it is no checkout, or a result is of a data set in no group.
+        ValueError: If the folder is not a checkout, or the data set of a result is in no group.
     """
     root = pathlib.Path(root)
     groups = read_groups(root)
@@ -85,7 +85,7 @@ def _replace(path, text):
 
 
 def read_groups(root):
-    """Name of a group -> its cells, `None` where there are none.
+    """Returns a dict from names of groups to their cells, `None` for a group without cells.
 
     Args:
         root: Folder of the checkout.
@@ -112,7 +112,7 @@ def read_groups(root):
 
 
 def page(root="."):
-    """The text of the page.
+    """Returns the text of the page.
 
     Args:
         root: Folder of the checkout.
@@ -143,11 +143,12 @@ def _markdown(head, rows):
 
 
 def method_table(path, rows):
-    """The table of a method.
+    """Returns the table of a method.
 
     Args:
         path: The protocol; the results are beside it, in JSON. A method may have none.
-        rows: Further rows: what, the paper's or another program's, ours, as good.
+        rows: Further rows: name, the number of the paper or another program, ours, whether it is as
+            good.
     """
     found, missing = paper_rows.rows(path) if path.exists() else ([], "")
     table = _markdown(["what", "paper or reference", "ours", "as good"], [*found, *rows])
@@ -155,10 +156,10 @@ def method_table(path, rows):
 
 
 def common_table(cells, group):
-    """The table of a group of data sets, what is missing in it, and its pictures.
+    """Returns the table of a group of data sets, sentences about its cells, and its pictures.
 
     Args:
-        cells: See `tables.read_cells`; `None` where nothing was run.
+        cells: See `tables.read_cells`; `None` if nothing was run.
         group: Its name.
     """
     if cells is None:
@@ -193,7 +194,7 @@ def _cell(value, style):
 
 
 def which_cells(cells):
-    """Sentences about the cells that there are, and those that are not."""
+    """Returns sentences about the cells that exist, and those that are missing."""
     splits = cells.groupby("dataset")["split"].nunique()
     shared = tables.comparable(cells, by_all=True)["dataset"].nunique()
     ranked = tables.comparable(cells)
@@ -225,9 +226,9 @@ def which_cells(cells):
 
 
 def short_table(groups):
-    """The table of README: ranks on each group of data sets.
+    """Returns the table of the README: ranks on each group of data sets.
 
-    In brackets are ranks on the data sets that everyone has, where they are others.
+    Ranks on the data sets that all estimators have are in brackets if they differ.
 
     Args:
         groups: See `read_groups`.

@@ -1,4 +1,4 @@
-"""Which data and which splits are asked for in words."""
+"""Splits and data sets that are selected by words."""
 
 import os
 import pathlib
@@ -7,17 +7,17 @@ from tfp_fnspace import datasets
 
 
 def parse_splits(text, num_splits):
-    """Split numbers from `"0-4"`, `"0,2,5-7"` or `"all"`.
+    """Returns split numbers from `"0-4"`, `"0,2,5-7"` or `"all"`.
 
     Args:
         text: The words.
-        num_splits: How many there are.
+        num_splits: Number of splits.
 
     Returns:
         Sorted list of integers.
 
     Raises:
-        ValueError: If the words are off, or a split does not exist.
+        ValueError: If the words are malformed, or a split does not exist.
     """
     if text == "all":
         return list(range(num_splits))
@@ -35,7 +35,7 @@ def parse_splits(text, num_splits):
 
 
 def load(name, data_dir):
-    """A data set from the folder itself or from its `uci` folder."""
+    """Returns a data set from the folder itself or from its `uci` folder."""
     inside, folder = f"uci/{name}", data_dir or os.environ.get(datasets.DATA_DIR_VARIABLE)
     nested = bool(folder) and (pathlib.Path(folder) / f"{inside}.npz").exists()
     return datasets.load(inside if nested else name, data_dir)

@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-#: What the others are measured by.
+#: The estimator to which scores are relative, and those that every method must beat.
 _REFERENCE, _MUST_BEAT = "conformal_boosting", ("linear", "climatology")
 
 _KEYS = ["dataset", "split"]
 
 
 def read_cells(folder):
-    """The cells of a folder, a row each.
+    """Returns the cells of a folder, one row for each.
 
     Args:
         folder: Folder of `<estimator>/<dataset>-<split>.json`, or of one estimator.
@@ -23,7 +23,7 @@ def read_cells(folder):
         Data frame with the columns of `cell.run`, and `seconds` of fit and prediction.
 
     Raises:
-        ValueError: If there are none, or a file is no record.
+        ValueError: If there are none, or a file is not a record.
     """
     folder = pathlib.Path(folder)
     paths = sorted([*folder.glob("*/*.json"), *folder.glob("*.json")])
@@ -54,16 +54,16 @@ def _columns(records):
 
 
 def comparable(cells, by_all=False):
-    """Cells on which ranks are fair: each estimator in them has every one.
+    """Returns cells on which ranks are fair: each estimator in them has all of these splits.
 
     Args:
         cells: See `read_cells`.
-        by_all: Whether all estimators are in them, on the data sets that every one of them has.
-            Otherwise all data sets are, of the estimators that have each of them. What was declined
-            is not had; what failed is.
+        by_all: Whether to keep all estimators, on the data sets that every one of them has.
+            Otherwise all data sets are kept, with the estimators that have each of them. An
+            estimator has a data set that it failed on, but not one that it declined.
 
     Returns:
-        The cells, of the splits that all of these estimators have.
+        The cells of the splits that all of these estimators have.
     """
     tried = cells[cells["status"] != "declined"]
     axis, other = ("dataset", "estimator") if by_all else ("estimator", "dataset")
@@ -74,9 +74,9 @@ def comparable(cells, by_all=False):
 
 
 def mean_ranks(cells, score):
-    """Mean rank of each estimator: over the splits of a data set, then over the data sets.
+    """Averages ranks of each estimator over the splits of a data set, then over data sets.
 
-    Those that failed have the worst rank. Equal scores share the mean of their ranks.
+    Failed cells have the worst rank. Equal scores share the mean of their ranks.
 
     Args:
         cells: See `comparable`.
@@ -92,19 +92,20 @@ def mean_ranks(cells, score):
 
 
 def summary(cells):
-    """A row for each estimator, means over data sets of means over splits.
+    """Returns a row for each estimator, means over data sets of means over splits.
 
     Args:
         cells: See `read_cells`.
 
     Returns:
-        Data frame, sorted by rank: `sets` that it has, `cells` that were done, that it `declined`
-        and that `failed`; mean ranks in NLL and CRPS, `rank_*` on all data sets of those that have
-        all, `shared_*` on the data sets that everyone has; the geometric means of `rmse`, `crps`
-        and `width_90` relative to conformal boosting's on the same cells; coverage of the 50 and
-        90 % intervals, of the latter its `least` and `most` on a data set; `calibration`, the error
-        of `cell.scores`; the median `seconds` of a cell; and on how many data sets its CRPS/NLL is
-        better than those of the plainest two.
+        Data frame, sorted by rank: the number of data `sets`; the numbers of `cells` that were
+        done, that the estimator `declined` and that `failed`; mean ranks in NLL and CRPS, `rank_*`
+        on all data sets among the estimators that have all of them, `shared_*` on the data sets
+        that all estimators have; the geometric means of `rmse`, `crps` and `width_90` relative to
+        conformal boosting's on the same cells; coverage of the 50 and 90 % intervals, and the
+        `least` and `most` coverage of the latter on a data set; `calibration`, the error of
+        `cell.scores`; the median `seconds` of a cell; and the numbers of data sets on which its
+        CRPS/NLL is better than that of each of the plainest two.
     """
     done = cells[cells["status"] == "done"]
     by_set = done.groupby(["estimator", "dataset"])
@@ -153,7 +154,7 @@ def _relative(done, score):
 
 
 def _against(done, other, score, difference):
-    """`difference(ours, theirs)` of mean scores over the splits that both have, by set."""
+    """Returns `difference(ours, theirs)` by set, of mean scores over the splits that both have."""
     theirs = done[done["estimator"] == other][[*_KEYS, score]]
     both = done.merge(theirs, on=_KEYS, suffixes=("", "_of_other"))
     means = both.groupby(["estimator", "dataset"])[[score, f"{score}_of_other"]].mean()
@@ -161,15 +162,15 @@ def _against(done, other, score, difference):
 
 
 def compare(first, second):
-    """Paired differences of two versions, the second less the first, on the cells that both have.
+    """Returns paired differences of two versions, second less first, on cells that both have.
 
     The differences in CRPS are relative to the mean CRPS of the first on the data set, those in NLL
-    in nats. A cell in which one of them failed counts for the ranks only.
+    are in nats. A cell in which one of them failed counts for the ranks only.
 
     Args:
         first: See `read_cells`.
-        second: See `read_cells`. Versions of an estimator have its name in both; where each folder
-            holds one estimator only, names may differ.
+        second: See `read_cells`. Versions of an estimator have its name in both. If each folder
+            holds only one estimator, their names may differ.
 
     Returns:
         Two data frames. By estimator and data set: `splits`, and mean `nll`, `crps` with their
@@ -247,5 +248,5 @@ def _ranks(pairs, score):
 
 
 def as_text(table):
-    """A table in plain text, all of it, with three decimals."""
+    """Returns a whole table in plain text, with three decimals."""
     return table.to_string(float_format="{:.3f}".format)

@@ -1,7 +1,7 @@
-"""Estimators with shipped defaults on data sets with fixed splits: a process and a file a cell.
+"""Estimators with shipped defaults on data sets with fixed splits; a process and file a cell.
 
 A run that is killed loses the cells that were being fitted, one for each job. Any number of runs
-may write to one folder: each takes the cells that nobody has done and nobody is at.
+may write to one folder: each takes the cells that no run has done and no other run is working on.
 """
 
 import contextlib
@@ -28,19 +28,19 @@ except ImportError:  # Windows: nothing is locked, so a folder is for one run at
 _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
 _THREADS += ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
-#: Seconds after which cells that others are at are looked at again.
+#: Seconds after which cells that other runs work on are checked again.
 _WAIT = 1.0
 
 
 class Cell(NamedTuple):
-    """What one process fits and scores."""
+    """An estimator, a data set and a split, which one process fits and scores."""
 
     estimator: str
     dataset: str
     split: int
 
     def path(self, folder):
-        """The file of its record."""
+        """Returns the path of its record."""
         return pathlib.Path(folder) / self.estimator / f"{self.dataset}-{self.split}.json"
 
 
@@ -53,9 +53,9 @@ def run(names, dataset_names, splits, data_dir, out, jobs=1, echo=print):
         splits: See `parse_splits`.
         data_dir: Folder of `<name>.npz`, or the parent of the folder `uci` of these; by default
             the environment variable `TFP_FNSPACE_DATA`.
-        out: Folder of the results, `<estimator>/<dataset>-<split>.json`, see `cell.run`. What
-            failed stays so until its file is removed.
-        jobs: How many cells at a time; each has its part of the cores.
+        out: Folder of the results, `<estimator>/<dataset>-<split>.json`, see `cell.run`. A failed
+            cell stays failed until its file is removed.
+        jobs: Number of cells at a time; each has its part of the cores.
         echo: Function that prints a line.
 
     Raises:
@@ -72,7 +72,7 @@ def run(names, dataset_names, splits, data_dir, out, jobs=1, echo=print):
         for split in parse_splits(splits, benchmark.num_splits)
         for name in names
     ]
-    for name in names:  # so that a package that is missing is said once
+    for name in names:  # so that a missing package is reported once
         estimators.make(name, random_state=0)
     sizes = {name: len(benchmark.x) for name, benchmark in loaded.items()}
     Run(cells, out, jobs, lambda c, path: _command(c, data_dir, path), sizes, echo).all()
@@ -99,8 +99,8 @@ class Run:
     Args:
         cells: List of `Cell`.
         out: Folder of the results.
-        jobs: How many processes at a time.
-        command: Function of a cell and the path of its file, to the words that run it.
+        jobs: Number of processes at a time.
+        command: Function from a cell and the path of its file to the words that run it.
         sizes: Dict from names of data sets to their numbers of rows.
         echo: Function that prints a line.
     """
@@ -114,7 +114,7 @@ class Run:
         self._rates = defaultdict(list)  # estimator -> seconds a row of the cells done
 
     def all(self):
-        """Runs until all cells have files, whoever writes them."""
+        """Runs until all cells have files, from this run or another."""
         self._echo(f"{self._num_cells} cells, {self._num_done} of them done before")
         workers = [threading.Thread(target=self._work, daemon=True) for _ in range(self._jobs)]
         for worker in workers:
@@ -135,11 +135,11 @@ class Run:
                 todo = list(self._left)
             if not todo:
                 return
-            if not any(self._try(c) for c in todo):  # others are at all of them
+            if not any(self._try(c) for c in todo):  # other runs work on all of them
                 time.sleep(_WAIT)
 
     def _try(self, c):
-        """Runs a cell if nobody has done it nor is at it; whether it is done."""
+        """Runs a cell that no run has done or works on; returns whether it is done."""
         path = c.path(self._out)
         with claimed(path) as is_mine:
             if not is_mine or self._stopped:
@@ -185,7 +185,7 @@ class Run:
             cell.write(path, {**c._asdict(), **record})
 
     def _work_of(self, c):
-        """What a cell costs, in rows; whatever it is, some of it is importing and tracing."""
+        """Returns the cost of a cell in rows; imports and tracing cost the same for every cell."""
         return 3000 + self._sizes[c.dataset]
 
     def _report(self, c, path):
@@ -201,7 +201,7 @@ class Run:
         )
 
     def _minutes_left(self):
-        """By the seconds a row of cells of the same estimator, of all where it has none yet."""
+        """Estimates minutes from seconds a row of the same estimator, or of all if it has none."""
         means = {name: sum(rates) / len(rates) for name, rates in self._rates.items()}
         others = sum(means.values()) / max(1, len(means))
         seconds = sum(means.get(c.estimator, others) * self._work_of(c) for c in self._left)
@@ -210,13 +210,13 @@ class Run:
 
 @contextlib.contextmanager
 def claimed(path):
-    """Whether a file is this block's to write, and nobody else's meanwhile.
+    """Tells a block whether it alone may write a file.
 
-    A lock of a file beside it, which ends with its process, however that ends. The file with the
-    lock goes when `path` is there.
+    A file beside `path` is locked. The lock ends with its process, however that ends. The locked
+    file is removed when `path` exists.
 
     Args:
-        path: Where the result is to be.
+        path: Path of the result.
 
     Yields:
         `True` or `False`.
@@ -233,19 +233,19 @@ def claimed(path):
         try:
             yield True
         finally:
-            if path.exists():  # whoever opened the lock before sees that it is there
+            if path.exists():  # whoever opened the lock before sees that it exists
                 lock.unlink(missing_ok=True)
 
 
 def _num_cores():
-    """Those that this process may use."""
+    """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _environment(jobs):
-    """With a part of the cores for each job, and this package where it is."""
+    """Returns an environment with a part of the cores for each job, and with this package."""
     threads = str(max(1, _num_cores() // jobs))
     package = str(pathlib.Path(__file__).resolve().parents[2])
     search = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))

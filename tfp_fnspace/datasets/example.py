@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: Rows to learn from; the others are there to score what was learnt.
+#: Number of training rows; the others are for scores.
 _TRAIN_ROWS = 1000
 
 
@@ -28,11 +28,11 @@ class ExampleTable(NamedTuple):
 
 
 def example_table() -> ExampleTable:
-    """Prices of diamonds in US dollars: a real table on which a straight line fails.
+    """Returns prices of diamonds in US dollars: a real table that a straight line does not fit.
 
-    The inputs are the weight in carat and three grades, the larger the better: cut from 0 (fair) to
-    4 (ideal), colour from 0 (J) to 6 (D) and clarity from 0 (I1) to 7 (IF). Prices go from 348 to
-    18,574 dollars, grow faster than the weight, and spread the more the larger they are.
+    The inputs are the weight in carat and three grades, where larger is better: cut from 0 (fair)
+    to 4 (ideal), colour from 0 (J) to 6 (D) and clarity from 0 (I1) to 7 (IF). Prices go from 348
+    to 18,574 dollars and grow faster than the weight. Larger prices spread more.
 
     Returns:
         `ExampleTable` of 1,250 rows drawn at random, in random order.

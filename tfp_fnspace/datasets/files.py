@@ -16,7 +16,7 @@ DATA_DIR_VARIABLE = "TFP_FNSPACE_DATA"
 
 _ARRAYS = ("x", "y", "test_index")
 
-#: What NumPy and zipfile raise of files that are damaged or of something else.
+#: Errors of NumPy and zipfile for files that are damaged or of another kind.
 _UNREADABLE = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
@@ -58,7 +58,7 @@ class Benchmark:
         return len(self.test_index)
 
     def split(self, k) -> Split:
-        """Rows of split `k`: the test rows listed in the file, all others for training.
+        """Returns the rows of split `k`: the test rows in the file's list, all others for training.
 
         Args:
             k: Number of the split, 0 <= k < `num_splits`.
@@ -99,7 +99,8 @@ def load(name, data_dir=None) -> Benchmark:
         `Benchmark` with `x` `[N, X]`, `y` `[N, D]`, `num_splits` and `split(k)`.
 
     Raises:
-        FileNotFoundError: If the folder or the file is missing; the latter lists what is there.
+        FileNotFoundError: If the folder or the file is missing; in the latter case it lists the
+            files.
         ValueError: If no folder is given at all, or the file lacks an array, or an array has the
             wrong type or shape, or test indices are out of range or repeated.
     """
@@ -117,7 +118,7 @@ def load(name, data_dir=None) -> Benchmark:
 
 
 def available(data_dir=None) -> list[str]:
-    """Names that `load` accepts: files in the folder itself and one folder below it.
+    """Returns the names that `load` accepts: files in the folder and in folders inside it.
 
     Args:
         data_dir: Folder; by default the environment variable `TFP_FNSPACE_DATA`.
@@ -137,7 +138,7 @@ def available(data_dir=None) -> list[str]:
 
 
 def k_fold(num_rows, num_folds, seed=0) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Random folds of the rows 0 ... num_rows - 1 for cross-validation.
+    """Returns random folds of the rows 0 ... num_rows - 1 for cross-validation.
 
     Every row is a validation row exactly once; fold sizes differ by at most one.
 
@@ -191,7 +192,7 @@ def _has_the_arrays(path):
 
 
 def _read_arrays(path):
-    """The arrays of a file."""
+    """Returns the arrays of a file."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             names = sorted(archive.files)

@@ -14,7 +14,7 @@ class Dataset(NamedTuple):
     Attributes:
         x: `[N, X]` float64, inputs.
         y: `[N, 1]` float64, noisy targets.
-        f: `[N, 1]` float64, mean of `y` given `x`; None where the targets have no single curve.
+        f: `[N, 1]` float64, mean of `y` given `x`; None if the targets have no single curve.
         function: The map from any `[M, X]` inputs to the `[M, 1]` values of `f`; None like `f`.
     """
 
@@ -28,7 +28,7 @@ class Dataset(NamedTuple):
 
 
 def cubic(seed=0, num_points=20) -> Dataset:
-    """Noisy cube, y = x^3 + v with v ~ N(0, 9) and x ~ U(-4, 4).
+    """Returns a noisy cube, y = x^3 + v with v ~ N(0, 9) and x ~ U(-4, 4).
 
     The validation set of the paper is a second draw: `train, valid = cubic(0), cubic(1)`.
 
@@ -54,7 +54,7 @@ def cubic(seed=0, num_points=20) -> Dataset:
 
 
 def periodic(seed=0, num_points=20) -> Dataset:
-    """Sinusoid seen on both sides of a gap, y = 2 sin(4 x) + e with e ~ N(0, 0.04).
+    """Returns a sinusoid on both sides of a gap, y = 2 sin(4 x) + e with e ~ N(0, 0.04).
 
     The inputs are uniform on [-2, -0.5] u [0.5, 2]; the gap and both outsides test extrapolation.
 
@@ -78,10 +78,11 @@ def periodic(seed=0, num_points=20) -> Dataset:
 
 
 def piecewise_constant(seed=0, num_points=40) -> Dataset:
-    """Random step function on [0, 1], seen without noise at its two ends.
+    """Returns a random step function on [0, 1], seen without noise at its two ends.
 
-    n ~ Poisson(3) jumps at uniform locations, n + 1 levels uniform on [0, 1]. Half of the inputs
-    are uniform on [0, 0.2], half on [0.8, 1]. The paper states no noise, so `y` equals `f`.
+    It has n ~ Poisson(3) jumps at uniform locations and n + 1 levels that are uniform on [0, 1].
+    Half of the inputs are uniform on [0, 0.2], half on [0.8, 1]. The paper states no noise, so `y`
+    equals `f`.
 
     Args:
         seed: Seed of `numpy.random.default_rng`; it also draws the function.
@@ -107,10 +108,10 @@ def piecewise_constant(seed=0, num_points=40) -> Dataset:
 
 
 def piecewise_linear(seed=0, num_points=40) -> Dataset:
-    """Random broken line on [0, 1] with f(1) = 0, seen without noise at its two ends.
+    """Returns a random broken line on [0, 1], f(1) = 0, seen without noise at its two ends.
 
-    n ~ Poisson(3) knots at uniform locations; the values at 0 and at the knots are uniform on
-    [0, 1]. Half of the inputs are uniform on [0, 0.2], half on [0.8, 1]. The paper states no
+    It has n ~ Poisson(3) knots at uniform locations. The values at 0 and at the knots are uniform
+    on [0, 1]. Half of the inputs are uniform on [0, 0.2], half on [0.8, 1]. The paper states no
     noise, so `y` equals `f`.
 
     Args:
@@ -169,7 +170,7 @@ _FUNCTIONS_2D = {
 
 
 def step_1d(seed=0, num_points=40, *, function="three_jumps") -> Dataset:
-    """Functions on the line with jumps, y = f(x) + N(0, 0.25), x equally spaced on [-2, 2].
+    """Returns a function of x with jumps, y = f(x) + N(0, 0.25), x equally spaced on [-2, 2].
 
     | `function` | f(x) | section |
     |---|---|---|
@@ -200,7 +201,7 @@ def step_1d(seed=0, num_points=40, *, function="three_jumps") -> Dataset:
 
 
 def step_2d(seed=0, points_per_axis=7, *, function="quadrants") -> Dataset:
-    """Functions on the plane with jumps, y = f(x) + N(0, 0.25), x on a square grid of [-1, 1]^2.
+    """Returns a function with jumps, y = f(x) + N(0, 0.25), x on a square grid of [-1, 1]^2.
 
     | `function` | f(x1, x2) | section |
     |---|---|---|
@@ -241,10 +242,10 @@ def step_2d(seed=0, points_per_axis=7, *, function="quadrants") -> Dataset:
 
 
 def bimodal(seed=0, num_points=1000) -> Dataset:
-    """Two curves crossing, y = 10 sin(x - 0.5) + e or 10 cos(x - 0.5) + e, each w.p. 1/2.
+    """Returns crossing curves, y = 10 sin(x - 0.5) + e or 10 cos(x - 0.5) + e, each w.p. 1/2.
 
-    e ~ N(0, 1), x ~ U(-4, 4), and each point chooses its curve by itself: the law of y given x is
-    a mixture of two normals, so `f` and `function` are None.
+    Here e ~ N(0, 1) and x ~ U(-4, 4), and each point chooses its curve independently. The
+    distribution of y given x is a mixture of two normals, so `f` and `function` are None.
 
     Args:
         seed: Seed of `numpy.random.default_rng`.
@@ -268,9 +269,10 @@ def bimodal(seed=0, num_points=1000) -> Dataset:
 
 
 def heteroscedastic(seed=0, num_points=1000) -> Dataset:
-    """Sine with noise that comes and goes, y = 7 sin(x) + e sin(x) + 10 with e ~ N(0, 2^2).
+    """Returns a sine with varying noise, y = 7 sin(x) + e sin(x) + 10 with e ~ N(0, 2^2).
 
-    x ~ U(-4, 4); the noise has standard deviation 2 |sin(x)| and vanishes at multiples of pi.
+    The inputs are x ~ U(-4, 4). The noise has standard deviation 2 |sin(x)| and vanishes at
+    multiples of pi.
 
     Args:
         seed: Seed of `numpy.random.default_rng`.
@@ -292,9 +294,10 @@ def heteroscedastic(seed=0, num_points=1000) -> Dataset:
 
 
 def kinked(seed=0, num_points=1000) -> Dataset:
-    """Constant that turns into a sine at 0, y = f(x) + e with e ~ N(0, 2^2) and x ~ U(-4, 5).
+    """Returns a constant that turns into a sine, y = f(x) + e, e ~ N(0, 2^2), x ~ U(-4, 5).
 
-    f(x) = 10 for x < 0 and 10 (1 + sin(x)) for x >= 0: continuous, without a derivative at 0.
+    The function is f(x) = 10 for x < 0 and 10 (1 + sin(x)) for x >= 0. It is continuous, without a
+    derivative at 0.
 
     Args:
         seed: Seed of `numpy.random.default_rng`.
@@ -331,14 +334,14 @@ def _seen_at_both_ends(function, num_points, rng):
 
 
 def _random_pieces(rng):
-    """Sorted locations, Poisson(3) many, and one value more, all uniform on [0, 1]."""
+    """Returns Poisson(3) many sorted locations, and one value more, all uniform on [0, 1]."""
     num_locations = rng.poisson(3.0)
     return np.sort(rng.random(num_locations)), rng.random(num_locations + 1)
 
 
 def _symmetric_grid(num_points):
     # Unlike `linspace`, a ratio of integers is exactly odd around 0, so that a point on the edge
-    # x1 + x2 = 0 falls on the side that the formula says and not where rounding puts it.
+    # x1 + x2 = 0 falls on the side that the formula says, whatever the rounding.
     return np.arange(1 - num_points, num_points, 2) / (num_points - 1)
 
 

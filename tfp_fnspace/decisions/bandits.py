@@ -9,19 +9,20 @@ from tfp_fnspace.math.random import as_seed, fold_in, permutation
 class ContextualBandit:
     """Thompson sampling with a model of the reward of an action in a context.
 
-    The model regresses the reward, one column, on rows `[context, one-hot action]`. An action is
-    chosen by a function draw from the posterior, a draw for each context: the one whose reward is
-    largest under it. Actions that may be the best are tried as often as that is probable.
+    The model regresses the reward, one column, on rows `[context, one-hot action]`. For each
+    context a function is drawn from the posterior, and the action with the largest reward under
+    this draw is chosen. Each action is therefore tried with the probability that it is the best.
 
     Args:
         model: A `FunctionSpaceModel` with one input `[N, C + K]` and one output. The first contexts
-            are few: scale contexts yourself, and let the model go without (`standardize=False`).
+            are few, so scale contexts yourself, and turn off standardisation in the model
+            (`standardize=False`).
         num_actions: K, at least 2.
-        initial_pulls: How often each action is taken before the model is asked.
-        seed: Non-negative integer; the same seed makes the same choices from the same model.
+        initial_pulls: How often each action is taken before the model is used.
+        seed: Non-negative integer; with the same model, the same seed makes the same choices.
 
     Raises:
-        TypeError: If the model is none.
+        TypeError: If `model` is not a model.
         ValueError: If a number is out of range.
 
     Example:
@@ -52,26 +53,26 @@ class ContextualBandit:
 
     @property
     def num_observations(self):
-        """How many rewards have been seen."""
+        """Number of rewards that have been observed."""
         return len(self._rewards)
 
     @property
     def observations(self):
-        """What the model is fitted to: rows `[N, C + K]` and rewards `[N, 1]`, float64 arrays."""
+        """The data for the model: rows `[N, C + K]` and rewards `[N, 1]`, float64 arrays."""
         return np.array(self._rows, np.float64), np.array(self._rewards, np.float64)
 
     def rows(self, contexts, actions=None):
-        """Inputs of the model.
+        """Makes the inputs of the model.
 
         Args:
             contexts: Array `[N, C]`.
             actions: Integers `[N]`; by default all actions for each context.
 
         Returns:
-            float64 array `[N, C + K]`, or `[N K, C + K]` with the actions of a context in turn.
+            float64 array `[N, C + K]`, or `[N K, C + K]` with all actions of each context in turn.
 
         Raises:
-            TypeError: If the contexts are no numbers.
+            TypeError: If the contexts are not numbers.
             ValueError: If a shape is wrong, a context is not finite, or an action does not exist.
         """
         columns.check_column_names(contexts, self._columns, "contexts", "columns")
@@ -94,7 +95,7 @@ class ContextualBandit:
 
     @property
     def _width(self):
-        """C: of what was observed, else of the model where it knows; or None."""
+        """C of the observed contexts, or else of the model if it knows; or None."""
         if self._rows:
             return len(self._rows[0]) - self.num_actions
         tensors = getattr(self.model, "input_tensors", None)
@@ -102,26 +103,27 @@ class ContextualBandit:
 
     @property
     def _largest(self):
-        """The largest magnitude that the model takes."""
+        """The largest magnitude that the model accepts."""
         is_scaled = getattr(self.model, "standardize", False)
         return data.LARGEST_VALUE if is_scaled else data.LARGEST_SCALED
 
     def choose(self, contexts):
-        """Actions for some contexts.
+        """Chooses actions for some contexts.
 
-        The first `initial_pulls` times K choices take the actions in turn, in random order; so do
-        all choices until `fit` was called.
+        The first `initial_pulls` times K choices take the actions in turn, in random order. So do
+        all choices until `fit` is called.
 
         Args:
-            contexts: Array `[N, C]`. A context costs a function draw at the rows of all of them, so
-                that N is best small.
+            contexts: Array `[N, C]`. Each context costs a function draw at the rows of all
+                contexts, so N should be small.
 
         Returns:
             Integer array `[N]`.
 
         Raises:
-            TypeError: If the contexts are no numbers.
-            ValueError: If their shape is wrong, or one is not finite; that is no choice then.
+            TypeError: If the contexts are not numbers.
+            ValueError: If their shape is wrong, or one is not finite. Such a call does not count as
+                a choice.
         """
         rows = self.rows(contexts)
         count = len(rows) // self.num_actions
@@ -137,12 +139,12 @@ class ContextualBandit:
         return np.where(numbers < self.initial_pulls * self.num_actions, pulled, best)
 
     def _pull(self, number):
-        """The action of a choice that the model takes no part in."""
+        """Returns the action of a choice that is made without the model."""
         turn, place = divmod(int(number), self.num_actions)
         return permutation(as_seed(self.seed).numpy(), turn, self.num_actions)[place]
 
     def observe(self, contexts, actions, rewards):
-        """Keeps what came of some choices.
+        """Stores the rewards of some choices.
 
         Args:
             contexts: Array `[N, C]`.
@@ -150,9 +152,9 @@ class ContextualBandit:
             rewards: Numbers `[N]`.
 
         Raises:
-            TypeError: If something is no number.
-            ValueError: If shapes do not fit, an action does not exist, or a context or a reward is
-                not finite. Nothing of such a call is kept.
+            TypeError: If a value is not a number.
+            ValueError: If shapes do not match, an action does not exist, or a context or a reward
+                is not finite. Nothing is then stored.
         """
         rows = self.rows(contexts, actions)
         rewards = data.check_targets(
@@ -164,10 +166,10 @@ class ContextualBandit:
         self._rewards.extend(rewards)
 
     def fit(self, **options):
-        """Fits the model to everything that was observed; it goes on from where it was.
+        """Fits the model to all observations, continuing from its present state.
 
         Args:
-            **options: Of the model's `fit`, such as `epochs`.
+            **options: Arguments of the model's `fit`, such as `epochs`.
 
         Returns:
             `keras.callbacks.History`.

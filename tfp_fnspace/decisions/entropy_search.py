@@ -20,10 +20,10 @@ tfd = tfp.distributions
 _QUANTILES = 0.5 * (1.0 + leggauss(12)[0]), 0.5 * leggauss(12)[1]
 _NODES = hermegauss(8)[0], hermegauss(8)[1] / math.sqrt(2.0 * math.pi)
 
-#: Beyond it nothing is to be learnt, or rounding says what.
+#: Largest standardised gap; beyond it there is nothing to learn except rounding errors.
 _LARGEST_GAP = 1e6
 
-#: Below it the quantiles of what is cut off are those of an exponential distribution.
+#: Below this the quantiles of the truncated distribution are computed as exponential ones.
 _LEAST_LOG_CDF = -500.0
 
 #: Standard deviation of candidates around sampled optima, in units of the box.
@@ -34,7 +34,7 @@ class Optima(NamedTuple):
     """Optima of function draws.
 
     Attributes:
-        x: Where they are, `[S, d]`.
+        x: Positions of the optima, `[S, d]`.
         values: Their values, `[S]`.
     """
 
@@ -43,28 +43,28 @@ class Optima(NamedTuple):
 
 
 def max_value_entropy(mean, stddev, optima, minimize=True, noise_stddev=0.0):
-    r"""Information about the optimum's value that a measurement of f would bring, in nats.
+    r"""Returns the information of a measurement of f about the optimum's value, in nats.
 
-    It is the entropy of the measurement y ~ N(f(x), noise_stddev^2), f(x) ~ N(mean, stddev^2), less
-    its entropy where f(x) is cut off at y*, averaged over draws of y*. With
-    `g = (mean - y*) / stddev` for minima, the negative of it for maxima, phi and Psi the density
-    and the distribution function of the standard normal distribution,
+    It is the entropy of the measurement y ~ N(f(x), noise_stddev^2), f(x) ~ N(mean, stddev^2),
+    minus its entropy given that f(x) is truncated at y*, averaged over draws of y*. Let `g =
+    (mean - y*) / stddev` for minima, and its negative for maxima. Let phi and Psi be the density
+    and the distribution function of the standard normal distribution. Then
 
         alpha(x) = (1/S) sum_s [g_s phi(g_s) / (2 Psi(g_s)) - log Psi(g_s)]
 
-    where there is no noise. With noise, `rho^2 = stddev^2 / (stddev^2 + noise_stddev^2)` and
-    `w(u) = Psi((g + rho u) / sqrt(1 - rho^2)) / Psi(g)`,
+    without noise. With noise, `rho^2 = stddev^2 / (stddev^2 + noise_stddev^2)` and `w(u) = Psi((g +
+    rho u) / sqrt(1 - rho^2)) / Psi(g)`,
 
         alpha(x) = (1/S) sum_s [E w_s(u) log w_s(u) + rho^2 g_s phi(g_s) / (2 Psi(g_s))],
 
-    u ~ N(0, 1), by quadrature. What noise hides brings no information: where f is
-    known to a small part of the noise, one more measurement tells little.
+    where u ~ N(0, 1), computed by quadrature. Noise reduces the information: if f is known to a
+    small fraction of the noise, one more measurement tells little.
 
     Args:
         mean: Means of f, array `[N]`.
         stddev: Positive standard deviations of f, array `[N]`.
         optima: Optimal values y* of function draws, array `[S]`.
-        minimize: Whether they are minima.
+        minimize: Whether the optima are minima.
         noise_stddev: Standard deviation of the noise of a measurement, a number or an array `[N]`,
             not negative.
 
@@ -72,14 +72,14 @@ def max_value_entropy(mean, stddev, optima, minimize=True, noise_stddev=0.0):
         NumPy array `[N]`, not negative.
 
     Raises:
-        ValueError: If a shape does not fit, a value is not finite, or a standard deviation is out
+        ValueError: If a shape does not match, a value is not finite, or a standard deviation is out
             of range.
 
     References:
         Wang and Jegelka (2017), "Max-value entropy search for efficient Bayesian optimization",
         ICML.
         Takeno et al. (2020), "Multi-fidelity Bayesian optimization with max-value entropy search
-        and its parallelization", ICML, section 3, for what noise changes.
+        and its parallelization", ICML, section 3 (the effect of noise).
     """
     mean, stddev, optima, noise = (
         data.as_array(values, name).astype(np.float64)
@@ -120,22 +120,23 @@ def max_value_entropy(mean, stddev, optima, minimize=True, noise_stddev=0.0):
 
 
 def _standard_normal():
-    # Not of the module: a tensor made when it is imported would settle which devices there are.
+    # Not a module constant: a tensor made at import would fix the set of devices.
     return tfd.Normal(np.float64(0.0), np.float64(1.0))
 
 
 def _divergence_by_cutting_off(gap, log_cdf, rho):
-    """Of the standardised y given that f is cut off from y, `E log w(u)` over the former, `[N, S]`.
+    """Returns the divergence of y given a truncated f from y, `E log w(u)`, `[N, S]`.
 
-    There `u = rho z + sqrt(1 - rho^2) e`, z normal and larger than -g, taken at its quantiles, and
-    e normal.
+    Here y is standardised and the expectation is over y given the truncated f. Given it, `u = rho
+    z + sqrt(1 - rho^2) e`, where e is normal and z is normal and larger than -g, taken at its
+    quantiles.
     """
     root, total, normal = tf.sqrt(1.0 - rho**2), tf.zeros_like(gap), _standard_normal()
     root = tf.maximum(root, np.finfo(np.float64).eps)
     nodes, of_nodes = _NODES
     for share, weight in zip(*_QUANTILES, strict=True):
         z = -tf.math.ndtri(share * tf.exp(tf.maximum(log_cdf, _LEAST_LOG_CDF)))
-        # Far out the normal distribution falls as an exponential one does.
+        # In the far tail the normal distribution falls like an exponential one.
         z = tf.where(log_cdf > _LEAST_LOG_CDF, z, -gap + np.log(share) / gap)
         centre, spread = (gap + rho**2 * z) / root, rho + tf.zeros_like(gap)
         logs = normal.log_cdf(centre[..., tf.newaxis] + spread[..., tf.newaxis] * nodes)
@@ -154,18 +155,18 @@ def sample_optima(
     minimize=True,
     seed=0,
 ):
-    """Optima of function draws in a box, by projected gradient steps (Adam) from random points.
+    """Finds optima of function draws in a box, by projected Adam steps from random points.
 
     Args:
         model: A `FunctionSpaceModel` with one input `[N, d]` and one output whose function draws
             are differentiable and do not depend on the other points of a call: `fbnn`, `tagi`.
         low: Lower ends of the box, array `[d]`.
-        high: Upper ends.
-        num_functions: S.
-        num_starts: Starting points for each function, uniform in the box.
-        num_steps: Steps.
-        learning_rate: Of Adam, in units of the box.
-        minimize: Whether minima are looked for.
+        high: Upper ends of the box.
+        num_functions: S, the number of function draws.
+        num_starts: Number of starting points for each function, uniform in the box.
+        num_steps: Number of steps.
+        learning_rate: Learning rate of Adam, in units of the box.
+        minimize: Whether to look for minima.
         seed: Integer or two integers.
 
     Returns:
@@ -173,7 +174,7 @@ def sample_optima(
 
     Raises:
         TypeError: If the model is none.
-        ValueError: If an argument is out of range, or the model's draws are no such functions.
+        ValueError: If an argument is out of range, or the model's draws are not such functions.
     """
     low, high = _checked_box(model, low, high)
     for name, value in (
@@ -185,7 +186,7 @@ def sample_optima(
     rate = arguments.checked_positive("learning_rate", learning_rate)
     seed, dtype = as_seed(seed), model.input_tensors[0].dtype
     shape = [num_functions, num_starts, len(low)]
-    # In units of the box.
+    # The points are in units of the box.
     points = keras.Variable(tf.random.stateless_uniform(shape, fold_in(seed, 0), dtype=dtype))
     optimizer = keras.optimizers.Adam(rate)
     optimizer.build([points])
@@ -200,7 +201,7 @@ def sample_optima(
         return sign * tf.transpose(tf.linalg.diag_part(tf.transpose(values, [2, 0, 1])))
 
     first = losses(tf.convert_to_tensor(points))
-    # Adam's squares of gradients are in float32, whatever the units of f.
+    # The loss is scaled, since Adam squares gradients in float32, whatever the units of f.
     spread = tf.maximum(tf.math.reduce_std(first), np.finfo(np.float64).tiny)
 
     def better(best, where, loss, here):
@@ -233,32 +234,33 @@ def sample_optima(
 
 
 def suggest(model, low, high, num_candidates=2000, minimize=True, seed=0, measured=None, **options):
-    """The point of a box at which a measurement would tell most about the optimum of f.
+    """Returns the point of a box whose measurement would tell most about the optimum of f.
 
-    The acquisition of `max_value_entropy`, with the noise that the model has, is maximised over
-    points that are uniform in the box, the optima of `sample_optima`, and normal draws around
-    these. The suggestions are as good as the posterior is honest: a model that is too sure of the
-    place of the optimum is sent there again and again. A TAGI model that goes on from where it was
-    counts the rows once more in each epoch, and becomes so: make a new one for each suggestion.
+    The acquisition function `max_value_entropy`, with the noise of the model, is maximised over
+    uniform points in the box, the optima of `sample_optima`, and normal draws around these. The
+    suggestions depend on the quality of the posterior: a model that is too sure of the position of
+    the optimum gets the same suggestion again and again. A TAGI model whose training continues
+    counts the rows once more in each epoch, and becomes too sure; make a new model for each
+    suggestion.
 
     Args:
         model: As for `sample_optima`, fitted.
         low: Lower ends of the box, array `[d]`.
-        high: Upper ends.
+        high: Upper ends of the box.
         num_candidates: Number of uniform points.
-        minimize: Whether a minimum is looked for.
+        minimize: Whether to look for a minimum.
         seed: Integer or two integers.
-        measured: Array `[N, d]` of points at which f is known and need not be measured again:
-            points that are nearer to one of them than 0.02 in all coordinates, in units of the
-            box, are not suggested. None where a second measurement is worth making, as with noise.
-        **options: Of `sample_optima`.
+        measured: Array `[N, d]` of points at which f is known and need not be measured again.
+            Points that are nearer to one of them than 0.02 in all coordinates, in units of the box,
+            are not suggested. Use None if a second measurement is useful, as with noise.
+        **options: Options of `sample_optima`.
 
     Returns:
         NumPy array `[d]`.
 
     Raises:
-        TypeError: As of `sample_optima`.
-        ValueError: As of `sample_optima`; or if `measured` has another shape, is not finite, or
+        TypeError: As for `sample_optima`.
+        ValueError: As for `sample_optima`, or if `measured` has another shape, is not finite, or
             leaves no candidates.
     """
     arguments.check_count("num_candidates", num_candidates)
@@ -281,27 +283,27 @@ def suggest(model, low, high, num_candidates=2000, minimize=True, seed=0, measur
 
 
 def _is_new(points, measured, apart):
-    """Which points `[P, d]` are not as near to a measured one as `apart` in all coordinates.
+    """Returns which points `[P, d]` are `apart` from all measured points in some coordinate.
 
     Raises:
-        ValueError: If none is.
+        ValueError: If there is no such point.
     """
     near = np.abs(points[:, np.newaxis] - measured) < apart
     is_new = ~np.any(np.all(near, axis=-1), axis=1)
     if not np.any(is_new):
         raise ValueError(
-            "`measured` must leave something of the box to be measured. "
+            "`measured` must leave a part of the box to be measured. "
             f"Received: measured of shape {measured.shape}, near to all {len(points)} candidates"
         )
     return is_new
 
 
 def _checked_box(model, low, high):
-    """Ends of a box as float64 arrays.
+    """Checks and returns the ends of a box as float64 arrays.
 
     Raises:
         TypeError: If the model is none.
-        ValueError: If the model has no function draws for this, or the ends are off.
+        ValueError: If the model does not have suitable function draws, or the ends are wrong.
     """
     arguments.check_model(model, "draw_functions")
     if not model.draws_smooth_functions:

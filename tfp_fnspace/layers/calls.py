@@ -1,4 +1,4 @@
-"""What layers of this library cannot be called with, by Keras or by users, and say so."""
+"""Checks of how layers of this library are called, by Keras or by users."""
 
 import keras
 from keras.src.backend.common import global_state
@@ -7,11 +7,11 @@ from tfp_fnspace.typing import GaussianMoments
 
 
 def plain_keras_model():
-    """The compiled Keras model, none of this library, that now trains or scores layers, or None.
+    """Returns the compiled plain Keras model that now trains or scores layers, or None.
 
-    Keras tells the layers of a model, while it trains or scores it, whether it trains; the models
-    of this library call networks of such layers without. The class of a user whose `call` has no
-    argument `training`, or whose own loop leaves it out, tells its layers nothing.
+    While Keras trains or scores a model, it passes `training` to the layers. The models of this
+    library call networks of such layers without it. A user's class passes nothing to its layers if
+    its `call` has no argument `training`, or if its own loop leaves the argument out.
     """
     context = global_state.get_global_attribute("current_call_ctx")
     model = getattr(context, "entry_layer", None)
@@ -24,33 +24,33 @@ def plain_keras_model():
 
 
 def refuse_keras_training(layer, instead):
-    """Refuses the `fit` and `evaluate` of a compiled Keras model that is none of this library.
+    """Refuses the `fit` and `evaluate` of a compiled Keras model from outside this library.
 
     Args:
         layer: Keras layer that is about to be called.
         instead: What trains such layers, for the message.
 
     Raises:
-        ValueError: If it is called by one.
+        ValueError: If the layer is called by one.
     """
     model = plain_keras_model()
     if model is not None:
         raise ValueError(
-            f"A layer that returns no plain tensors cannot be trained or scored by a plain Keras "
-            f"model: use {instead}. Received: layer {layer.name!r} of type {type(layer).__name__} "
-            f"in {type(model).__name__} {model.name!r}"
+            "A layer that does not return plain tensors cannot be trained or scored by a plain "
+            f"Keras model: use {instead}. Received: layer {layer.name!r} of type "
+            f"{type(layer).__name__} in {type(model).__name__} {model.name!r}"
         )
 
 
 def refuse_moments(layer, inputs):
-    """Refuses the moments that TAGI layers make: other layers take values or draws.
+    """Refuses the moments that TAGI layers return: other layers take values or draws.
 
     Args:
         layer: Keras layer that is about to be called.
         inputs: Its first argument.
 
     Raises:
-        TypeError: If they are moments.
+        TypeError: If the inputs are moments.
     """
     if isinstance(inputs, GaussianMoments):
         shape = tuple(inputs.mean.shape)
@@ -62,13 +62,13 @@ def refuse_moments(layer, inputs):
 
 
 def masks_of(*inputs):
-    """The masks that Keras keeps with tensors of any structure, each once, a list."""
+    """Returns a list of the masks that Keras keeps with tensors of any structure, each once."""
     masks = [getattr(tensor, "_keras_mask", None) for tensor in keras.tree.flatten(inputs)]
     return list({id(mask): mask for mask in masks if mask is not None}.values())
 
 
 def refuse_masks(layer, inputs, instead):
-    """Refuses inputs with a mask, which a layer would not heed: padding would change the answer.
+    """Refuses inputs with a mask that a layer would ignore, since padding would change its outputs.
 
     Args:
         layer: Keras layer that is about to be called.
@@ -76,7 +76,7 @@ def refuse_masks(layer, inputs, instead):
         instead: What takes masks, for the message.
 
     Raises:
-        ValueError: If a tensor has one.
+        ValueError: If a tensor has a mask.
     """
     if masks_of(inputs):
         raise ValueError(
@@ -87,19 +87,19 @@ def refuse_masks(layer, inputs, instead):
 
 
 def refuse_masked_units(network, standardize):
-    """Refuses `Masking` of inputs that are standardised, whose padding has another value.
+    """Refuses `Masking` of standardised inputs, whose padding has another value.
 
     Args:
         network: Keras model.
         standardize: Whether its inputs are standardised.
 
     Raises:
-        ValueError: If both is the case.
+        ValueError: If the network has `Masking` and its inputs are standardised.
     """
     masking = [v.name for v in network._flatten_layers() if isinstance(v, keras.layers.Masking)]
     if standardize and masking:
         raise ValueError(
-            "A network with `Masking` takes inputs as they are, `standardize=False`: standardised "
+            "A network with `Masking` needs inputs as they are, `standardize=False`: standardised "
             "padding has another value than the one that is masked. "
             f"Received: standardize={standardize!r}, layers {masking}"
         )

@@ -1,4 +1,4 @@
-"""Deterministic networks made variational."""
+"""Conversion of deterministic networks into variational ones."""
 
 import keras
 import numpy as np
@@ -8,7 +8,7 @@ from tfp_fnspace.layers.dense import VariationalDense
 from tfp_fnspace.layers.embedding import VariationalEmbedding
 from tfp_fnspace.layers.per_sample import PerSample, RepeatSamples
 
-#: Standard deviations of a posterior at its start, in root mean squares of the kernel.
+#: Initial standard deviation of a posterior, as a multiple of the root mean square of the kernel.
 _SPREAD = 0.01
 
 _ENTRYWISE = (
@@ -52,7 +52,7 @@ _MERGING = (
     keras.layers.Subtract,
 )
 
-#: Noise of training, in place of which there is the posterior's.
+#: Layers of training noise, which the posterior replaces.
 _LEFT_OUT = (
     keras.layers.Dropout,
     keras.layers.GaussianDropout,
@@ -63,36 +63,35 @@ _LEFT_OUT = (
 
 
 def from_keras(model, **options):
-    """A variational network with its posterior means at the weights of a deterministic one.
+    """Returns a variational network with its posterior means at the weights of a deterministic one.
 
-    It computes the same function, but for a little noise: the posterior of a layer starts with
+    It computes the same function apart from a little noise: the posterior of a layer starts with
     standard deviations of a hundredth of the root mean square of its kernel. The prior is around
     the given weights too (`"start"`, see `VariationalLayer`), so that training need not unlearn
-    them (empirical Bayes, as MOPED). `VariationalModel` and `FBNNModel` know that the inputs and
-    outputs of such a network are in the user's units (`in_users_units`), and their likelihoods of
-    classes take logits: a network for them has no softmax at its end.
+    them (empirical Bayes, as in MOPED). `VariationalModel` and `FBNNModel` know that the inputs and
+    outputs of the network are in the user's units (`in_users_units`). Their likelihoods of classes
+    take logits, so a network for them has no softmax at its end.
 
-    `Dense`, `Conv1D`, `Conv2D` and `Embedding` become their variational counterparts; layers
-    without weights are kept and applied to each draw; dropout and noise layers are left out, and
-    so are regularizers, whose place the posterior and the prior take. A layer that is used several
-    times stays one layer. Masks of `Masking` and of `Embedding(mask_zero=True)` go on to the layers
-    behind, as in Keras; a layer that does not heed them refuses them.
+    `Dense`, `Conv1D`, `Conv2D` and `Embedding` become their variational counterparts. Layers
+    without weights are kept and applied to each draw. Dropout layers, noise layers and regularizers
+    are left out: the posterior and the prior replace them. A layer that is used several times stays
+    one layer. Masks of `Masking` and of `Embedding(mask_zero=True)` are passed on to later layers,
+    as in Keras; a layer that ignores masks refuses them.
 
     Args:
         model: Built `keras.Sequential` or functional model.
-        **options: Of the variational layers: `posterior`, `prior`, `bias_prior`, `estimator`,
-            `kl_weight`, see `VariationalLayer`; each layer takes what it has (an `estimator` it has
-            not, it leaves at `"function"`). A `posterior` that is an object keeps its initial
-            scale.
+        **options: Options of the variational layers: `posterior`, `prior`, `bias_prior`,
+            `estimator`, `kl_weight`, see `VariationalLayer`. A layer without the given `estimator`
+            uses `"function"`. A `posterior` that is an object keeps its initial scale.
 
     Returns:
-        Functional model from the same inputs `[N, ...]` to `[S, N, ...]`, new layers with the
-        names of the old. With a `kl_weight`, a plain Keras model to `[N, ...]` like the old one,
-        for `compile` and `fit`.
+        Functional model from the same inputs `[N, ...]` to `[S, N, ...]`. The new layers have the
+        names of the old ones. With a `kl_weight` it is a plain Keras model to `[N, ...]` like the
+        old one, for `compile` and `fit`.
 
     Raises:
-        TypeError: If `model` is no built Sequential or functional model.
-        ValueError: If it has a layer, or an option of a layer, without counterpart.
+        TypeError: If `model` is not a built Sequential or functional model.
+        ValueError: If a layer, or an option of a layer, has no counterpart.
 
     Example:
         >>> network = from_keras(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
@@ -140,7 +139,7 @@ class _Conversion:
         return tensor
 
     def call(self, layer, *args, **kwargs):
-        """The tensor of a new layer for that of an old one."""
+        """Returns the output of the new layer that replaces an old one."""
         if isinstance(layer, _LEFT_OUT):
             return args[0]
         if isinstance(layer, keras.Sequential):
@@ -151,7 +150,7 @@ class _Conversion:
         inputs = list(args[0]) if several else [args[0]]
         drawn = any(id(tensor) in self.drawn for tensor in inputs)
         if not drawn and not isinstance(layer, keras.layers.Layer):
-            return layer(*args, **kwargs)  # an operation of `keras.ops`, such as makes a mask
+            return layer(*args, **kwargs)  # a `keras.ops` operation, such as one that makes a mask
         if drawn:
             inputs = [self.with_draws(tensor) for tensor in inputs]
         new = self.converted(layer, inputs[0], drawn)
@@ -159,7 +158,7 @@ class _Conversion:
         options = {} if mask is None else {"mask": mask}
         output = new(inputs if several else inputs[0], **options)
         if (drawn or layer.weights) and self.options.get("kl_weight") is None:
-            self.drawn[id(output)] = output  # held, so that no other tensor has its id
+            self.drawn[id(output)] = output  # kept alive, so that no other tensor gets its id
         return output
 
     def with_draws(self, tensor):
@@ -170,7 +169,7 @@ class _Conversion:
         return repeated
 
     def converted(self, layer, tensor, drawn):
-        """The new layer, made when the old one is first met."""
+        """Returns the new layer, which is made when the old one is first met."""
         key = id(layer), drawn and not layer.weights
         if key not in self.layers:
             self.layers[key] = self.new_layer(layer, len(tensor.shape) - 1 - drawn, drawn)
@@ -189,8 +188,8 @@ class _Conversion:
             return new
         if kind is keras.layers.Masking and drawn:
             raise ValueError(
-                "Which steps of a row count must not depend on the draws: `Masking` comes before "
-                f"the first random layer. Received: layer {layer.name!r} behind one"
+                "Which steps of a row count must not depend on the draws: `Masking` must come "
+                f"before the first random layer. Received: layer {layer.name!r} behind one"
             )
         if kind in (keras.layers.Masking, *_ENTRYWISE, *_PER_SAMPLE, *_MERGING):
             new = kind.from_config(layer.get_config())
@@ -217,7 +216,7 @@ class _Conversion:
 def _refuse(layer, name, value, allowed):
     if value not in allowed:
         raise ValueError(
-            f"A layer can be converted with `{name}` of {allowed} only. "
+            f"A layer can be converted only if its `{name}` is one of {allowed}. "
             f"Received: layer {layer.name!r} with {name}={value!r}"
         )
 
@@ -250,7 +249,8 @@ def _embedding(layer, row_rank):
     }
 
 
-#: Class of a layer -> its counterpart, the arguments of that, and the part of the first weight.
+#: Class of a layer -> its counterpart, a function that gives the counterpart's arguments, and the
+#: name of the part that is the first weight.
 _VARIATIONAL = {
     keras.layers.Dense: (VariationalDense, _dense, "kernel"),
     keras.layers.Conv1D: (VariationalConv1D, _convolution, "kernel"),

@@ -63,11 +63,12 @@ class _VariationalConv(VariationalLayer):
         )
 
     def map_each(self, x, kernel):
-        """See `VariationalLayer`.
+        """Applies the convolution with a kernel for each draw, see `VariationalLayer`.
 
-        Inputs without draws: the kernels of all draws are filters of one convolution. Inputs with
-        draws: patches times matrices, since TensorFlow has no gradient of grouped convolutions on
-        a CPU; the patches take `prod(kernel_size)` times the memory of the inputs.
+        For inputs without draws, the kernels of all draws are filters of one convolution. For
+        inputs with draws, patches are multiplied by matrices, since TensorFlow has no gradient of
+        grouped convolutions on a CPU. The patches take `prod(kernel_size)` times the memory of the
+        inputs.
         """
         if len(x.shape) == self.row_rank + 1:
             return self._map_shared(x, kernel)
@@ -86,7 +87,7 @@ class _VariationalConv(VariationalLayer):
         return tf.transpose(outputs, [len(shape), *axes, len(shape) + 1])
 
     def _patches(self, x):
-        """What each output sums over, `[S, N, ..., prod(kernel_size) * channels]`."""
+        """Returns the inputs of each output, `[S, N, ..., prod(kernel_size) * channels]`."""
         static, dynamic = x.shape, tf.shape(x)
         sizes = [static[i + 2] or dynamic[i + 2] for i in range(self.num_axes)]
         paddings, lengths = [[0, 0], [0, 0]], []
@@ -157,8 +158,8 @@ class VariationalConv1D(_VariationalConv):
         strides: Steps between windows.
         padding: `"valid"` or `"same"`.
         dilation_rate: Steps between the inputs of a window.
-        **kwargs: See `VariationalLayer`; `estimator` is `"function"` or `"flipout"`. The
-            covariance of outputs that share weights is what local reparameterisation would lose.
+        **kwargs: See `VariationalLayer`; `estimator` is `"function"` or `"flipout"`. Local
+            reparameterisation would lose the covariance of outputs that share weights.
 
     Call arguments:
         inputs: Tensor `[N, T, C]` or `[S, N, T, C]`.

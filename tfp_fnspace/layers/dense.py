@@ -17,8 +17,8 @@ class VariationalDense(VariationalLayer):
 
     Args:
         units: Number of outputs.
-        row_rank: Rank of the inputs of one row: 1 for `[N, D]` and `[S, N, D]`, 2 for sequences
-            `[N, T, D]` and `[S, N, T, D]`, whose steps have the same weights.
+        row_rank: Rank of the inputs of one row: 1 for `[N, D]` and `[S, N, D]`; 2 for sequences
+            `[N, T, D]` and `[S, N, T, D]`, whose steps share the weights.
         **kwargs: See `VariationalLayer`.
 
     Call arguments:
@@ -72,7 +72,7 @@ class VariationalDense(VariationalLayer):
 
 
 def matmul_each(x, kernel, row_rank):
-    """Products with a matrix for each draw.
+    """Multiplies inputs by a matrix for each draw.
 
     Args:
         x: Tensor `[N, ..., in]` or `[S, N, ..., in]`.

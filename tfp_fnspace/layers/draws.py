@@ -1,4 +1,4 @@
-"""What the layers of a network share while functions are drawn from it."""
+"""The state that the layers of a network share while functions are drawn from it."""
 
 import contextlib
 import threading
@@ -8,9 +8,9 @@ import tensorflow as tf
 from tfp_fnspace.math import linalg, random, replicas
 from tfp_fnspace.math.normals import fast_normal
 
-#: How the noise of the data points is drawn. `"independent"`: anew for each, as training wants;
-#: `"shared"`: one draw for all, so that what is predicted at a point does not depend on the others;
-#: `"joint"`: from the joint law of all points, for coherent functions.
+#: How the noise of the data points is drawn. `"independent"`: separately for each point, for
+#: training. `"shared"`: one draw for all points, so that the prediction at a point does not depend
+#: on the others. `"joint"`: from the joint distribution of all points, for coherent functions.
 NOISES = ("independent", "shared", "joint")
 
 #: How many calls of `FunctionDraws.point_normal` share a tensor.
@@ -30,7 +30,8 @@ class FunctionDraws:
 
     Attributes:
         divergences: List of scalars, the KL divergences of the layers so far.
-        num_jittered: int32 scalar, the matrices so far that needed jitter beyond the fixed one.
+        num_jittered: int32 scalar, the number of matrices so far that needed more than the fixed
+            jitter.
     """
 
     def __init__(self, num_samples=1, seed=(0, 0), noise="independent", prior="fan_in"):
@@ -44,7 +45,7 @@ class FunctionDraws:
         self._columns = {}
 
     def next_seed(self):
-        """A seed of its own for each caller, in the order of the calls."""
+        """Returns a different seed for each call, in the order of the calls."""
         self._count += 1
         return self._seed + tf.constant([0, self._count])
 
@@ -53,34 +54,35 @@ class FunctionDraws:
         self.divergences.append(tf.reduce_mean(values))
 
     def kl(self, dtype):
-        """The sum of the divergences, a scalar."""
+        """Returns the sum of the divergences, a scalar."""
         return tf.add_n(self.divergences) if self.divergences else tf.zeros([], dtype)
 
     def cholesky(self, matrix):
-        """`linalg.cholesky`, with the matrices counted that needed jitter."""
+        """Returns the factor of `linalg.cholesky`, and counts the matrices that needed jitter."""
         factor, jitter = linalg.cholesky(matrix)
         self.num_jittered += tf.math.count_nonzero(jitter, dtype=tf.int32)
         return factor
 
     def normal(self, shape, dtype):
-        """Standard normal draws.
+        """Returns standard normal draws.
 
         Args:
             shape: List of integers and scalar tensors.
             dtype: Floating dtype.
 
         Returns:
-            Tensor of that shape.
+            Tensor of shape `shape`.
         """
         return fast_normal(tf.stack(shape), self.next_seed(), dtype)
 
     def point_normal(self, shape, dtype):
-        """Standard normal draws whose last axis counts data points.
+        """Returns standard normal draws whose last axis is over data points.
 
-        All draws of a point are independent of each other, and where the noise is independent or
-        joint of those of other points. Where it is independent, the k-th call of a shape takes the
-        columns k, k + 1, ... of one tensor: what layers draw *at one point* is independent, and
-        only that enters an objective that is a sum over points.
+        All draws of a point are independent of each other. Where the noise is independent or joint,
+        they are also independent of the draws of other points. Where it is independent, the k-th
+        call with a shape takes the columns k, k + 1, ... of one tensor. The draws of several layers
+        *at one point* are then independent, and only these enter an objective that is a sum over
+        points.
 
         Args:
             shape: List of integers and scalar tensors.
@@ -108,7 +110,7 @@ class FunctionDraws:
 
 @contextlib.contextmanager
 def function_draws(num_samples, seed, noise="independent", prior="fan_in"):
-    """Layers called inside draw `num_samples` functions from `seed`.
+    """Makes the layers called in its `with` block draw `num_samples` functions from `seed`.
 
     Args:
         num_samples: S.
@@ -129,12 +131,12 @@ def function_draws(num_samples, seed, noise="independent", prior="fan_in"):
 
 
 def draws_of_scope():
-    """The `FunctionDraws` of the innermost `function_draws`, None outside."""
+    """Returns the `FunctionDraws` of the innermost `function_draws`, or None outside of one."""
     return getattr(_state, "draws", None)
 
 
 def current_draws():
-    """The `FunctionDraws` of the innermost `function_draws`; outside, one draw of a new seed."""
+    """Returns the `FunctionDraws` of the innermost scope; outside, one draw with a new seed."""
     draws = draws_of_scope()
     if draws is None:
         _state.outside = getattr(_state, "outside", 0) + 1

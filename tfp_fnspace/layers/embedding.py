@@ -12,16 +12,16 @@ class VariationalEmbedding(VariationalLayer):
     """Embedding with one draw of the table for each function.
 
     The weights are the part `embeddings` of the posterior; there is no bias. An index is an input
-    of `fan_in` 1: the rules `"fan_in"` and `"standard"` are the same.
+    of `fan_in` 1, so the rules `"fan_in"` and `"standard"` are the same.
 
     Args:
         input_dim: Number of indices.
         output_dim: Length of the vector of an index.
-        mask_zero: Whether the index 0 is padding, which layers behind that heed masks leave out.
-        kernel_initializer: As for `VariationalLayer`, the standard normal by default.
+        mask_zero: Whether the index 0 is padding, which later layers that use masks leave out.
+        kernel_initializer: As for `VariationalLayer`; the default is standard normal.
         **kwargs: See `VariationalLayer`, without `use_bias`. `estimator` is `"function"` or
-            `"local_reparameterization"`, which draws only rows that are looked up, and repeated
-            indices anew.
+            `"local_reparameterization"`, which draws only the rows that are looked up, and draws
+            again for each repeated index.
 
     Call arguments:
         inputs: Integers `[N]`, or `[N, ...]`, from 0 to `input_dim - 1`; never with an axis of
@@ -40,7 +40,7 @@ class VariationalEmbedding(VariationalLayer):
         if kernel_initializer is None:
             kernel_initializer = keras.initializers.RandomNormal(stddev=1.0)
         options = {"use_bias": False, "kernel_initializer": kernel_initializer, **kwargs}
-        # Indices: half precision would round them.
+        # Inputs are indices, which half precision would round.
         super().__init__(**{"autocast": False, **options})
         for name, value in {"input_dim": input_dim, "output_dim": output_dim}.items():
             setattr(self, name, arguments.checked_count(name, value))
@@ -52,7 +52,7 @@ class VariationalEmbedding(VariationalLayer):
         return False
 
     def _check_rank(self, input_shape):
-        """Indices may have any rank."""
+        """Accepts indices of any rank."""
 
     def call(self, inputs, training=None):
         return super().call(tf.cast(inputs, tf.int32), training)

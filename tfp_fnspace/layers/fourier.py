@@ -17,19 +17,20 @@ from tfp_fnspace.layers import calls
 class RandomFourierFeatures(keras.layers.Layer):
     r"""Cosines of random frequencies, whose products are a stationary kernel on average.
 
-        phi_u(x) = (2 v_u / units)^1/2 cos(w_u . x + b_u),      E phi(x)^T phi(x') = k(x, x'):
+        phi_u(x) = (2 v_u / units)^1/2 cos(w_u . x + b_u),      E phi(x)^T phi(x') = k(x, x').
 
-    a linear function of them with standard normal weights is nearly a draw of the Gaussian process,
-    the covariance being right up to `k(0) units^-1/2`. The phases b are uniform on a circle, the
-    frequencies w have the spectral density of the kernel, the variances v its amplitude.
+    A linear function of them with standard normal weights is nearly a draw of the Gaussian process;
+    the error of its covariance is about `k(0) units^-1/2`. The phases b are uniform on a circle,
+    the frequencies w have the spectral density of the kernel, and the variances v give its
+    amplitude.
 
     Args:
         units: Number of features, a positive integer.
         kernel: TFP kernel: `ExponentiatedQuadratic`, `MaternOneHalf`, `MaternThreeHalves`,
             `MaternFiveHalves`, `RationalQuadratic`, `ExpSinSquared`, `Constant`, `FeatureScaled` of
-            those, sums and products; `prior.kernel()` of a `processes.GaussianProcess`. Its
-            parameters are taken as they are now.
-        seed: Integer, of frequencies and phases; None follows `keras.utils.set_random_seed`.
+            those, their sums and products, or `prior.kernel()` of a `processes.GaussianProcess`.
+            The current values of its parameters are used.
+        seed: Integer seed of frequencies and phases; None follows `keras.utils.set_random_seed`.
         trainable: Whether frequencies and phases are trained.
         **kwargs: `name`, `dtype`.
 
@@ -40,7 +41,7 @@ class RandomFourierFeatures(keras.layers.Layer):
         Tensor `[..., units]`.
 
     Raises:
-        TypeError: If `kernel` is no TFP kernel.
+        TypeError: If `kernel` is not a TFP kernel.
         ValueError: If an argument is not as described.
 
     Example:
@@ -88,7 +89,7 @@ class RandomFourierFeatures(keras.layers.Layer):
         frequencies, variances = spectral_draws(self.kernel, size, self.units, generator)
         phases = generator.uniform(0.0, 2.0 * math.pi, size=self.units)
         amplitudes = np.sqrt(2.0 / self.units * variances)
-        # Not trained, they stay so when a model is frozen and thawed.
+        # Weights that are not trained stay so when a model is frozen and thawed.
         self.frequencies = self._weight("frequencies", frequencies, trainable=self.trainable)
         self.phases = self._weight("phases", phases, trainable=self.trainable)
         self.amplitudes = self._weight("amplitudes", amplitudes, trainable=False)
@@ -104,7 +105,7 @@ class RandomFourierFeatures(keras.layers.Layer):
         frequencies, phases, amplitudes = (
             tf.convert_to_tensor(v) for v in (self.frequencies, self.phases, self.amplitudes)
         )
-        inputs = tf.cast(inputs, self.variable_dtype)  # angles of many turns need its precision
+        inputs = tf.cast(inputs, self.variable_dtype)  # large angles need its precision
         angles = tf.tensordot(inputs, frequencies, axes=1) + phases
         return tf.cast(amplitudes * tf.cos(angles), self.compute_dtype)
 
@@ -117,7 +118,7 @@ class RandomFourierFeatures(keras.layers.Layer):
 
 
 def _num_inputs(kernel):
-    """The inputs that the scales of a kernel, or of those it is made of, are for; None for any."""
+    """Returns the number of inputs that the scales of a kernel or its parts fix; None for any."""
     parameters = kernel["parameters"]
     parts = parameters.get("kernels", [parameters["kernel"]] if "kernel" in parameters else [])
     sizes = {_num_inputs(part) for part in parts}
@@ -125,7 +126,7 @@ def _num_inputs(kernel):
         sizes.add(len(scales_of(parameters)))
     if parameters.get("feature_ndims", 1) != 1:
         raise ValueError(
-            "A kernel with frequencies has `feature_ndims=1`. "
+            "A kernel with frequencies must have `feature_ndims=1`. "
             f"Received: feature_ndims={parameters['feature_ndims']}"
         )
     sizes.discard(None)

@@ -1,4 +1,4 @@
-"""Networks whose functions are Gaussian: fixed features, and a last layer that is random."""
+"""Networks with Gaussian functions, which have fixed features and a random last layer."""
 
 from typing import NamedTuple
 
@@ -28,24 +28,24 @@ class JointGaussian(NamedTuple):
     root: tf.Tensor
 
     def variance(self):
-        """Variance of each value, `[N, D]`."""
+        """Returns the variance of each value, `[N, D]`."""
         return tf.reduce_sum(tf.square(self.root), axis=-1)
 
 
 class GaussianOutput:
-    r"""The law of the functions of a network whose last layer alone is random.
+    r"""The distribution of the functions of a network in which only the last layer is random.
 
         f(x) = W^T phi(x) + b,     (W, b) ~ N(m, R R^T),     phi not random.
 
-    It is Gaussian at any points, with the moments in closed form.
+    It is Gaussian at any points, and its moments have a closed form.
 
     Args:
         network: Keras model `[N, ...] -> [S, N, D]` of one input.
 
     Raises:
         ValueError: If its last layer is not a `VariationalDense` of rows, without activation and
-            with a Gaussian posterior, or a layer before it is random too. Of layers that users
-            have written it cannot tell.
+            with a Gaussian posterior, or if a layer before it is random too. Random layers that
+            users have written are not detected.
     """
 
     def __init__(self, network):
@@ -64,7 +64,7 @@ class GaussianOutput:
             raise ValueError(
                 f"{rule}last layer {layer.name}, activation={activation}, posterior={posterior}"
             )
-        (features,) = layer._inbound_nodes[node_index].input_tensors  # of this call, of several
+        (features,) = layer._inbound_nodes[node_index].input_tensors  # of this call
         self._features = keras.Model(network.inputs, features, name="features")
         others = [
             v.name
@@ -78,13 +78,13 @@ class GaussianOutput:
         self.layer = layer
 
     def joint(self, x):
-        """`JointGaussian` of the values at points x `[N, ...]`."""
+        """Returns `JointGaussian` of the values at points x `[N, ...]`."""
         layer = self.layer
         rows = self._design(x)
         means = layer.posterior.mean_values().values()
         mean = tf.concat([tf.reshape(part, [-1, layer.units]) for part in means], axis=0)
         mean = tf.matmul(rows, mean)
-        if layer.units > 1:  # a row of the weights is a value for each output
+        if layer.units > 1:  # a row of the weights has a value for each output
             each = tf.eye(layer.units, dtype=rows.dtype)
             rows = tf.einsum("ni,de->ndie", rows, each)
             rows = tf.reshape(rows, [-1, layer.units, rows.shape[2] * layer.units])
@@ -93,11 +93,11 @@ class GaussianOutput:
         return JointGaussian(mean, layer.posterior.times_root(rows))
 
     def prior_scales(self):
-        """Standard deviations of the rows of the weights under the layer's prior, `[I]`.
+        """Returns the prior standard deviations of the rows of the weights, `[I]`.
 
         Raises:
-            ValueError: If the posterior is not `ConditionedGaussian`, or the prior not a normal
-                distribution with mean 0: the layer cannot be conditioned on data.
+            ValueError: If the posterior is not `ConditionedGaussian`, or the prior is not a normal
+                distribution with mean 0. The layer can then not be conditioned on data.
         """
         posterior = self.layer.posterior
         if not isinstance(posterior, ConditionedGaussian):
@@ -105,16 +105,16 @@ class GaussianOutput:
                 'The last layer needs `posterior="conditioned"` to be conditioned on data. '
                 f"Received: posterior={type(posterior).__name__}"
             )
-        laws = self.layer.weight_priors()
-        scales = [_scale_of_centred(laws[name]) for name in posterior.shapes]
+        priors = self.layer.weight_priors()
+        scales = [_scale_of_centred(priors[name]) for name in posterior.shapes]
         width = posterior.size // self.layer.units
         sizes = [width - 1, 1] if self.layer.use_bias else [width]
         return np.repeat(scales, sizes)
 
     def regression(self, batches):
-        """The Bayesian linear regression on the features, with the layer's prior of the weights.
+        """Makes the Bayesian linear regression on the features, with the layer's weight prior.
 
-        What is kept of the rows does not grow with them.
+        The memory does not grow with the number of rows.
 
         Args:
             batches: Iterable of points `[B, ...]` and observations `[B, D]`.
@@ -128,7 +128,7 @@ class GaussianOutput:
         return regression
 
     def _design(self, x):
-        """Features, and ones for the bias, `[N, I]`."""
+        """Returns the features, with ones for the bias, `[N, I]`."""
         features = tf.cast(self._features(x), self.layer.variable_dtype)
         if not self.layer.use_bias:
             return features

@@ -1,4 +1,4 @@
-"""What the networks that users give may contain: how their Keras layers act in training."""
+"""Checks of users' networks: how their Keras layers act in training."""
 
 import keras
 import numpy as np
@@ -7,12 +7,12 @@ import tensorflow as tf
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.layers.variational import VariationalLayer
 
-#: Layers whose pass in training changes what they do in prediction.
+#: Layers whose training pass changes what they do in prediction.
 _LEARNS_IN_A_PASS = (keras.layers.BatchNormalization, keras.layers.SpectralNormalization)
 
 
 def seed_generators(model):
-    """The states of the noise of the Keras layers of a model, a list of `SeedGenerator`."""
+    """Returns a list of the `SeedGenerator` objects in the Keras layers of a model."""
     return [
         value
         for layer in model._flatten_layers()
@@ -22,14 +22,14 @@ def seed_generators(model):
 
 
 def acts_in_training(layer):
-    """Whether a Keras layer does something else in training than in prediction.
+    """Returns whether a Keras layer behaves differently in training than in prediction.
 
     Args:
-        layer: Keras layer, without the layers that it has.
+        layer: Keras layer; its inner layers are not considered.
 
     Returns:
-        False for those that are frozen (`trainable = False`), which stay what they are, and for
-        layers of this library.
+        False for frozen layers (`trainable = False`), which do not change, and for layers of this
+        library.
     """
     if not getattr(layer, "trainable", False) or isinstance(layer, VariationalLayer):
         return False
@@ -42,14 +42,14 @@ def acts_in_training(layer):
 
 
 def refuse_acting_in_training(network, where):
-    """Refuses networks that are another function in training than in prediction.
+    """Refuses networks whose function in training differs from that in prediction.
 
     Args:
         network: Keras model or layer.
         where: What it is the network of, for the message.
 
     Raises:
-        ValueError: With the layers that act otherwise in training.
+        ValueError: If there are such layers; the message names them.
     """
     found = [
         f"{layer.name} ({type(layer).__name__})"
@@ -59,22 +59,22 @@ def refuse_acting_in_training(network, where):
     if found:
         raise ValueError(
             f"The network of {where} must be the same function of each row in training as in "
-            "prediction: dropout, noise, augmentation and moving averages have no place in it, "
-            "but in layers that are frozen (`trainable = False`) and run as in prediction. "
+            "prediction. Dropout, noise, augmentation and moving averages are allowed only in "
+            "layers that are frozen (`trainable = False`), which run as in prediction. "
             f"Received: layers {found}"
         )
     refuse_states(network, where)
 
 
 def refuse_states(network, where):
-    """Refuses recurrent layers that hand on a state from batch to batch.
+    """Refuses recurrent layers that pass a state from batch to batch.
 
     Args:
         network: Keras model or layer.
         where: What it is the network of, for the message.
 
     Raises:
-        ValueError: With the layers that do.
+        ValueError: If there are such layers; the message names them.
     """
     found = [v.name for v in network._flatten_layers() if getattr(v, "stateful", False)]
     if found:
@@ -87,15 +87,15 @@ def refuse_states(network, where):
 def refuse_mixed_rows(network):
     """Refuses networks of function draws in which a row sees the other rows of its batch.
 
-    Layers behind one that draws see `[S, N, ...]`, and those that take the second axis for a part
-    of a row (recurrent and attention layers, `GroupNormalization`, `Flatten`) would mix the rows.
-    The network is asked for three rows, and for the second of them alone.
+    Layers behind a random one see `[S, N, ...]`. Those that treat the second axis as a part of a
+    row (recurrent and attention layers, `GroupNormalization`, `Flatten`) would mix the rows. The
+    network is tried on three rows, and on the second of them alone.
 
     Args:
         network: Keras model from `[N, ...]` to `[S, N, D]`.
 
     Raises:
-        ValueError: If what it says of that one differs.
+        ValueError: If its outputs for that row differ.
     """
     generator = np.random.default_rng(0)
     rows = [_rows_for(tensor, generator) for tensor in network.inputs]
@@ -113,7 +113,7 @@ def refuse_mixed_rows(network):
     try:
         together, alone = functions(slice(0, 3)), functions(slice(1, 2))
     except (ValueError, TypeError, tf.errors.OpError):
-        return  # not for rows like these: what is wrong shows with the user's
+        return  # not for rows like these; the user's rows will show what is wrong
     size = np.abs(together).max(initial=0.0)
     is_half = "16" in network.outputs[0].dtype
     same = together.shape[:2] == (2, 3) and alone.shape[:2] == (2, 1)
@@ -123,15 +123,15 @@ def refuse_mixed_rows(network):
     if not same:
         raise ValueError(
             "The function values of a row must not depend on the other rows of its batch. Layers "
-            "behind a random one see the draws [S, N, ...]: put those that take the second axis "
-            "for a part of a row (recurrent, attention, pooling, `Flatten`, `GroupNormalization`) "
+            "behind a random one see the draws [S, N, ...]: put those that treat the second axis "
+            "as a part of a row (recurrent, attention, pooling, `Flatten`, `GroupNormalization`) "
             "into `fns.layers.PerSample(layer)`. Received: network "
             f"{network.name!r} with layers {[layer.name for layer in network.layers]}"
         )
 
 
 def _rows_for(tensor, generator):
-    """Three rows that a network may be tried on, None where it takes no numbers."""
+    """Returns three rows to try a network on, or None if the input takes no numbers."""
     shape = (3, *(4 if size is None else size for size in tensor.shape[1:]))
     dtype = keras.backend.standardize_dtype(tensor.dtype)
     if "float" in dtype:

@@ -8,33 +8,33 @@ import tensorflow as tf
 from tfp_fnspace.layers import calls
 from tfp_fnspace.layers.draws import current_draws
 
-#: Of the refusal of a mask.
+#: Part of the error about a mask.
 _INSTEAD = "Recurrent layers and GlobalAveragePooling1D do."
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
 class PerSample(keras.layers.Layer):
-    """Applies a layer to each draw: what Keras calls the batch is draws and rows together.
+    """Applies a layer to each draw; the batch axis of Keras then holds draws and rows together.
 
-    Layers behind the first one that draws see `[S, N, ...]`. Those that act entry by entry need
-    nothing; pooling, `Flatten`, `Reshape`, `Concatenate`, recurrent layers and the like go into
-    this. The dtype policy is that of the layer.
+    Layers behind the first random one see `[S, N, ...]`. Layers that act entry by entry work as
+    they are. Pooling, `Flatten`, `Reshape`, `Concatenate`, recurrent and similar layers must be
+    wrapped in this one. The dtype policy is that of the layer.
 
     Args:
         layer: Keras layer without an axis of draws.
         **kwargs: `name`, `dtype`.
 
     Call arguments:
-        inputs: Tensor `[S, N, ...]`, or a list of such.
-        mask: Boolean tensor `[N, T]`, which steps of a row count in all draws, for a layer that
-            heeds masks; Keras hands it on.
+        inputs: Tensor `[S, N, ...]`, or a list of them.
+        mask: Boolean tensor `[N, T]` that says which steps of a row count, in all draws, for a
+            layer that uses masks. Keras passes it on.
 
     Returns:
         Tensor `[S, N, ...]`.
 
     Raises:
-        TypeError: If `layer` is no layer.
-        ValueError: If inputs have a mask that `layer` does not heed.
+        TypeError: If `layer` is not a layer.
+        ValueError: If inputs have a mask that `layer` ignores.
 
     Example:
         >>> hidden = layers.VariationalConv2D(8, 3, activation="relu")(keras.Input((28, 28, 1)))
@@ -54,7 +54,7 @@ class PerSample(keras.layers.Layer):
         return super().__call__(inputs, **kwargs)
 
     def build(self, input_shape):
-        if not self.layer.built:  # one that is shared, or of a loaded layer, is
+        if not self.layer.built:  # a shared layer, or that of a loaded one, is built
             self.layer.build(_each_shape(_without_draws, input_shape))
 
     def call(self, inputs, mask=None):
@@ -110,9 +110,9 @@ class PerSample(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
 class RepeatSamples(keras.layers.Layer):
-    """Gives what does not depend on the draws their axis: `[N, ...]` to `[S, N, ...]`.
+    """Adds an axis of draws to tensors without one: `[N, ...]` to `[S, N, ...]`.
 
-    For branches of a network that merge with one that draws.
+    It is for branches of a network that merge with a random one.
 
     Args:
         **kwargs: `name`, `dtype`.
@@ -137,7 +137,7 @@ class RepeatSamples(keras.layers.Layer):
         return tf.repeat(x, current_draws().num_samples, axis=0)
 
     def compute_mask(self, inputs, previous_mask=None):
-        return previous_mask  # of rows, for all draws
+        return previous_mask  # the mask of the rows holds for all draws
 
     def compute_output_shape(self, input_shape):
         return (None, *input_shape)

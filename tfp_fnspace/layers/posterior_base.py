@@ -1,4 +1,4 @@
-"""What approximate posteriors of the weights of a layer have in common."""
+"""The base class of approximate posteriors of the weights of a layer."""
 
 import math
 
@@ -11,13 +11,13 @@ from tfp_fnspace.layers import priors as weight_priors
 class Posterior:
     r"""Base of posteriors `q(w)`, `w = mean + deviation`, over the parts of a layer's weights.
 
-    The parts, such as `kernel` and `bias`, have a weight `<part>_mean` each; a subclass adds what
-    its deviations, which have mean 0, depend on. The divergence from a prior is
+    Each part, such as `kernel` and `bias`, has a weight `<part>_mean`. A subclass adds the weights
+    of its deviations, which have mean 0. The divergence from a prior is
 
-        KL(q || p) = -H(q) - sum_parts E_q log p(w):
+        KL(q || p) = -H(q) - sum_parts E_q log p(w).
 
-    the entropy is in closed form, the second term too for `tfd.Normal`, and for `tfd.Laplace`
-    where the marginals are Gaussian; otherwise it is the mean over draws.
+    The entropy has a closed form. The second term has one for `tfd.Normal`, and for `tfd.Laplace`
+    if the marginals are Gaussian; otherwise it is a mean over draws.
 
     Args:
         initial_scale: Initial standard deviation of the deviations, times `fan_in^-1/2`.
@@ -26,13 +26,13 @@ class Posterior:
         ValueError: If a number is not positive and finite.
     """
 
-    #: Whether each weight has a Gaussian law.
+    #: Whether each weight has a Gaussian distribution.
     has_gaussian_marginals = True
     #: Whether weights are independent.
     is_factorized = False
-    #: Whether the law of the deviations stays the same when any of them change sign.
+    #: Whether the distribution of the deviations is unchanged when any of them change sign.
     is_symmetric = False
-    #: Whether the `<part>_mean` are trained.
+    #: Whether the weights `<part>_mean` are trained.
     trains_means = True
 
     def __init__(self, initial_scale=0.1):
@@ -44,7 +44,7 @@ class Posterior:
         Args:
             layer: Keras layer.
             shapes: Dict of the parts' shapes.
-            initializers: Dict of the initializers of their means.
+            initializers: Dict of the initializers of the parts' means.
             fan_in: Number of inputs that a unit sums over.
         """
         self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
@@ -67,11 +67,11 @@ class Posterior:
             self.means[name].assign(value)
 
     def mean_values(self):
-        """Mean of each weight, a dict of tensors of the parts' shapes."""
+        """Returns the mean of each weight, a dict of tensors of the parts' shapes."""
         return {name: mean.value for name, mean in self.means.items()}
 
     def sample(self, seed, num_samples):
-        """Draws of all weights.
+        """Draws all weights.
 
         Args:
             seed: int32 tensor `[2]`.
@@ -84,12 +84,12 @@ class Posterior:
         return {name: means[name] + part for name, part in deviations.items()}
 
     def kl(self, priors, draw):
-        """`KL(q || p)`, see the class.
+        """Returns `KL(q || p)` (see the class).
 
         Args:
             priors: Dict of the parts' priors, `tfd.Distribution` of one weight.
-            draw: Function without arguments that returns draws as `sample` does; it is called
-                only where there is no closed form.
+            draw: Function without arguments that returns draws as `sample` does; it is called only
+                if there is no closed form.
 
         Returns:
             Scalar.
@@ -104,32 +104,32 @@ class Posterior:
             total += tf.reduce_sum(density)
         return -total
 
-    # Of a subclass ----------------------------------------------------------------------------
+    # For subclasses ---------------------------------------------------------------------------
 
     def _build_scales(self, layer, raw_scale):
         """Adds the weights of the deviations; softplus of `raw_scale` is the initial scale."""
         raise NotImplementedError
 
     def deviations(self, seed, num_samples):
-        """As `sample`, without the means."""
+        """Draws the deviations from the means, as `sample` does with the means."""
         raise NotImplementedError
 
     def variances(self):
-        """Variance of each weight, a dict of tensors of the parts' shapes."""
+        """Returns the variance of each weight, a dict of tensors of the parts' shapes."""
         raise NotImplementedError
 
     def entropy(self):
-        """`-E_q log q(w)` over all parts, a scalar."""
+        """Returns `-E_q log q(w)` over all parts, a scalar."""
         raise NotImplementedError
 
     def times_root(self, rows):
-        """`rows R`, where `Cov(w) = R R^T` is the covariance of all weights, part after part.
+        """Returns `rows R`, where `R R^T` is the covariance of all weights, part after part.
 
         Args:
             rows: Tensor `[..., P]`.
 
         Returns:
-            Tensor `[..., Q]`; None where the law is not Gaussian.
+            Tensor `[..., Q]`, or None if the distribution is not Gaussian.
         """
         return None
 
@@ -144,7 +144,7 @@ class Posterior:
         return next(iter(self.means.values())).value.dtype
 
     def _by_part(self, flat):
-        """Parts of a tensor `[..., P]` of all weights, a dict of tensors `[..., *shape]`."""
+        """Splits a tensor `[..., P]` of all weights into a dict of tensors `[..., *shape]`."""
         sizes = [math.prod(shape) for shape in self.shapes.values()]
         leading = tf.unstack(tf.shape(flat)[:-1])
         parts = zip(self.shapes.items(), tf.split(flat, sizes, axis=-1), strict=True)

@@ -11,7 +11,7 @@ from tfp_fnspace.layers.posterior_base import Posterior
 from tfp_fnspace.math import linalg
 from tfp_fnspace.math.normals import fast_normal
 
-#: The smallest standard deviation of a weight: its logarithm must be finite.
+#: The smallest standard deviation of a weight, whose logarithm must be finite.
 _SMALLEST = 1e-10
 
 _LOG_2PI = math.log(2.0 * math.pi)
@@ -34,7 +34,7 @@ class _ScalePerWeight(Posterior):
         }
 
     def scales(self):
-        """Positive scales, a dict of tensors of the parts' shapes."""
+        """Returns positive scales, a dict of tensors of the parts' shapes."""
         return {name: _positive(raw.value) for name, raw in self._raw_scales.items()}
 
 
@@ -68,13 +68,13 @@ class FactorizedGaussian(_ScalePerWeight):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
 class Radial(_ScalePerWeight):
-    r"""Radial posterior: a uniform direction and a radius of its own for each part.
+    r"""Radial posterior: a uniform direction and a separate radius for each part.
 
         w = mean + scale * u r,      u uniform on the unit sphere,  r ~ N(0, 1).
 
-    Draws of many weights are as far from the mean as those of a few, where those of a Gaussian
+    Draws of many weights are as far from the mean as draws of a few, whereas draws of a Gaussian
     gather at `sqrt(P)` standard deviations. A weight's variance is `scale^2 / P` with P weights in
-    the part; for P = 1 the law is Gaussian. The density of the deviation x at scale 1 is
+    the part; for P = 1 the distribution is Gaussian. The density of the deviation x at scale 1 is
     `2 phi(|x|) / (A |x|^(P-1))` with A the area of the sphere, so that
 
         H = sum log scale + log(A / 2) + (1 + log 2 pi)/2 - (P - 1)(Euler's gamma + log 2)/2.
@@ -116,7 +116,7 @@ class Radial(_ScalePerWeight):
 class FullCovarianceGaussian(Posterior):
     r"""`w ~ N(mean, L L^T)` jointly over all P weights of the layer, L lower triangular.
 
-    L has P^2 numbers, and a draw costs P^2: for small layers.
+    L has P^2 numbers, and a draw costs P^2 operations, so it suits small layers.
 
     Args:
         initial_scale: Initial standard deviation, times `fan_in^-1/2`.
@@ -131,7 +131,7 @@ class FullCovarianceGaussian(Posterior):
         )
 
     def cholesky(self):
-        """L, `[P, P]`, its rows in the order of the parts."""
+        """Returns L, `[P, P]`, its rows in the order of the parts."""
         raw = self._raw.value
         lower = tf.linalg.band_part(raw, -1, 0)
         return tf.linalg.set_diag(lower, _positive(tf.linalg.diag_part(raw)))
@@ -157,8 +157,8 @@ class LowRankGaussian(Posterior):
         w = mean + scale * e + F z,      e ~ N(0, I_P),  z ~ N(0, I_rank).
 
     Args:
-        rank: Columns of F.
-        initial_scale: Initial standard deviation, times `fan_in^-1/2`; F begins a tenth of that.
+        rank: Number of columns of F.
+        initial_scale: Initial standard deviation, times `fan_in^-1/2`; F starts at a tenth of that.
 
     Raises:
         ValueError: If `rank` is not a positive integer.
@@ -213,16 +213,16 @@ class LowRankGaussian(Posterior):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
 class ConditionedGaussian(FullCovarianceGaussian):
-    r"""`w ~ N(mean + B v, B L L^T B^T)`, in coordinates in which its first law is standard normal.
+    r"""`w ~ N(mean + B v, B L L^T B^T)`, which is standard normal at first in B's coordinates.
 
-    v, at first 0, and the lower triangular L are trained; the means of the parts and B, lower
-    triangular, are not. B is the identity until `condition` makes `N(mean, B B^T)` the posterior of
-    a linear regression. Then data with little noise, which determine some directions of w a
-    thousand times better than others, are no harder to train on than others: near the start the
-    objective is as if they had been whitened.
+    The vector v, which starts at 0, and the lower triangular L are trained. The means of the parts
+    and the lower triangular B are not. B is the identity until `condition` makes `N(mean, B B^T)`
+    the posterior of a linear regression. Data with little noise determine some directions of w a
+    thousand times better than others. After `condition` they are no harder to train on than other
+    data, since near the start the objective is as if they had been whitened.
 
     Args:
-        initial_scale: Initial standard deviation, times `fan_in^-1/2`, until it is conditioned.
+        initial_scale: Initial standard deviation, times `fan_in^-1/2`, until `condition` is called.
     """
 
     trains_means = False
@@ -236,7 +236,7 @@ class ConditionedGaussian(FullCovarianceGaussian):
         )
 
     def condition(self, regression, noise_scale):
-        """Makes the law that of the weights of a linear regression given its data.
+        """Sets the distribution to the posterior of the weights of a linear regression.
 
         Args:
             regression: `math.regression.LinearRegression`, whose rows of W are the parts' weights,
@@ -252,7 +252,7 @@ class ConditionedGaussian(FullCovarianceGaussian):
         self._raw.assign(np.eye(self.size) * math.log(math.expm1(1.0)))
 
     def base(self):
-        """B, `[P, P]`."""
+        """Returns B, `[P, P]`."""
         return tf.linalg.band_part(self._raw_base.value, -1, 0)
 
     def mean_values(self):
@@ -286,10 +286,10 @@ POSTERIORS = {
 
 
 def get(identifier):
-    """A posterior that no layer has yet.
+    """Makes a posterior that no layer has yet.
 
     Args:
-        identifier: A key of `POSTERIORS`, a `Posterior`, which is copied, or its configuration by
+        identifier: A key of `POSTERIORS`, a `Posterior` (which is copied), or its configuration by
             `keras.saving.serialize_keras_object`.
 
     Returns:
@@ -326,7 +326,7 @@ def _positive(raw):
 
 
 def _radial_entropy(size):
-    """Entropy at scale 1, see `Radial`."""
+    """Returns the entropy at scale 1 (see `Radial`)."""
     log_area = math.log(2.0) + 0.5 * size * math.log(math.pi) - math.lgamma(0.5 * size)
     radius = 0.5 * (np.euler_gamma + math.log(2.0))  # -E log |r|
     return log_area - math.log(2.0) + 0.5 * (1.0 + _LOG_2PI) - (size - 1) * radius

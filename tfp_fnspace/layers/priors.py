@@ -1,4 +1,4 @@
-"""Priors over the weights of a layer: rules for their scale, and TFP distributions as data."""
+"""Priors of the weights of a layer: rules for their scale, and TFP distributions as data."""
 
 import math
 
@@ -9,7 +9,7 @@ import tensorflow_probability as tfp
 
 tfd = tfp.distributions
 
-#: Standard deviation of a Gaussian prior with mean 0, by name, from `fan_in` and `fan_out`.
+#: Rules, by name, that give the standard deviation of a Gaussian prior with mean 0.
 RULES = {
     "fan_in": lambda fan_in, fan_out: fan_in**-0.5,
     "glorot": lambda fan_in, fan_out: (2.0 / (fan_in + fan_out)) ** 0.5,
@@ -26,11 +26,11 @@ _NOT_NUMBERS = ("name", "dtype")
 
 
 def checked(prior, name="prior"):
-    """A prior as layers keep it: a rule's name, or a distribution that no longer changes.
+    """Checks a prior and returns a rule's name, or a distribution that no longer changes.
 
     Args:
         prior: A key of `RULES`, one of `LEARNT`, the result of `serialize`, or a `tfd.Distribution`
-            of one weight. The values of its parameters are taken as they are now.
+            of one weight. The current values of its parameters are used.
         name: Name of the argument, for messages.
 
     Returns:
@@ -55,23 +55,23 @@ def checked(prior, name="prior"):
         )
     if prior.event_shape.rank != 0 or prior.batch_shape.rank != 0:
         raise ValueError(
-            f"`{name}` must be the law of one weight, without batch and event. "
+            f"`{name}` must be the distribution of one weight, without batch and event. "
             f"Received: batch_shape={prior.batch_shape}, event_shape={prior.event_shape}"
         )
     return prior if _description(prior) is None else deserialize(_description(prior))
 
 
 def distribution(prior, fan_in, fan_out, dtype):
-    """The law of one weight.
+    """Returns the distribution of one weight.
 
     Args:
-        prior: Result of `checked`, none of `LEARNT`.
+        prior: Result of `checked`, but none of `LEARNT`.
         fan_in: Number of inputs that a unit sums over.
         fan_out: Number of units that an input goes to.
-        dtype: Of the weights.
+        dtype: Dtype of the weights.
 
     Returns:
-        `tfd.Distribution` of a scalar; of that dtype unless it is none of TFP's own.
+        `tfd.Distribution` of a scalar, with that dtype if it is one of TFP's own.
     """
     if isinstance(prior, str):
         scale = RULES[prior](fan_in, fan_out)
@@ -81,16 +81,16 @@ def distribution(prior, fan_in, fan_out, dtype):
 
 
 def learnt(mean, variance, axes, start=None, least=0.0):
-    """Gaussians whose variances are the best for weights of these moments.
+    """Returns Gaussian priors with the best variances for weights of given moments.
 
-    Of all Gaussians around `start` that the weights along `axes` have in common it is the one with
-    the least divergence from them: its variance is `E (w - start)^2`, on average.
+    The weights along `axes` share a Gaussian around `start`. Its variance minimises the divergence
+    from them: it is `E (w - start)^2`, averaged over these weights.
 
     Args:
         mean: Tensor of the shape of the weights.
         variance: Tensor of that shape.
         axes: List of axes.
-        start: Tensor of that shape; 0 by default.
+        start: Tensor of the same shape; 0 by default.
         least: The smallest standard deviation, a scalar.
 
     Returns:
@@ -103,22 +103,22 @@ def learnt(mean, variance, axes, start=None, least=0.0):
 
 
 def log_prob(prior, weights):
-    """Log density of weights `[...]` in their dtype."""
+    """Returns the log density of weights `[...]` in their dtype."""
     values = prior.log_prob(tf.cast(weights, prior.dtype))
     return tf.cast(values, weights.dtype)
 
 
 def expected_log_prob(prior, mean, variance, is_gaussian):
-    """Expected log density of weights of these moments, where it has a closed form.
+    """Returns the expected log density of weights of given moments, if it has a closed form.
 
-    Under a Gaussian prior it depends on the moments only; under a Laplace prior for Gaussian
-    weights it is by the mean of a folded Gaussian.
+    Under a Gaussian prior it depends only on the moments. Under a Laplace prior and for Gaussian
+    weights it follows from the mean of a folded Gaussian.
 
     Args:
         prior: `tfd.Distribution` of one weight.
         mean: Tensor `[...]`.
         variance: Tensor `[...]`.
-        is_gaussian: Whether the law of each weight is Gaussian.
+        is_gaussian: Whether the distribution of each weight is Gaussian.
 
     Returns:
         Tensor `[...]`, or `None`.
@@ -137,30 +137,30 @@ def expected_log_prob(prior, mean, variance, is_gaussian):
 
 
 def serialize(prior):
-    """A prior as strings and numbers.
+    """Converts a prior to strings and numbers.
 
     Args:
         prior: Result of `checked`.
 
     Returns:
-        The rule's name, or a dict of the class's name in `tfd` and its parameters.
+        The rule's name, or a dict of the name of the class in `tfd` and its parameters.
 
     Raises:
-        ValueError: If the distribution is none of TFP's own with numbers as parameters.
+        ValueError: If the distribution is not one of TFP's own with numbers as parameters.
     """
     if isinstance(prior, str):
         return prior
     description = _description(prior)
     if description is None:
         raise ValueError(
-            "A prior is saved by the name of a TFP distribution and numbers as its parameters. "
+            "A prior to be saved must be a TFP distribution with numbers as its parameters. "
             f"Received: prior={prior!r}"
         )
     return description
 
 
 def deserialize(config):
-    """The prior of a result of `serialize`.
+    """Returns the prior from a result of `serialize`.
 
     Raises:
         ValueError: If TFP has no such distribution.
@@ -169,7 +169,7 @@ def deserialize(config):
 
 
 def _description(prior):
-    """What `_build` takes, or `None` where the parameters are not numbers."""
+    """Returns the argument of `_build`, or `None` if the parameters are not numbers."""
     if getattr(tfd, type(prior).__name__, None) is not type(prior):
         return None
     parameters = {}
@@ -184,7 +184,7 @@ def _description(prior):
 
 
 def _number(value):
-    """Nested lists of a number or an array; `None` where it is neither."""
+    """Returns a number or an array as nested lists, or `None` if it is neither."""
     try:
         array = tf.get_static_value(tf.convert_to_tensor(value))
     except (TypeError, ValueError):

@@ -7,18 +7,18 @@ import tensorflow as tf
 from tfp_fnspace import columns
 from tfp_fnspace.data import LARGEST_SCALED
 
-#: Standard deviations of columns that can be standardised: what is squared stays in float64.
+#: Range of standard deviations of columns that can be standardised; squares stay within float64.
 SMALLEST_UNIT, LARGEST_UNIT = 1e-100, 1e100
 
-#: A column whose range is no more of its numbers than this is constant but for rounding.
+#: A column is constant up to rounding if its range is at most this share of its numbers.
 _ROUNDING = 8.0 * np.finfo(np.float64).eps
 
-#: Of a file: where the names of the columns are.
+#: The key of a file under which the column names are stored.
 _NAMES = "column_names"
 
 
 class RunningMoments:
-    """Mean and sum of squared deviations of columns, batch by batch, in float64.
+    """Running means and sums of squared deviations of columns, in float64.
 
     Chan's pairwise update merges unequal batches exactly; NaN entries are missing.
 
@@ -53,11 +53,11 @@ class RunningMoments:
 class Standardizer(keras.layers.Layer):
     """Affine map to zero mean and unit standard deviation, `(x - mean) / stddev`.
 
-    The user's units are float64, model units the dtype of the layer: the arithmetic of the map and
-    of its inverse is in float64, so that a small spread about a large mean, or a unit whose square
-    float32 cannot hold, costs no precision.
+    Values in the user's units are float64, values in model units have the dtype of the layer. The
+    map and its inverse are computed in float64. A small spread about a large mean therefore costs
+    no precision, and neither does a unit whose square float32 cannot hold.
 
-    The two vectors are weights: they are saved, restored and exported with the model. Until
+    The two vectors are weights, so they are saved, restored and exported with the model. Until
     `adapt`, or with `enabled=False`, the map is the identity.
 
     Args:
@@ -66,7 +66,7 @@ class Standardizer(keras.layers.Layer):
 
     Attributes:
         mean, stddev: float64 variables `[D]`, D the size of the last axis.
-        column_names: Names of the columns as a tuple, `None` if data had none, which are saved too.
+        column_names: Names of the columns as a tuple, `None` if data had none. They are saved too.
     """
 
     def __init__(self, enabled=True, **kwargs):
@@ -87,18 +87,19 @@ class Standardizer(keras.layers.Layer):
         return not self.enabled or bool(_read(self.adapted))
 
     def adapt(self, moments, name="x"):
-        """Takes the mean and the standard deviation.
+        """Sets the mean and the standard deviation.
 
-        A column that is constant but for rounding has its smallest number for a mean, and scale 1,
-        or what rounding may make of its numbers where that is more: of those beyond 5e14.
+        For a column that is constant up to rounding, the mean is its smallest number and the scale
+        is 1. If the rounding error of its numbers may be larger than 1 (for numbers beyond 5e14),
+        the scale is that error.
 
         Args:
             moments: `RunningMoments` of the data.
             name: Name of the data, for messages.
 
         Raises:
-            ValueError: If a column has no observed value, or a standard deviation of which float64
-                cannot hold the square.
+            ValueError: If a column has no observed value, or a standard deviation whose square
+                float64 cannot hold.
         """
         empty = np.flatnonzero(moments.count == 0)
         if len(empty):
@@ -118,7 +119,7 @@ class Standardizer(keras.layers.Layer):
                 f"{SMALLEST_UNIT:g} to {LARGEST_UNIT:g}: multiply the others by a number. "
                 f"Received: standard deviations={stddev[bad].tolist()} in columns {bad.tolist()}"
             )
-        # Of equal numbers the mean is one of them, and not a sum that was rounded.
+        # The mean of equal numbers is one of them, not a rounded sum.
         self.mean.assign(np.where(constant, moments.low, moments.mean))
         self.stddev.assign(stddev)
         self.adapted.assign(1)
@@ -130,7 +131,7 @@ class Standardizer(keras.layers.Layer):
         return tf.cast((x - self.mean.value) / self.stddev.value, self.variable_dtype)
 
     def check_near(self, values, name):
-        """Refuses values so far from the mean that no model can say anything of them.
+        """Refuses values so far from the mean that no model can predict for them.
 
         Args:
             values: Array `[..., D]` of finite numbers, NaN where missing.
@@ -144,7 +145,8 @@ class Standardizer(keras.layers.Layer):
         mean, stddev = _read(self.mean), _read(self.stddev)
         reach = LARGEST_SCALED * stddev
         columns = values.reshape(-1, len(mean))
-        # Two passes without large temporaries; a column of missing values has no extremes.
+        # These are two passes without large temporaries. A column of missing values has no
+        # extremes.
         low = np.fmin.reduce(columns, axis=0)
         high = np.fmax.reduce(columns, axis=0)
         far = np.flatnonzero((high > mean + reach) | (low < mean - reach))
@@ -158,12 +160,12 @@ class Standardizer(keras.layers.Layer):
             )
 
     def scale_variance(self, variance):
-        """Variance in standardised units for a variance in the user's."""
+        """Converts a variance from the user's units to standardised units."""
         scaled = tf.cast(variance, tf.float64) / tf.square(self.stddev.value)
         return tf.cast(scaled, self.variable_dtype)
 
     def inverse(self, values):
-        """The user's units, float64, for values in standardised units."""
+        """Converts values from standardised units to the user's units, float64."""
         return tf.cast(values, tf.float64) * self.stddev.value + self.mean.value
 
     def compute_output_shape(self, input_shape):
@@ -186,5 +188,5 @@ class Standardizer(keras.layers.Layer):
 
 
 def _read(variable):
-    """The value of a Keras variable; `numpy()` takes four times as long, for each batch."""
+    """Returns the value of a Keras variable, four times as fast as `numpy()`."""
     return variable.value.value().numpy()

@@ -1,4 +1,4 @@
-"""What layers share whose weights are drawn once for each function."""
+"""The base class of layers whose weights are drawn once for each function."""
 
 import weakref
 
@@ -14,10 +14,10 @@ from tfp_fnspace.math import replicas
 from tfp_fnspace.math.normals import fast_normal
 from tfp_fnspace.math.random import fold_in
 
-#: Draws -> id of a layer -> what the layer drew. As short-lived as the draws.
+#: Draws -> id of a layer -> what the layer drew. Entries live as long as the draws.
 _drawn = weakref.WeakKeyDictionary()
 
-#: Keras's context of a pass through a model -> id of a layer -> its draws. As short-lived.
+#: Keras's context of a pass through a model -> id of a layer -> its draws.
 _draws_of_passes = weakref.WeakKeyDictionary()
 
 #: Keeps the square root of a variance differentiable at inputs of 0.
@@ -25,7 +25,7 @@ _TINY = 1e-20
 
 
 def _checked_activation(activation):
-    """The function that an activation of Keras names."""
+    """Returns the function of an activation of Keras."""
     try:
         is_known = not isinstance(activation, type)
         function = keras.activations.get(activation) if is_known else None
@@ -42,70 +42,69 @@ def _checked_activation(activation):
 class VariationalLayer(WeightPriors, keras.layers.Layer):
     r"""Base of layers with an approximate posterior over their weights.
 
-    One draw of the weights for each function sample, shared by all inputs: within a
-    `function_draws` scope of S draws the layer takes inputs `[N, ...]`, or `[S, N, ...]` behind
-    another layer that draws, to outputs `[S, N, ...]`. Calls of one layer in one scope have the
-    same weights, and its divergence from the prior counts once. Outside a scope S is 1.
+    All inputs share one draw of the weights for each function sample. Within a `function_draws`
+    scope of S draws the layer maps inputs `[N, ...]`, or `[S, N, ...]` behind another random layer,
+    to outputs `[S, N, ...]`. All calls of one layer in one scope use the same weights, and its
+    divergence from the prior counts once. Outside a scope S is 1.
 
-    With a `kl_weight` the layer is one of a plain Keras model: outside a scope it takes `[N, ...]`
-    to `[N, ...]`, draws its weights anew for each pass through the model, and adds `kl_weight`
-    times the divergence to the losses of the model (`add_loss`), once for each pass. The loss of
-    `compile` is a mean over rows: where it is a negative log-likelihood, `kl_weight=1 / N` with N
-    the rows that `fit` is given makes the sum the negative evidence lower bound per row, and for
-    `"mse"` of observations with a noise of standard deviation s it is `2 s^2 / N`. Without one,
-    the layer refuses to be trained by Keras itself, which would leave the divergence out. Inside
-    a scope, as in all models of this library, `kl_weight` has no effect.
+    With a `kl_weight` the layer belongs to a plain Keras model. Outside a scope it then maps `[N,
+    ...]` to `[N, ...]` and draws its weights again for each pass through the model. Once in each
+    pass it adds `kl_weight` times the divergence to the losses of the model (`add_loss`). The loss
+    of `compile` is a mean over rows. If it is a negative log-likelihood, `kl_weight=1 / N`, with N
+    the number of rows given to `fit`, makes the sum the negative evidence lower bound per row. For
+    `"mse"` of observations whose noise has standard deviation s, use `2 s^2 / N`. Without a
+    `kl_weight` the layer refuses to be trained by Keras itself, which would leave the divergence
+    out. Inside a scope, as in all models of this library, `kl_weight` has no effect.
 
-    `estimator` says how outputs are drawn where the scope asks for no functions
-    (`noise="independent"`, as the expected log-likelihood of a training step does; everything that
-    predicts asks for functions and gets them):
+    `estimator` says how outputs are drawn if the scope does not need functions
+    (`noise="independent"`, as for the expected log-likelihood of a training step). Predictions
+    always use functions.
 
-    - `"function"`: one draw of all weights for each function. Coherent.
-    - `"local_reparameterization"`: outputs from their marginal law, anew for each input. Gradients
-      have the least variance; what is lost is that the outputs at two inputs, or of two calls,
-      belong to one function. For independent Gaussian weights.
+    - `"function"`: one draw of all weights for each function, so that its outputs are coherent.
+    - `"local_reparameterization"`: outputs from their marginal distribution, drawn separately for
+      each input. Gradients have the least variance, but the outputs at two inputs, or of two calls,
+      no longer belong to one function. It requires independent Gaussian weights.
     - `"flipout"`: one deviation of the weights for all functions, with random signs on inputs and
-      outputs for each function and row. The marginal laws are those of `"function"`; rows belong
-      to no common function, and draws are uncorrelated but not independent. Fewer normals are
-      drawn. For deviations that are as likely with other signs.
+      outputs for each function and row. The marginal distributions are those of `"function"`. Rows
+      belong to no common function, and draws are uncorrelated but not independent. Fewer normals
+      are drawn. It requires deviations whose distribution does not depend on their signs.
 
     Args:
         posterior: `"factorized"`, `"full"`, `"conditioned"`, `"low_rank"`, `"radial"`, or an
             instance of those in `layers.posteriors`.
-        prior: Law of one weight: a `tfd.Distribution`, or a rule for the standard deviation of a
-            Gaussian with mean 0: `"fan_in"`, `fan_in^-1/2`, with which the variance of a function
-            does not depend on the width; `"he"`, `(2 / fan_in)^1/2`; `"glorot"`,
-            `(2 / (fan_in + fan_out))^1/2`; `"standard"`, 1, the spherical prior that the
-            weight-space baselines of Sun et al. (2019) have. Under `"relevance"`, automatic
-            relevance determination, the standard deviation is learnt: one for all weights that an
-            input of the layer is multiplied by (of an embedding one for all), which is the one with
-            the least divergence, so that inputs and units that are of no use cost nothing.
-            `"start"` is the like around the weights that the layer starts with, those that
-            `from_keras` was given, with a standard deviation of a fifth of their root mean square
-            at the least. By default the model says: `VariationalModel` takes `"relevance"`, all
-            else `"fan_in"`.
-        bias_prior: The same for biases, without `"relevance"`; by default what was given as
-            `prior` where that is a distribution or `"start"`, else the standard normal.
+        prior: Distribution of one weight: a `tfd.Distribution`, or a rule for the standard
+            deviation of a Gaussian with mean 0. `"fan_in"` is `fan_in^-1/2`, with which the
+            variance of a function does not depend on the width. `"he"` is `(2 / fan_in)^1/2`, and
+            `"glorot"` is `(2 / (fan_in + fan_out))^1/2`. `"standard"` is 1, the spherical prior of
+            the weight-space baselines of Sun et al. (2019). Under `"relevance"`, automatic
+            relevance determination, the standard deviation is learnt: all weights that multiply one
+            input of the layer share one (all weights of an embedding share one). It is the one with
+            the least divergence, so that useless inputs and units cost nothing. `"start"` is the
+            same around the weights that the layer starts with (those that `from_keras` was given),
+            with a standard deviation of at least a fifth of their root mean square. By default the
+            model chooses: `VariationalModel` uses `"relevance"`, all other models use `"fan_in"`.
+        bias_prior: The same for biases, without `"relevance"`. The default is `prior` if that is a
+            distribution or `"start"`, else the standard normal distribution.
         activation: As in Keras, applied entry by entry.
         use_bias: Whether there is a bias.
         estimator: See above.
         kernel_initializer: Keras initializer of the posterior means.
         bias_initializer: The same for the bias.
-        kl_weight: What the divergence is multiplied by in the loss of a plain Keras model, a
-            number from 0; None, the default, for models of this library.
+        kl_weight: Factor of the divergence in the loss of a plain Keras model, a number from 0.
+            None, the default, is for models of this library.
         **kwargs: `name`, `dtype`, `trainable`.
 
     Call arguments:
-        training: Whether Keras trains the layer; outside a scope it then draws as `estimator`
-            says, else one function for all rows.
+        training: Whether Keras trains the layer. Outside a scope it then draws as `estimator` says;
+            otherwise it draws one function for all rows.
 
     Attributes:
         posterior: `Posterior`; after `build` its `means` are the variables by part.
 
     Raises:
         TypeError: If an argument is of a wrong type.
-        ValueError: If an argument is none of the above; in `fit`, `evaluate` and `predict` of a
-            plain Keras model if `kl_weight` is None.
+        ValueError: If an argument is none of the above, or if `kl_weight` is None in `fit`,
+            `evaluate` or `predict` of a plain Keras model.
 
     References:
         Kingma, Salimans & Welling (2015), "Variational dropout and the local reparameterization
@@ -115,11 +114,11 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
         competition", ASHRAE Transactions 100 (automatic relevance determination).
     """
 
-    #: Estimators that the layer has.
+    #: Estimators that the layer supports.
     estimators = ("function",)
-    #: Whether what is said of a step depends on no other, so that a mask may be handed on.
+    #: Whether the outputs of a step depend on no other step, so that a mask may be passed on.
     heeds_masks = False
-    #: Whether inputs are whole numbers that choose weights.
+    #: Whether inputs are integers that select weights.
     takes_indices = False
     #: The part of the weights that multiplies inputs.
     kernel_name = "kernel"
@@ -166,30 +165,30 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
         needs = {"local_reparameterization": "is_factorized", "flipout": "is_symmetric"}
         if estimator in needs and not getattr(self.posterior, needs[estimator]):
             raise ValueError(
-                f"`estimator={estimator!r}` does not have the law of this posterior. "
+                f"`estimator={estimator!r}` does not suit this posterior. "
                 f"Received: posterior={type(self.posterior).__name__}"
             )
         return estimator
 
-    # Of a subclass ----------------------------------------------------------------------------
+    # For subclasses ---------------------------------------------------------------------------
 
     #: Rank of the inputs of one row.
     row_rank = 1
 
     def has_draws(self, input_shape):
-        """Whether inputs of a shape have an axis of draws."""
+        """Returns whether inputs of a shape have an axis of draws."""
         return len(input_shape) == self.row_rank + 2
 
     def kernel_shape(self, input_shape):
-        """Shape of the kernel for the shape of the inputs."""
+        """Returns the shape of the kernel for the shape of the inputs."""
         raise NotImplementedError
 
     def fans(self, kernel_shape):
-        """Number of inputs that a unit sums over, and of units that an input goes to."""
+        """Returns the number of inputs that a unit sums over, and of units that use an input."""
         raise NotImplementedError
 
     def map_each(self, x, kernel):
-        """The linear map with a kernel for each draw.
+        """Applies the linear map with a kernel for each draw.
 
         Args:
             x: Tensor `[N, ...]` or `[S, N, ...]`.
@@ -201,7 +200,7 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
         raise NotImplementedError
 
     def map_all(self, x, kernel):
-        """The linear map with one kernel.
+        """Applies the linear map with one kernel.
 
         Args:
             x: Tensor `[N, ...]` or `[S, N, ...]`.
@@ -244,11 +243,11 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
         return self._outputs(current_draws() if draws is None else draws, x)
 
     def compute_mask(self, inputs, previous_mask=None):
-        """The mask of rows, `[N, T]`, which is that of all draws."""
+        """Returns the mask of the rows, `[N, T]`, which holds for all draws."""
         return previous_mask
 
     def _outputs(self, draws, x):
-        """Outputs `[S, N, ...]`."""
+        """Returns outputs `[S, N, ...]`."""
         estimator = self.estimator if draws.noise == "independent" else "function"
         if estimator == "local_reparameterization":
             outputs = self._from_marginals(draws, x)
@@ -262,11 +261,11 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
         return self.activation(tf.cast(outputs, self.compute_dtype))
 
     def _outputs_of_pass(self, x, training):
-        """Outputs in a plain Keras model, `[N, ...]`; the first call of a pass adds the loss."""
+        """Returns outputs `[N, ...]` in a plain Keras model; a pass adds the loss once."""
         if self.kl_weight is None:
             raise ValueError(
                 "A variational layer needs `kl_weight` in the `fit`, `evaluate` and `predict` of a "
-                "plain Keras model, else its divergence would be no part of the loss: pass "
+                "plain Keras model, else its divergence would not be part of the loss: pass "
                 "`kl_weight=1 / len(x)` for a loss that is a negative log-likelihood per row, or "
                 "train the network by `fns.fbnn.VariationalModel`, which needs none. "
                 f"Received: layer {self.name!r} with kl_weight=None"
@@ -291,7 +290,7 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
         return (*draws, rows[0], *self.row_output_shape(rows[1:]))
 
     def row_output_shape(self, row_shape):
-        """Shape of the outputs of one row."""
+        """Returns the shape of the outputs of one row."""
         raise NotImplementedError
 
     def get_config(self):
@@ -310,29 +309,29 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
     # Draws ------------------------------------------------------------------------------------
 
     def _once(self, draws, make):
-        """What `make` gives the first time that the layer is called with these draws."""
+        """Returns the result of `make`, which is called once for these draws."""
         kept = _drawn.setdefault(draws, {})
         if id(self) not in kept:
             kept[id(self)] = make()
         return kept[id(self)]
 
     def _drawn_weights(self, draws, num_samples):
-        """Draws of the weights, whose divergence is reported."""
+        """Draws weights and reports their divergence."""
         weights = self.posterior.sample(draws.next_seed(), num_samples)
-        laws = self.weight_priors(draws.prior)
-        draws.add_divergence(self.posterior.kl(laws, lambda: weights))
+        priors = self.weight_priors(draws.prior)
+        draws.add_divergence(self.posterior.kl(priors, lambda: weights))
         return weights
 
     def _cast(self, weights):
         return tf.cast(weights, self.compute_dtype)
 
     def _aligned(self, bias, outputs):
-        """`[S, units]` for outputs `[S, N, ..., units]`."""
+        """Reshapes a bias `[S, units]` so that it broadcasts to outputs `[S, N, ..., units]`."""
         middle = [1] * (len(outputs.shape) - 2)
         return tf.reshape(bias, [-1, *middle, bias.shape[-1]])
 
     def _mean(self, x):
-        """Outputs `[N, ...]` or `[S, N, ...]` at the posterior means."""
+        """Returns the outputs at the posterior means, `[N, ...]` or `[S, N, ...]`."""
         dtype = x.dtype if x.dtype.is_floating else self.variable_dtype
         values = self.posterior.mean_values()
         means = {name: tf.cast(mean, dtype) for name, mean in values.items()}
@@ -340,9 +339,9 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
         return outputs + means["bias"] if self.use_bias else outputs
 
     def _variance(self, x):
-        """Variance of the outputs given the inputs, like `_mean`."""
+        """Returns the variance of the outputs given the inputs, like `_mean`."""
         variances = self.posterior.variances()
-        x = tf.square(x) if x.dtype.is_floating else x  # indices choose a variance
+        x = tf.square(x) if x.dtype.is_floating else x  # indices select a variance
         outputs = self.map_all(x, variances[self.kernel_name])
         return outputs + variances["bias"] if self.use_bias else outputs
 
@@ -386,13 +385,13 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
         return mean + moved * signs_out
 
     def _shape_with_samples(self, draws, tensor, x):
-        """The shape of a tensor with S in front if the inputs have no draws, a list."""
+        """Returns the shape of a tensor as a list, with S in front if the inputs have no draws."""
         shape = tf.unstack(tf.shape(tensor))
         return shape if self.has_draws(x.shape) else [draws.num_samples, *shape]
 
 
 def _lazily(make):
-    """`make`, which is called once, when first asked for."""
+    """Returns a function that calls `make` once, when it is first called."""
     made = []
 
     def get():

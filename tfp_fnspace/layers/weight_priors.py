@@ -1,10 +1,10 @@
-"""What the weights of a variational layer have for a prior."""
+"""The priors of the weights of a variational layer."""
 
 import tensorflow as tf
 
 from tfp_fnspace.layers import priors
 
-#: The least standard deviation of the prior `"start"`, in root mean squares of the kernel.
+#: The least standard deviation of the prior `"start"`, relative to the kernel's root mean square.
 _LEAST_SPREAD = 0.2
 
 
@@ -12,7 +12,7 @@ class WeightPriors:
     """Mixin of `VariationalLayer`: its `prior` and `bias_prior`."""
 
     def _take_priors(self, prior, bias_prior):
-        """Checks and keeps what a user gives, see `VariationalLayer`."""
+        """Checks and keeps the user's priors, see `VariationalLayer`."""
         self.prior = None if prior is None else priors.checked(prior)
         self._given_bias_prior = bias_prior
         if bias_prior is None:
@@ -21,8 +21,8 @@ class WeightPriors:
         self.bias_prior = priors.checked(bias_prior, "bias_prior")
         if self.bias_prior == priors.RELEVANCE:
             raise ValueError(
-                "`bias_prior` must not be 'relevance': a unit has one bias, which nothing tells "
-                f"from a useless one. Received: bias_prior={bias_prior!r}"
+                "`bias_prior` must not be 'relevance': a unit has only one bias, so nothing shows "
+                f"whether it is useful. Received: bias_prior={bias_prior!r}"
             )
         self._start = {}
 
@@ -32,7 +32,7 @@ class WeightPriors:
         return {"prior": prior, "bias_prior": bias_prior}
 
     def _build_start(self):
-        """Keeps where the weights start, if a prior is around that."""
+        """Keeps the values at which the weights start, if a prior is around them."""
         if priors.START in (self.prior, self.bias_prior):
             for name, mean in self.posterior.means.items():
                 options = {"trainable": False, "autocast": False, "shape": mean.shape}
@@ -40,16 +40,16 @@ class WeightPriors:
             self.start_at(**{name: mean.value for name, mean in self.posterior.means.items()})
 
     def start_at(self, **means):
-        """Assigns where the means of the posterior, and the prior `"start"`, are at first."""
+        """Sets the initial means of the posterior and of the prior `"start"`."""
         self.posterior.set_means(**means)
         for name in self._start.keys() & means.keys():
             self._start[name].assign(means[name])
 
     def weight_priors(self, rule="fan_in"):
-        """The laws of the weights of each part, a dict of `tfd.Distribution` that broadcast.
+        """Returns the priors of the weights, a dict of `tfd.Distribution` that broadcast.
 
         Args:
-            rule: The prior of a layer that was given none.
+            rule: The prior of a layer that was given no prior.
         """
         given = {self.kernel_name: rule if self.prior is None else self.prior}
         if self.use_bias:
@@ -62,7 +62,7 @@ class WeightPriors:
         }
 
     def _learnt_prior(self, name, rule):
-        """The prior of a part, one of `priors.LEARNT`, as the posterior is now."""
+        """Returns the prior of a part, one of `priors.LEARNT`, for the current posterior."""
         mean, variance = self.posterior.mean_values()[name], self.posterior.variances()[name]
         axes = list(range(len(mean.shape)))
         if name == self.kernel_name and not self.takes_indices:

@@ -10,7 +10,7 @@
 | `Remax` | D, one per class | as `Categorical` | draws |
 | `HierarchicalCategorical` | one per node of a tree | the same, 0 to K - 1 for K classes | draws |
 
-TAGI learns from `Gaussian`, `HeteroscedasticGaussian` and the last three, each by its `innovation`.
+TAGI learns from `Gaussian`, `HeteroscedasticGaussian` and the last three by their `innovation`.
 """
 
 from tfp_fnspace.likelihoods.additive import Gaussian, StudentT

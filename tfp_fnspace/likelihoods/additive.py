@@ -22,10 +22,10 @@ UNITS = ("model", "user")
 
 
 class _AdditiveNoise(MixtureLikelihood):
-    """`y = f + scale * e` with e of a fixed law, independent between outputs.
+    """`y = f + scale * e`, where e has a fixed distribution, independent between outputs.
 
-    A subclass has `_noisy(values, scale)`, the law of an observation, `_unit_variance`, the
-    variance of e, and `_components`, see `MixtureLikelihood`.
+    A subclass has `_noisy(values, scale)`, the distribution of an observation; `_unit_variance`,
+    the variance of e; and `_components`, see `MixtureLikelihood`.
     """
 
     def __init__(
@@ -36,15 +36,15 @@ class _AdditiveNoise(MixtureLikelihood):
         self._initial_scale = self._checked(scale)
         self.min_scale = checked_positive("min_scale", min_scale)
         self._learns_scale = bool(trainable)
-        self.separate = bool(separate) or units == "user"  # one unit of each column is another
-        self._stored(self._initial_scale)  # refuses what cannot be trained
+        self.separate = bool(separate) or units == "user"  # columns have different units
+        self._stored(self._initial_scale)  # refuses a scale that cannot be trained
         self._scale = None
         if not self.separate or self._initial_scale.ndim:
             self._create_scale(self._initial_scale.shape)
             self.built = True
 
     def build(self, input_shape):
-        """Creates the scales of `separate`, for targets `[N, D]`: `[D]`, or `[]` of one column."""
+        """Creates the scales of `separate` for targets `[N, D]`: `[D]`, or `[]` for one column."""
         num_outputs = input_shape[-1]
         self._create_scale(() if num_outputs == 1 else (num_outputs,))
 
@@ -58,7 +58,8 @@ class _AdditiveNoise(MixtureLikelihood):
             self.build((None, config["num_outputs"]))
 
     def _create_scale(self, shape):
-        # What a gradient step changes has no bounds; what is assigned only is the scale itself.
+        # A weight that gradient steps change is unconstrained. One that is only assigned is the
+        # scale.
         self._scale = self.add_weight(
             name="unconstrained_scale" if self._learns_scale else "scale",
             shape=shape,
@@ -77,11 +78,11 @@ class _AdditiveNoise(MixtureLikelihood):
         return self.min_scale + tf.nn.softplus(self._scale.value)
 
     def _scale_in(self, dtype):
-        """The noise scale as a tensor; methods may work in another precision than the layer."""
+        """Returns the noise scale as a tensor in the precision of a method."""
         return tf.cast(tf.convert_to_tensor(self.scale), dtype)
 
     def _stored(self, scale):
-        """The value of the weight that stands for a scale."""
+        """Returns the value of the weight that stands for a scale."""
         if not self._learns_scale:
             return scale
         above = scale - self.min_scale
@@ -125,7 +126,7 @@ class _AdditiveNoise(MixtureLikelihood):
         self._scale.assign(self._stored(values))
 
     def adapt(self, unit):
-        """Takes a scale in the user's units over into model units.
+        """Converts a scale from the user's units to model units.
 
         Args:
             unit: One model unit of the targets, array `[D]`, in the user's units.
@@ -134,42 +135,43 @@ class _AdditiveNoise(MixtureLikelihood):
             self.set_scale(np.reshape(self._initial_scale / unit, self._scale.shape))
 
     def assign_scale(self, scale):
-        """Sets a trained scale in the graph; a tensor, which is not checked."""
+        """Sets a trained scale in the graph, to a tensor that is not checked."""
         tiny = np.finfo(self._scale.dtype).tiny
         above = tf.maximum(scale - self.min_scale, tiny)
         self._scale.assign(above + tf.math.log(-tf.math.expm1(-above)))
 
     @property
     def learns_scale(self):
-        """Whether the scale is a parameter to train."""
+        """Whether the scale is a trained parameter."""
         return self._learns_scale
 
     def conditional(self, values, unit=1.0, scale=None):
-        """Distribution of the observations given function values.
+        """Returns the distribution of the observations given function values.
 
         Args:
             values: Tensor `[..., N, D]`, f in the units of the result.
             unit: One model unit of the targets, `[]` or `[D]`, in the units of the result.
-            scale: Noise scale in model units, a tensor that broadcasts with `values`, in place of
-                the layer's own; `[S, 1, 1]` for S draws from a posterior, a scale each.
+            scale: Noise scale in model units, a tensor that broadcasts with `values`. It replaces
+                the layer's own scale; use `[S, 1, 1]` for S draws from a posterior with one scale
+                each.
 
         Returns:
-            `tfd.Independent` of the noise's law, event `[D]`.
+            `tfd.Independent` of the noise's distribution, event `[D]`.
         """
         values = tf.convert_to_tensor(values)
         if scale is None:
             scale = self._scale_in(values.dtype)
         scale = tf.convert_to_tensor(scale, values.dtype)
-        # Added to zeros, not `broadcast_to`: draws of the scale may have more axes than `values`.
+        # `broadcast_to` would not do: draws of the scale may have more axes than `values`.
         noise = scale * tf.cast(unit, values.dtype) + tf.zeros_like(values)
         return tfd.Independent(self._noisy(values, noise), reinterpreted_batch_ndims=1)
 
     def noise_variance(self, unit=1.0, scale=None):
-        """Variance of the noise, `[]` or `[D]`, in squared units of the result.
+        """Returns the variance of the noise, `[]` or `[D]`, in squared units of the result.
 
         Args:
             unit: As for `conditional`.
-            scale: Noise scale in model units in place of the layer's own.
+            scale: Noise scale in model units that replaces the layer's own scale.
         """
         scale = tf.convert_to_tensor(self.scale if scale is None else scale)
         dtype = unit.dtype if tf.is_tensor(unit) else scale.dtype
@@ -207,20 +209,20 @@ class Gaussian(_AdditiveNoise):
 
     Args:
         scale: Standard deviation of the noise: a positive number, or one per output. It is in model
-            units, standard deviations of the targets where the model standardises them, unless
-            `units` says otherwise.
+            units, which are standard deviations of the targets if the model standardises them,
+            unless `units` says otherwise.
         trainable: Whether models train the scale: by gradients, or in closed form by TAGI. The
             weight is then `r` in `scale = min_scale + softplus(r)`.
         min_scale: Smallest scale that training can reach, a positive number in model units.
-        separate: Whether each output gets a scale of its own, where `scale` is one number: that is
-            where all start. They are created when a model knows how many outputs there are.
-        units: Of `scale` as it is given: `"model"`, or `"user"`, those of the targets, from which
-            models take it over into their own as they learn the standardisation.
+        separate: Whether each output has its own scale if `scale` is one number, at which all of
+            them start. They are created when a model knows the number of outputs.
+        units: Units of the given `scale`: `"model"`, or `"user"` for those of the targets. Models
+            convert the latter to their own units when they learn the standardisation.
         **kwargs: `name`, `dtype`.
 
     Attributes:
-        scale: Variable `[]` or `[D]` (a tensor if it is trained) in model units, saved and exported
-            with the model.
+        scale: Variable `[]` or `[D]` (a tensor if it is trained) in model units. It is saved and
+            exported with the model.
 
     Raises:
         ValueError: If a scale is not a positive finite number, or a trained one is not larger
@@ -234,12 +236,12 @@ class Gaussian(_AdditiveNoise):
         return observations.Normal(values, scale)
 
     def observation_moments(self, moments, unit=1.0):
-        """Mean and variance `S + scale^2` of the observations, as `predictive`."""
+        """Returns the mean and variance `S + scale^2` of the observations, as in `predictive`."""
         mean, variance = moments
         return GaussianMoments(mean, variance + tf.cast(self.noise_variance(unit), mean.dtype))
 
     def predictive(self, moments, unit=1.0):
-        """Distribution of the observations for Gaussian function values, N(mean, S + scale^2).
+        """Returns the distribution of the observations for Gaussian f, N(mean, S + scale^2).
 
         Args:
             moments: `GaussianMoments` of f, tensors `[..., N, D]` in the units of the result.
@@ -254,7 +256,7 @@ class Gaussian(_AdditiveNoise):
         )
 
     def expected_log_prob(self, moments, targets, seed=None):
-        r"""`log N(y; mean, scale^2) - variance / (2 scale^2)`, see `Likelihood`."""
+        r"""Returns `log N(y; mean, scale^2) - variance / (2 scale^2)` (see `Likelihood`)."""
         mean, variance = moments
         noise = tf.square(self._scale_in(mean.dtype))
         squared = tf.square(targets - mean) + (0.0 if variance is None else variance)
@@ -262,10 +264,10 @@ class Gaussian(_AdditiveNoise):
         return tf.reduce_sum(density, axis=-1)
 
     def log_expected_power(self, moments, targets, alpha, seed):
-        r"""See `Likelihood.log_expected_power`; in closed form.
+        r"""Computes `Likelihood.log_expected_power` in closed form.
 
-        `-1/2 [alpha log(2 pi s) + log(1 + alpha v / s) + (y - m)^2 / (v + s / alpha)]`, s = scale^2
-        and v the variance of f.
+        It is `-1/2 [alpha log(2 pi s) + log(1 + alpha v / s) + (y - m)^2 / (v + s / alpha)]`, where
+        s = scale^2 and v is the variance of f.
         """
         mean, variance = moments
         noise = tf.square(self._scale_in(mean.dtype))
@@ -280,11 +282,11 @@ class Gaussian(_AdditiveNoise):
         return self.predictive(GaussianMoments(mean, zero if variance is None else variance), unit)
 
     def innovation(self, moments, targets):
-        r"""Innovations of the function values given one observation each.
+        r"""Returns the innovations of the function values given one observation each.
 
-        `dm = (y - m)/(S + scale^2)`, `dS = -1/(S + scale^2)`: the first two derivatives of the
-        log predictive density in m, so that `m + S dm` and `S + S^2 dS` are the posterior
-        moments (equation 14 of the TAGI paper).
+        They are `dm = (y - m)/(S + scale^2)` and `dS = -1/(S + scale^2)`, the first two derivatives
+        of the log predictive density in m. The posterior moments are therefore `m + S dm` and `S +
+        S^2 dS` (equation 14 of the TAGI paper).
 
         Args:
             moments: `GaussianMoments` of f in model units, tensors `[N, D]`.
@@ -300,14 +302,15 @@ class Gaussian(_AdditiveNoise):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
 class StudentT(_AdditiveNoise):
-    r"""Heavy-tailed noise, `y = f + scale * e`, e of Student's t, independent between outputs.
+    r"""Heavy-tailed noise, `y = f + scale * e`, e Student t, independent between outputs.
 
-    The marginal law of Gaussian noise whose precision has a Gamma prior: `y ~ N(f, 1 / tau)` with
-    `tau ~ Gamma(df / 2, df scale^2 / 2)` (shape and rate), tau anew for each observation.
+    This is the marginal distribution of Gaussian noise whose precision has a Gamma prior: `y ~ N(f,
+    1 / tau)` with `tau ~ Gamma(df / 2, df scale^2 / 2)` (shape and rate), with a separate tau for
+    each observation.
 
-    Outliers move a fit less than under Gaussian noise, which is the limit `df -> inf`. There is no
-    closed form of the predictive law or of the update for Gaussian function values, so this is for
-    models that work with draws or gradients.
+    Outliers move a fit less than under Gaussian noise, which is the limit `df -> inf`. Given
+    Gaussian function values, neither the predictive distribution nor the update has a closed form.
+    This likelihood is therefore for models that work with draws or gradients.
 
     Args:
         df: Degrees of freedom, a positive number, fixed; 1 is Cauchy noise.
@@ -341,31 +344,32 @@ class StudentT(_AdditiveNoise):
         return self.df / (self.df - 2.0) if self.df > 2.0 else np.inf
 
     def _noisy(self, values, scale):
-        # A tensor: `quantile` broadcasts the parameters, and would make a float32 of a float.
+        # df is a tensor: `quantile` broadcasts the parameters and would convert a float to float32.
         return observations.StudentT(tf.constant(self.df, values.dtype), values, scale)
 
     def expected_log_prob(self, moments, targets, seed=None):
-        """See `Likelihood.expected_log_prob`; by Gauss-Hermite quadrature.
+        """Computes `Likelihood.expected_log_prob` by Gauss-Hermite quadrature.
 
-        Within 1e-3 where the standard deviation of f is at most twice the scale (df 4), worse
-        beyond: the log density is no polynomial.
+        The error is within 1e-3 if the standard deviation of f is at most twice the scale (df 4).
+        It is larger beyond that, since the log density is not a polynomial.
         """
         mean, _ = moments
-        law = self._noisy(tf.zeros_like(mean), self._scale_in(mean.dtype))
-        densities = normal_expectation(lambda values: law.log_prob(targets - values), moments)
+        noise = self._noisy(tf.zeros_like(mean), self._scale_in(mean.dtype))
+        densities = normal_expectation(lambda values: noise.log_prob(targets - values), moments)
         return tf.reduce_sum(densities, axis=-1)
 
     def _components(self, moments, unit, seed):
-        r"""K values of f for each component, and noise about each.
+        r"""Returns the noise about each of K values of f for each component.
 
             f_ks = m_s + c sqrt(v_s) z_ks,    c^2 = sum_s v_s / sum_s v_s (1/K sum_k z_ks^2)
 
-        with the nodes z of `normal_nodes`: c, at each point near 1, makes the variance of the law
-        exact, as its mean is. The density is right as far as the nodes are closer than the noise is
-        wide. For S = 1, df 4, the log density has a standard error over y of 0.002 where f has a
-        standard deviation of 1 scale of the noise, 0.02 at 3 and 0.1 at 10 for D = 1 (past the last
-        node, at 3 to 5 standard deviations of the law, it is too low: by 0.01, 0.3 and 3); the
-        nodes of several outputs fill a volume: for D = 2, 0.02 at 1 and 0.2 at 3.
+        where z are the nodes of `normal_nodes`. The factor c, which is near 1 at each point, makes
+        the variance of the distribution exact; its mean is exact anyway. The density is accurate if
+        the nodes are closer to each other than the noise is wide. For S = 1, df 4, D = 1, the log
+        density has a standard error over y of 0.002 if f has a standard deviation of 1 scale of the
+        noise, 0.02 at 3 and 0.1 at 10. (Past the last node, at 3 to 5 standard deviations of the
+        distribution, it is too low: by 0.01, 0.3 and 3.) The nodes of several outputs fill a
+        volume: for D = 2 the error is 0.02 at 1 and 0.2 at 3.
         """
         mean, variance = moments  # [N, S, D]
         if variance is not None:
@@ -373,7 +377,7 @@ class StudentT(_AdditiveNoise):
             nodes = num_nodes(size)
             z = normal_nodes(size, nodes, outputs, as_seed(seed), mean.dtype)  # [S, K, D]
             squares = variance * tf.reduce_mean(tf.square(z), axis=1)
-            ratio = tf.math.divide_no_nan(  # no floor, here or below: it would be in some unit
+            ratio = tf.math.divide_no_nan(  # no floor, here or below, since it would have a unit
                 tf.reduce_sum(variance, axis=1, keepdims=True),
                 tf.reduce_sum(squares, axis=1, keepdims=True),
             )
@@ -387,5 +391,5 @@ class StudentT(_AdditiveNoise):
 
 
 def default_noise(dtype, trainable=True):
-    """The noise of models whose user says nothing of it: Gaussian, learned for each column."""
+    """Returns the default noise of models: Gaussian, with one scale for each column."""
     return Gaussian(scale=0.3, trainable=trainable, separate=True, dtype=dtype)

@@ -1,4 +1,4 @@
-"""What models ask of an observation model."""
+"""The interface of observation models."""
 
 import keras
 import tensorflow as tf
@@ -8,7 +8,7 @@ from tfp_fnspace.math.replicas import normal_of_rows
 
 
 class Likelihood(keras.layers.Layer):
-    """An observation model p(y | f); a layer, so that what it holds is saved with the model.
+    """An observation model p(y | f); it is a layer, so its weights are saved with the model.
 
     Function values have shape `[..., N, D]` and targets `[N, D]`, both in model units.
     """
@@ -16,29 +16,29 @@ class Likelihood(keras.layers.Layer):
     #: Whether f are logits and targets are labels of classes.
     is_classifier = False
 
-    #: Whether `log_expected_power` is in closed form.
+    #: Whether `log_expected_power` has a closed form.
     has_expected_power = False
 
     #: Whether the outputs after the first D describe the noise.
     has_noise_outputs = False
 
     def check_outputs(self, num_outputs):
-        """Refuses a number D of outputs that does not fit.
+        """Refuses a number D of outputs that does not suit the likelihood.
 
         Raises:
-            ValueError: If it does not.
+            ValueError: If the number of outputs does not suit it.
         """
 
     def num_target_columns(self, num_outputs):
-        """Columns of the targets of a model with D outputs."""
+        """Returns the number of columns of the targets of a model with D outputs."""
         return num_outputs
 
     def num_labels(self, num_outputs):
-        """Number of classes that a target can name; `None` where it is a measurement."""
+        """Returns the number of classes of a target, or `None` if targets are measurements."""
         return None
 
     def mean_noise_variance(self, moments, unit=1.0):
-        """Variance of the noise, averaged over f, where f is an equal mixture of S Gaussians.
+        """Returns the mean noise variance over f, an equal mixture of S Gaussians.
 
         Args:
             moments: As for `mixture`.
@@ -50,7 +50,7 @@ class Likelihood(keras.layers.Layer):
         raise NotImplementedError
 
     def log_prob(self, values, targets):
-        """Log density (probability) of the targets given f, summed over outputs.
+        """Returns the log density (probability) of the targets given f, summed over outputs.
 
         Args:
             values: Tensor `[..., N, D]`, f.
@@ -62,7 +62,7 @@ class Likelihood(keras.layers.Layer):
         raise NotImplementedError
 
     def expected_log_prob(self, moments, targets, seed=None):
-        """`E log p(y | f)` over `f ~ N(mean, variance)`, independent between outputs.
+        """Returns `E log p(y | f)` over `f ~ N(mean, variance)`, independent between outputs.
 
         Args:
             moments: `GaussianMoments` of f, tensors `[..., N, D]`; `variance=None` for draws.
@@ -75,9 +75,10 @@ class Likelihood(keras.layers.Layer):
         raise NotImplementedError
 
     def log_expected_power(self, moments, targets, alpha, seed):
-        r"""`log E p(y | f)^alpha` over `f ~ N(mean, variance)`, independent between outputs.
+        r"""Returns `log E p(y | f)^alpha` over independent outputs `f ~ N(mean, variance)`.
 
-        From one draw of f unless a likelihood has a closed form: the exponential is unbiased.
+        It is estimated from one draw of f unless a likelihood has a closed form. The exponential of
+        the estimate is unbiased.
 
         Args:
             moments: `GaussianMoments` of f, tensors `[..., N, D]`; `variance=None` for draws.
@@ -94,13 +95,13 @@ class Likelihood(keras.layers.Layer):
         return alpha * self.log_prob(values, targets)
 
     def mixture(self, moments, unit=1.0, seed=(0, 0)):
-        """Law of the observations where f is an equal mixture of S Gaussians.
+        """Returns the distribution of the observations if f is an equal mixture of S Gaussians.
 
         Args:
-            moments: `GaussianMoments` of f, tensors `[S, N, D]` in the units of the result, S and
-                D known when a graph is made; `variance=None` for draws.
+            moments: `GaussianMoments` of f, tensors `[S, N, D]` in the units of the result, whose S
+                and D are static; `variance=None` for draws.
             unit: One model unit of the targets, `[]` or `[D]`, in the units of the result.
-            seed: Seed of the nodes of f where there is no closed form; they are the same at all
+            seed: Seed of the nodes of f if there is no closed form. They are the same at all
                 points, so that predictions do not depend on the other rows.
 
         Returns:

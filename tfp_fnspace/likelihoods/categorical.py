@@ -15,13 +15,13 @@ from tfp_fnspace.typing import GaussianMoments
 
 tfd = tfp.distributions
 
-#: Values of the logits in an average over a mixture of Gaussians: so many in all or more, taken in
-#: so many parts, each with one or more of every component.
+#: The least number of values of the logits in an average over a mixture of Gaussians, and the
+#: number of parts in which they are used. Each part has at least one value of every component.
 _NUM_LOGITS, _NUM_PARTS = 800, 8
 
 
 class _Classes(Likelihood):
-    """What the likelihoods of classes share.
+    """Base of the likelihoods of classes.
 
     A subclass has `_averages(moments, seed)`: the mean probabilities `[N, D]` and the mean
     entropy given f `[N]`; `_entropy(probabilities)`, `[N]`; and `from_probabilities`.
@@ -34,18 +34,18 @@ class _Classes(Likelihood):
         self.built = True
 
     def uncertainty(self, moments, seed=(0, 0)):
-        """Probabilities of the classes, and how much of the doubt is about f.
+        """Returns probabilities of the classes, and the share of the uncertainty that is about f.
 
         Args:
-            moments: `GaussianMoments` of the logits, tensors `[S, N, D]`: an equal mixture of S;
-                `variance=None` for draws.
+            moments: `GaussianMoments` of the logits, tensors `[S, N, D]`, an equal mixture of S
+                components; `variance=None` for draws.
             seed: Seed of the nodes of the components, for `Categorical`; the same at all points.
 
         Returns:
-            Dict of `probabilities` `[N, D]`, the mean over f; `entropy` `[N]`, of the label under
-            these probabilities, in nats; `mutual_information` `[N]` between the label and f, which
-            is the entropy less the mean entropy given f. For several Bernoulli outputs, sums over
-            the outputs.
+            Dict with `probabilities` `[N, D]`, the means over f; `entropy` `[N]`, that of the label
+            under these probabilities, in nats; and `mutual_information` `[N]` between the label and
+            f, which is the entropy minus the mean entropy given f. For several Bernoulli outputs
+            these are sums over the outputs.
 
         References:
             Houlsby et al. (2011), "Bayesian active learning for classification and preference
@@ -65,17 +65,17 @@ class _Classes(Likelihood):
         return self.from_probabilities(probabilities)
 
     def predictive(self, moments, unit=1.0):
-        """The law of the label for Gaussian f, `GaussianMoments` of tensors `[N, D]`."""
+        """Returns the distribution of the label for Gaussian f with moments `[N, D]`."""
         return self.mixture(one_component(moments), unit)
 
 
 def one_component(moments):
-    """A Gaussian, tensors `[N, D]`, as a mixture `[1, N, D]`."""
+    """Converts the moments of a Gaussian, `[N, D]`, to those of a mixture, `[1, N, D]`."""
     return GaussianMoments(*(part[tf.newaxis] for part in moments))
 
 
 class Labels(_Classes):
-    """What the likelihoods of integer labels share.
+    """Base of the likelihoods of integer labels.
 
     A subclass has `_log_probabilities(values)`, the logarithms `[..., N, K]` of the probabilities
     of the K classes for f of shape `[..., N, D]`, and `num_labels`.
@@ -90,7 +90,7 @@ class Labels(_Classes):
         return tf.reduce_sum(chosen * logs, axis=-1)
 
     def expected_log_prob(self, moments, targets, seed=None):
-        """See `Likelihood.expected_log_prob`: an unbiased estimate from one draw of each f.
+        """Estimates `Likelihood.expected_log_prob` from one draw of each f, without bias.
 
         Raises:
             ValueError: If there is no seed, and f is not known exactly.
@@ -114,7 +114,7 @@ class Labels(_Classes):
         return tf.add_n(means) / len(parts), tf.add_n(entropies) / len(parts)
 
     def _values(self, moments, seed):
-        """Values of f, a list of tensors `[S, K, N, D]` of equal sizes."""
+        """Returns values of f, a list of tensors `[S, K, N, D]` of equal sizes."""
         mean, variance = moments
         mean = mean[:, tf.newaxis]
         if variance is None:
@@ -129,24 +129,24 @@ class Labels(_Classes):
         return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)
 
     def from_probabilities(self, probabilities):
-        """`tfd.Categorical`, batch `[N]`, for probabilities `[N, K]`."""
+        """Returns `tfd.Categorical`, batch `[N]`, for probabilities `[N, K]`."""
         probabilities = tf.convert_to_tensor(probabilities)
         tiny = np.finfo(probabilities.dtype.as_numpy_dtype).tiny
         return tfd.Categorical(logits=tf.math.log(tf.maximum(probabilities, tiny)))
 
     def probabilities(self, distribution):
-        """The probabilities `[N, K]` of what `from_probabilities` makes."""
+        """Returns the probabilities `[N, K]` of a result of `from_probabilities`."""
         return distribution.probs_parameter()
 
 
 def _labels(targets):
-    """Integer labels `[N]`, from targets `[N]` or `[N, 1]`."""
+    """Returns integer labels `[N]`, from targets `[N]` or `[N, 1]`."""
     targets = tf.convert_to_tensor(targets)
     return tf.cast(targets if len(targets.shape) == 1 else targets[..., 0], tf.int32)
 
 
 class _Normalized(Labels):
-    """One of D classes, with probabilities that are positive functions of f over their sum.
+    """One of D classes, with probabilities that are positive functions of f divided by their sum.
 
     A subclass has `_normalized(mean, variance)`, the `NormalizedMoments` of the probabilities of
     a Gaussian f.
@@ -167,12 +167,12 @@ class _Normalized(Labels):
         return num_outputs
 
     def innovation(self, moments, targets):
-        r"""Innovations of f given a label, in closed form.
+        r"""Returns the innovations of f given a label, in closed form.
 
-        The probabilities, whose Gaussian moments follow from those of f (`NormalizedMoments`), are
-        observed with noise N(0, scale^2): 1 for the class of the label, 0 for the others. These D
-        observations are taken as independent of each other given f, so that two classes count the
-        label twice.
+        The Gaussian moments of the probabilities follow from those of f (`NormalizedMoments`). The
+        probabilities are observed with noise N(0, scale^2): 1 for the class of the label, 0 for the
+        others. The D observations are treated as independent of each other given f, so with two
+        classes the label counts twice.
 
         Args:
             moments: `GaussianMoments` of f, tensors `[N, D]`.
@@ -188,7 +188,7 @@ class _Normalized(Labels):
         return normalized.innovation((observed - mean) * precision, -precision)
 
     def closed_form_probabilities(self, moments):
-        """Means of the probabilities, made to sum to 1; for `GaussianMoments` `[N, D]` of f."""
+        """Returns the mean probabilities, normalised, for `GaussianMoments` `[N, D]` of f."""
         mean = self._normalized(*moments).moments.mean
         return mean / tf.reduce_sum(mean, axis=-1, keepdims=True)
 
@@ -200,11 +200,11 @@ class _Normalized(Labels):
 class Categorical(_Normalized):
     """One of D classes, `p(y = k | f) = exp(f_k) / sum_j exp(f_j)`.
 
-    The D outputs of the model are logits, one for each class; targets are integer labels from 0
-    to D - 1, of shape `[N]` or `[N, 1]`. Expectations over Gaussian logits are no
-    integrals of low dimension: `expected_log_prob` draws the logits, and predictions average over
-    Latin hypercubes, 800 values or more in all and 8 or more for each component of a mixture.
-    TAGI learns from labels in closed form, through log-normal moments: see `innovation`.
+    The D outputs of the model are logits, one for each class. Targets are integer labels from 0 to
+    D - 1, of shape `[N]` or `[N, 1]`. Expectations over Gaussian logits are not integrals of low
+    dimension, so `expected_log_prob` draws the logits. Predictions average over Latin hypercubes,
+    with at least 800 values in total and at least 8 for each component of a mixture. TAGI learns
+    from labels in closed form, through log-normal moments (see `innovation`).
 
     Args:
         scale: Standard deviation of the noise with which TAGI observes probabilities, a positive
@@ -223,15 +223,14 @@ class Categorical(_Normalized):
 class Remax(_Normalized):
     r"""One of D classes, `p(y = k | f) = max(f_k, 0) / sum_j max(f_j, 0)`.
 
-    As `Categorical` with rectified units in place of exponentials: the moments of max(f, 0) are
-    exact, and only the division by the sum is log-normal. It is for TAGI; predictions average over
-    values of f as those of `Categorical`, a value without any positive f gives all classes
-    `1 / D`.
+    This is `Categorical` with rectified units instead of exponentials. The moments of max(f, 0) are
+    exact, and only the division by the sum is log-normal. It is for TAGI. Predictions average over
+    values of f as for `Categorical`; a value without any positive f gives all classes `1 / D`.
 
     Args:
         scale: Standard deviation of the noise with which TAGI observes probabilities, a positive
-            number. Nothing else depends on it. Much smaller ones overfit: rectified probabilities
-            reach 0 and 1, those of `Categorical` do not.
+            number. Nothing else depends on it. Much smaller scales overfit, since rectified
+            probabilities reach 0 and 1; those of `Categorical` do not.
         **kwargs: `name`, `dtype`.
     """
 
@@ -239,7 +238,7 @@ class Remax(_Normalized):
         super().__init__(scale, **kwargs)
 
     def _log_probabilities(self, values):
-        # The floor keeps the logarithms finite, and the classes equal where no f is positive.
+        # The floor keeps the logarithms finite, and the classes equal if no f is positive.
         floor = tf.constant(1e-10, values.dtype)
         logs = tf.math.log(tf.maximum(values, floor))
         return logs - tf.reduce_logsumexp(logs, axis=-1, keepdims=True)
@@ -250,11 +249,12 @@ class Remax(_Normalized):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
 class Bernoulli(_Classes):
-    """Yes or no for each of D outputs, `p(y_d = 1 | f) = 1 / (1 + exp(-f_d))`, independent given f.
+    """D binary outputs, `p(y_d = 1 | f) = 1 / (1 + exp(-f_d))`, independent given f.
 
-    Targets are 0 or 1, of shape `[N, D]`. Expectations over Gaussian logits are taken by
-    Gauss-Hermite quadrature. The predictive law has the averaged probabilities and independent
-    outputs: exact for D = 1, the product of the marginals for several outputs.
+    Targets are 0 or 1, of shape `[N, D]`. Expectations over Gaussian logits are computed by
+    Gauss-Hermite quadrature. The predictive distribution has the averaged probabilities and
+    independent outputs. It is exact for D = 1, and the product of the marginals for several
+    outputs.
 
     Args:
         **kwargs: `name`, `dtype`.
@@ -283,14 +283,14 @@ class Bernoulli(_Classes):
         return -tf.reduce_sum(tf.add_n([tf.math.xlogy(p, p) for p in both]), axis=-1)
 
     def from_probabilities(self, probabilities):
-        """`tfd.Independent` Bernoulli, batch `[N]`, event `[D]`, for probabilities `[N, D]`."""
+        """Returns `tfd.Independent` Bernoulli, batch `[N]`, event `[D]`, for probabilities."""
         probabilities = tf.convert_to_tensor(probabilities)
         eps = np.finfo(probabilities.dtype.as_numpy_dtype).eps
-        law = tfd.Bernoulli(probs=tf.clip_by_value(probabilities, eps, 1.0 - eps))
-        return tfd.Independent(law, reinterpreted_batch_ndims=1)
+        each = tfd.Bernoulli(probs=tf.clip_by_value(probabilities, eps, 1.0 - eps))
+        return tfd.Independent(each, reinterpreted_batch_ndims=1)
 
     def probabilities(self, distribution):
-        """The probabilities `[N, D]` of what `from_probabilities` makes."""
+        """Returns the probabilities `[N, D]` of a result of `from_probabilities`."""
         return distribution.distribution.probs_parameter()
 
 

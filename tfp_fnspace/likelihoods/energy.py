@@ -1,4 +1,4 @@
-"""The data's part of an objective between the lower bound and the density of the data."""
+"""The data term of objectives between the lower bound and the density of the data."""
 
 import tensorflow as tf
 
@@ -6,13 +6,14 @@ from tfp_fnspace.typing import GaussianMoments
 
 
 def data_term(likelihood, moments, targets, alpha, seed, num_draws=1):
-    r"""What is expected of the data under a mixture of Gaussians.
+    r"""Returns the data term of an objective under a mixture of Gaussians.
 
         1/alpha log E_q p(y | f)^alpha,      alpha in (0, 1],
         E_q log p(y | f),                    alpha = 0, its limit,
 
-    with q the equal mixture over S components. Over each component the expectation is in closed
-    form where the likelihood has one (`Likelihood.log_expected_power`), else from draws.
+    where q is the equal mixture of S components. The expectation over each component has a closed
+    form if the likelihood has one (`Likelihood.log_expected_power`); otherwise it is estimated from
+    draws.
 
     Args:
         likelihood: A layer of `tfp_fnspace.likelihoods`.
@@ -20,8 +21,8 @@ def data_term(likelihood, moments, targets, alpha, seed, num_draws=1):
         targets: `[N, D]`.
         alpha: Number from 0 to 1.
         seed: int32 tensor `[2]`.
-        num_draws: Draws of f over all components, but one of each at least. One in all is the
-            limit at 0, whatever alpha is.
+        num_draws: Number of draws of f over all components, with at least one draw of each. One
+            draw in total gives the limit at 0, whatever alpha is.
 
     Returns:
         Tensor `[N]`.
@@ -37,6 +38,6 @@ def data_term(likelihood, moments, targets, alpha, seed, num_draws=1):
     powers = likelihood.log_expected_power(moments, targets, alpha, seed)
     most = tf.stop_gradient(tf.reduce_max(powers, axis=0))
     most = tf.where(tf.math.is_finite(most), most, tf.zeros_like(most))
-    # Not the logarithm of a number near 1, which a small alpha would magnify the rounding of.
+    # This avoids the logarithm of a number near 1, whose rounding a small alpha would magnify.
     excess = tf.math.log1p(tf.reduce_mean(tf.math.expm1(powers - most), axis=0))
     return (most + excess) / alpha

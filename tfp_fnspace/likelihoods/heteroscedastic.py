@@ -24,13 +24,12 @@ class HeteroscedasticGaussian(MixtureLikelihood):
         y_d = f_d(x) + v_d,    v_d ~ N(0, min_scale^2 + exp(g_d(x)))
 
     The model has 2 D outputs for D columns of targets: first f_1 ... f_D, then g_1 ... g_D, the
-    logarithms of the noise's variances in model units. Whatever else the model says of functions is
-    said of f. TAGI learns g in closed form, by approximate Gaussian variance inference: see
-    `innovation`.
+    logarithms of the noise's variances in model units. All results about functions are about f.
+    TAGI learns g in closed form, by approximate Gaussian variance inference (see `innovation`).
 
     Args:
         min_scale: Smallest standard deviation of the noise in model units, a positive number. It
-            keeps the density bounded where a network fits a point exactly.
+            keeps the density bounded if a network fits a point exactly.
         **kwargs: `name`, `dtype`.
 
     Raises:
@@ -54,7 +53,7 @@ class HeteroscedasticGaussian(MixtureLikelihood):
         """Refuses an odd number of outputs.
 
         Raises:
-            ValueError: If there is not one output for f and one for g for each column of targets.
+            ValueError: If some column of targets lacks an output for f or for g.
         """
         if num_outputs % 2:
             raise ValueError(
@@ -70,9 +69,9 @@ class HeteroscedasticGaussian(MixtureLikelihood):
         return self.expected_log_prob(GaussianMoments(values, None), targets)
 
     def expected_log_prob(self, moments, targets, seed=None):
-        r"""See `Likelihood.expected_log_prob`; in closed form over f, by quadrature over g.
+        r"""Computes `Likelihood.expected_log_prob` in closed form over f, by quadrature over g.
 
-        `E_g [-(log(2 pi s) + ((y - m)^2 + v) / s) / 2]` with s the noise's variance.
+        It is `E_g [-(log(2 pi s) + ((y - m)^2 + v) / s) / 2]`, where s is the noise's variance.
         """
         (mean, variance), log_noise = _split(moments)
         squared = tf.square(targets - mean) + (0.0 if variance is None else variance)
@@ -84,12 +83,12 @@ class HeteroscedasticGaussian(MixtureLikelihood):
         return tf.reduce_sum(normal_expectation(density, log_noise), axis=-1)
 
     def mean_noise_variance(self, moments, unit=1.0):
-        """See `Likelihood.mean_noise_variance`: `min_scale^2 + E exp(g)`, in closed form."""
+        """Computes `Likelihood.mean_noise_variance`, `min_scale^2 + E exp(g)`, in closed form."""
         noise = self._mean_variance(_split(moments)[1])
         return tf.reduce_mean(noise, axis=0) * tf.square(tf.cast(unit, noise.dtype))
 
     def innovation(self, moments, targets):
-        r"""Innovations of f and of g given one observation each, see `noise_innovation`.
+        r"""Returns the innovations of f and g given one observation each, see `noise_innovation`.
 
         Args:
             moments: `GaussianMoments` of f and g in model units, tensors `[N, 2 D]`.
@@ -102,7 +101,7 @@ class HeteroscedasticGaussian(MixtureLikelihood):
         return tuple(tf.concat(pair, axis=-1) for pair in zip(*parts, strict=True))
 
     def observation_moments(self, moments, unit=1.0):
-        r"""Mean m and variance `v + min_scale^2 + E exp(g)` of the observations.
+        r"""Returns the mean m and the variance `v + min_scale^2 + E exp(g)` of the observations.
 
         Args:
             moments: `GaussianMoments` of f, in the units of the result, and g, `[..., 2 D]`.
@@ -116,10 +115,10 @@ class HeteroscedasticGaussian(MixtureLikelihood):
         return GaussianMoments(mean, variance + noise)
 
     def predictive(self, moments, unit=1.0):
-        """The Gaussian with the moments of the observations, where f and g are Gaussian.
+        """Returns the Gaussian with the moments of the observations, for Gaussian f and g.
 
-        It is what closed-form inference makes of the observations; `mixture` is the law itself,
-        which has the same mean and variance and heavier tails.
+        Closed-form inference approximates the observations by this Gaussian. `mixture` is their
+        exact distribution, which has the same mean and variance and heavier tails.
 
         Args:
             moments: As for `observation_moments`.
@@ -132,11 +131,11 @@ class HeteroscedasticGaussian(MixtureLikelihood):
         return self.predictive_from(mean, tf.sqrt(variance))
 
     def predictive_from(self, mean, stddev):
-        """What `predictive` gives, for the moments `[..., D]` of the observations."""
+        """Returns the result of `predictive` for the moments `[..., D]` of the observations."""
         return tfd.Independent(observations.Normal(mean, stddev), reinterpreted_batch_ndims=1)
 
     def _components(self, moments, unit, seed):
-        """Gaussians; where g is known by Gaussians, K for each, at K nodes of g."""
+        """Returns Gaussians; if g is Gaussian there are K for each component, at K nodes of g."""
         (mean, variance), (g, g_variance) = _split(moments)  # [N, S, D]
         variance = tf.zeros_like(mean) if variance is None else variance
         if g_variance is not None:
@@ -161,6 +160,6 @@ class HeteroscedasticGaussian(MixtureLikelihood):
 
 
 def _split(moments):
-    """Moments of f and of g."""
+    """Returns the moments of f and of g."""
     halves = [(None, None) if part is None else tf.split(part, 2, axis=-1) for part in moments]
     return tuple(GaussianMoments(*pair) for pair in zip(*halves, strict=True))

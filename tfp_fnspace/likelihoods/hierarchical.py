@@ -14,9 +14,9 @@ tfd = tfp.distributions
 
 
 def binary_tree(num_classes):
-    r"""The code of K classes: a path of `H = ceil(log2 K)` signs, +1 for a bit 0 and -1 for a 1.
+    r"""Returns the codes of K classes, paths of `H = ceil(log2 K)` signs, +1 for 0 and -1 for 1.
 
-    Nodes are numbered level by level, from left to right, those only that lie on a path.
+    The nodes that lie on a path are numbered level by level, from left to right.
 
     Args:
         num_classes: K, at least 2.
@@ -37,10 +37,10 @@ def binary_tree(num_classes):
 
 
 def _parents(signs):
-    """For each node but the first, the node above it and the sign of the branch that leads here."""
+    """Returns, for each node but the first, its parent and the sign of the branch to the node."""
     parents = []
     for place in range(1, signs.shape[1]):
-        path = signs[np.argmax(signs[:, place] != 0.0), :place]  # of a class below; nodes in order
+        path = signs[np.argmax(signs[:, place] != 0.0), :place]  # the path to a class below
         parent = np.flatnonzero(path)[-1]
         parents.append((parent, path[parent]))
     return parents
@@ -48,27 +48,28 @@ def _parents(signs):
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
 class HierarchicalCategorical(Labels):
-    r"""One of K classes, a leaf of a binary tree with an output of the model at each node.
+    r"""One of K classes, leaves of a binary tree with one output of the model at each node.
 
     A label is a path of `H = ceil(log2 K)` signs s_h, +1 or -1, at nodes n_h (`binary_tree`):
 
         p(y = k | f) prop. to prod_h Phi(s_h f_{n_h} / sqrt(alpha^2 + scale^2))
 
-    where the factor of proportionality takes away the leaves that no class uses. TAGI observes the
-    signs on the path of a label as targets with noise N(0, scale^2), and only these (`innovation`).
-    For Gaussian f with means m and variances S, (24) of the paper, exact for K a power of two:
+    where the factor of proportionality removes the leaves that no class uses. TAGI observes only
+    the signs on the path of a label, as targets with noise N(0, scale^2) (see `innovation`). For
+    Gaussian f with means m and variances S, equation (24) of the paper is exact for K a power of
+    two:
 
         p(y = k) prop. to prod_h Phi(s_h m_{n_h} / sqrt(alpha^2 + scale^2 + S_{n_h}))
 
     10 classes have 11 nodes; a power of two has K - 1. Targets are integer labels from 0 to K - 1,
-    of shape `[N]` or `[N, 1]`. `mutual_information` is that between f and the leaf that is reached
-    when unused leaves stay in: for K a power of two that of the label.
+    of shape `[N]` or `[N, 1]`. `mutual_information` is between f and the leaf that is reached when
+    unused leaves are kept. If K is a power of two, this is the label.
 
     Args:
         num_classes: K, an integer of at least 2.
         scale: Standard deviation of the noise on the signs, a positive number.
-        alpha: Value of an output without noise at which the odds are those of one standard
-            deviation, a positive number; the paper's is 1/3.
+        alpha: Positive number, the value of a noise-free output at which a sign has the probability
+            Phi(1); 1/3 in the paper.
         **kwargs: `name`, `dtype`.
 
     Attributes:
@@ -104,10 +105,10 @@ class HierarchicalCategorical(Labels):
         self.scale.assign(checked_positive("scale", float(scale)))
 
     def check_outputs(self, num_outputs):
-        """Refuses another number of outputs than that of the nodes.
+        """Refuses a number of outputs that differs from the number of nodes.
 
         Raises:
-            ValueError: If it is another.
+            ValueError: If the numbers differ.
         """
         if num_outputs != self.num_outputs:
             raise ValueError(
@@ -119,7 +120,7 @@ class HierarchicalCategorical(Labels):
         return self.num_classes
 
     def innovation(self, moments, targets):
-        r"""Innovations of f given labels: those of signs seen with noise, on their paths alone.
+        r"""Returns the innovations of f given labels, whose paths are signs observed with noise.
 
         Args:
             moments: `GaussianMoments` of f, tensors `[N, nodes]`.
@@ -135,7 +136,7 @@ class HierarchicalCategorical(Labels):
         return (signs - mean) * precision, -precision
 
     def closed_form_probabilities(self, moments):
-        """Probabilities `[N, K]` for `GaussianMoments` of tensors `[N, nodes]`."""
+        """Returns probabilities `[N, K]` for `GaussianMoments` of tensors `[N, nodes]`."""
         return self._mean_probabilities(one_component(moments))
 
     def mixture(self, moments, unit=1.0, seed=(0, 0)):
@@ -159,7 +160,7 @@ class HierarchicalCategorical(Labels):
         return tf.exp(_normalized(tf.reduce_logsumexp(paths, axis=0)))
 
     def _log_signs(self, mean, variance=None):
-        """`log Phi(+-m / sqrt(alpha^2 + scale^2 + S))`: of +1 and of -1, a pair `[..., nodes]`."""
+        """Returns `log Phi(+-m / sqrt(alpha^2 + scale^2 + S))`, a pair of `[..., nodes]`."""
         total = self.alpha**2 + self._squared_scale(mean.dtype)
         ratio = mean / tf.sqrt(total if variance is None else total + variance)
         return _log_normal_cdf(ratio), _log_normal_cdf(-ratio)
@@ -172,10 +173,11 @@ class HierarchicalCategorical(Labels):
         return tf.add_n(paths)
 
     def _information(self, moments):
-        r"""`sum_n [q_n h(p_n) - 1/S sum_s q_ns E h(Phi(f_ns / c))]`, `[N]`: the chain rule.
+        r"""Returns `sum_n [q_n h(p_n) - 1/S sum_s q_ns E h(Phi(f_ns / c))]`, `[N]`: the chain rule.
 
-        q_n is the probability to reach node n, p_n that of +1 there given so, and h the entropy of
-        two outcomes: the entropy of the leaf less its mean entropy given f.
+        Here q_n is the probability to reach node n, p_n the probability of +1 there given that it
+        is reached, and h the entropy of two outcomes. The result is the entropy of the leaf minus
+        its mean entropy given f.
         """
         mean, variance = moments
         plus, minus = map(tf.exp, self._log_signs(mean, variance))
@@ -191,7 +193,7 @@ class HierarchicalCategorical(Labels):
         return -tf.math.xlogy(plus, plus) - tf.math.xlogy(minus, minus)
 
     def _reach(self, plus, minus):
-        """Probability to reach each node, `[..., nodes]`."""
+        """Returns the probability to reach each node, `[..., nodes]`."""
         reached = [tf.ones_like(plus[..., 0])]
         for parent, sign in _parents(self.signs):
             reached.append(reached[parent] * (plus if sign > 0 else minus)[..., parent])
@@ -210,7 +212,7 @@ class HierarchicalCategorical(Labels):
 
 
 def _log_normal_cdf(x):
-    """`log Phi(x)`, without the underflow of Phi."""
+    """Returns `log Phi(x)`, without the underflow of Phi."""
     return tfd.Normal(tf.zeros([], x.dtype), tf.ones([], x.dtype)).log_cdf(x)
 
 

@@ -1,4 +1,4 @@
-"""Likelihoods whose predictive laws are equal mixtures."""
+"""Likelihoods whose predictive distributions are equal mixtures."""
 
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -8,33 +8,34 @@ from tfp_fnspace.typing import GaussianMoments
 
 tfd = tfp.distributions
 
-#: Least number of components of a predictive mixture whose Gaussians each take several nodes. The
-#: time of CRPS and quantiles grows with it.
+#: Least number of components of a predictive mixture whose Gaussians have several nodes each. The
+#: time for CRPS and quantiles grows with it.
 _NUM_COMPONENTS = 200
 
 
 class MixtureLikelihood(Likelihood):
-    """A likelihood with the law of the observations for each Gaussian of f.
+    """A likelihood that gives a distribution of the observations for each Gaussian of f.
 
-    A subclass has `_components(moments, unit, seed)`: the laws, batch `[N, S]`, event `[D]`, for
-    moments of tensors `[N, S, D]`; batch `[N, S K]` with K nodes of each Gaussian.
+    A subclass has `_components(moments, unit, seed)`, which returns distributions with batch `[N,
+    S]` and event `[D]` for moments `[N, S, D]`. The batch is `[N, S K]` with K nodes of each
+    Gaussian.
     """
 
     def mixture(self, moments, unit=1.0, seed=(0, 0)):
-        """See `Likelihood.mixture`.
+        """Returns the distribution of the observations, see `Likelihood.mixture`.
 
         Returns:
-            `tfd.MixtureSameFamily`, batch `[N]`, event `[D]`, of S components; of S K where the
-            law given a Gaussian has no closed form, with K nodes of each.
+            `tfd.MixtureSameFamily`, batch `[N]`, event `[D]`, with S components. It has S K, with K
+            nodes of each Gaussian, if the distribution given a Gaussian has no closed form.
         """
         swapped = (None if v is None else tf.transpose(v, [1, 0, 2]) for v in moments)
         components = self._components(GaussianMoments(*swapped), unit, seed)
         return _equal_mixture(components)
 
     def joint(self, functions, unit=1.0):
-        """Law of the observations at N points jointly, where f is one of S functions.
+        """Returns the joint distribution of the observations at N points, for f one of S functions.
 
-        The noise is independent from point to point; the observations are not, as all are of one
+        The noise is independent between points. The observations are not, as all belong to one
         function.
 
         Args:
@@ -55,5 +56,5 @@ def _equal_mixture(components):
 
 
 def num_nodes(num_gaussians):
-    """K, the even number of nodes that each of S Gaussians takes in a mixture."""
+    """Returns K, the even number of nodes of each of S Gaussians in a mixture."""
     return 2 * -(-_NUM_COMPONENTS // (2 * num_gaussians))

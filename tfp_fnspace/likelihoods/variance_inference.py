@@ -1,14 +1,14 @@
-"""Approximate Gaussian variance inference (AGVI): what an observation says of its noise."""
+"""Approximate Gaussian variance inference (AGVI): learning the noise from an observation."""
 
 import tensorflow as tf
 
-#: Largest logarithm of a mean variance, and largest variance of a logarithm, that is exponentiated:
-#: beyond, float32 overflows. In standardised units a noise of exp(20) is none that is learnt.
+#: Largest exponent of a mean variance, and largest variance of a logarithm. Float32 overflows
+#: beyond it. In standardised units, no noise that is learnt is as large as exp(20).
 LARGEST_EXPONENT = 40.0
 
 
 def exponential_mean(mean, variance=None):
-    """`E exp(w) = exp(mean + variance / 2)` of a Gaussian w, kept from overflow.
+    """Returns `E exp(w) = exp(mean + variance / 2)` of a Gaussian w, without overflow.
 
     Args:
         mean: Tensor, mean of w.
@@ -19,20 +19,22 @@ def exponential_mean(mean, variance=None):
 
 
 def noise_innovation(moments, log_noise, targets, min_variance=0.0):
-    r"""Innovations of a value z and of the logarithm w of its noise's variance, in closed form.
+    r"""Returns the innovations of a value z and of w, the log variance of its noise.
 
         y = z + v,    v ~ N(0, u),    u = min_variance + exp(w)
 
-    with Gaussian z, w. Let M and V be the mean and variance of exp(w), U = min_variance + M,
-    T = Sz + U and r = y - mz. The steps are Gaussian conditionals, each between two variables:
+    where z and w are Gaussian; all is in closed form. Let M and V be the mean and variance of
+    exp(w), U = min_variance + M, T = Sz + U and r = y - mz. The steps are Gaussian conditionals,
+    each between two variables:
 
-    1. y to z and v: z gets the innovation (r/T, -1/T); v the mean U r/T and the variance
-       U - U^2/T.
+    1. y to z and v: z gets the innovation (r/T, -1/T); v gets the mean U r/T and the variance U -
+    U^2/T.
     2. v to its square: mean `m2 = mean^2 + var`, variance `s2 = 2 var^2 + 4 var mean^2`.
-    3. v^2 to u: v^2 has the prior mean U and variance D = 3V + 2U^2, its covariance with u is V.
+    3. v^2 to u: v^2 has the prior mean U and the variance D = 3V + 2U^2; its covariance with u is
+    V.
     4. u to w: their covariance is Sw M.
 
-    Steps 3 and 4 together are the innovation `(M (m2 - U)/D, M^2 (s2 - D)/D^2)` of w, in which Sw
+    Steps 3 and 4 together give the innovation `(M (m2 - U)/D, M^2 (s2 - D)/D^2)` of w, in which Sw
     and V cancel. Everything below is in units of U, so that float32 does not overflow.
 
     Args:
@@ -42,7 +44,7 @@ def noise_innovation(moments, log_noise, targets, min_variance=0.0):
         min_variance: Non-negative number.
 
     Returns:
-        Two pairs `(dm, dS)` of tensors `[N, D]`: of z, and of w.
+        Two pairs `(dm, dS)` of tensors `[N, D]`, for z and for w.
 
     References:
         Deka, Nguyen and Goulet (2024), "Analytically tractable heteroscedastic uncertainty

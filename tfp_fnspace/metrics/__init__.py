@@ -1,6 +1,7 @@
-"""How good a predictive distribution is, and whether the chains that made it have converged.
+"""Metrics of predictive distributions, and diagnostics of the convergence of chains.
 
-Functions of `(y, distribution)` and Keras metrics; `rhat`, `ess_bulk` and `ess_tail` of draws.
+There are functions of `(y, distribution)`, Keras metrics, and `rhat`, `ess_bulk` and `ess_tail` for
+draws.
 """
 
 from tfp_fnspace.metrics.functions import (

@@ -2,13 +2,13 @@
 
 Every function takes `y` of shape `[N, D]` (or `[N]` where D = 1) and a predictive distribution over
 it with batch `[N]` and event `[D]` (or batch `[N]` or `[N, D]` and a scalar event), and returns a
-scalar of the distribution's dtype. `NaN` in `y` means *not observed*: such an entry is ignored. If
-nothing at all is observed the mean is over nothing, and the result is `NaN`.
+scalar of the distribution's dtype. `NaN` in `y` means *not observed*, and is ignored. If nothing at
+all is observed, the result is `NaN`.
 
-`y` may be an array, a list, a data frame or a tensor; what is masked, `None` or `pandas.NA` is
-missing too. All raise a `TypeError` if `y` has other things than real numbers or the second
-argument is not a distribution they can treat, and a `ValueError` if the shapes do not match or `y`
-is infinite somewhere (of tensors, where their values are known: not while a graph is traced).
+`y` may be an array, a list, a data frame or a tensor; masked values, `None` and `pandas.NA` are
+also missing. All functions raise a `TypeError` if `y` has values that are not real numbers, or if
+the second argument is not a distribution that they support. They raise a `ValueError` if the shapes
+do not match or if `y` has infinite values (tensors are not checked while a graph is traced).
 """
 
 import tensorflow as tf
@@ -20,7 +20,7 @@ tfd = tfp.distributions
 
 
 def rmse(y, distribution):
-    """Root mean squared error of the predictive mean, over the observed entries.
+    """Returns the root mean squared error of the predictive mean, over the observed entries.
 
     Example:
     >>> distribution = tfd.Independent(tfd.Normal([[0.0], [0.0]], 1.0), 1)
@@ -38,9 +38,9 @@ def rmse(y, distribution):
 
 
 def mae(y, distribution):
-    """Mean absolute error of the predictive *median*, over the observed entries.
+    """Returns the mean absolute error of the predictive *median*, over the observed entries.
 
-    The median, not the mean, minimises the expected absolute error; the two differ where the
+    The median, not the mean, minimises the expected absolute error. The two differ if the
     predictive distribution is skewed.
 
     Args:
@@ -54,13 +54,13 @@ def mae(y, distribution):
 
 
 def nll(y, distribution):
-    """Negative log predictive density, joint over the outputs, mean over the rows.
+    """Returns the mean over rows of the negative joint log predictive density of the outputs.
 
         nll = -1/N sum_n log p(y_n1, ..., y_nD)
 
-    Missing entries are integrated out where that is a matter of leaving out factors: independent
-    outputs, and mixtures whose components have independent outputs. Otherwise a row with a missing
-    entry is left out whole. A row in which nothing is observed does not count.
+    Missing entries are integrated out if that only means to leave out factors: for independent
+    outputs, and for mixtures whose components have independent outputs. Otherwise a row with a
+    missing entry is left out. A row in which nothing is observed does not count.
 
     Args:
       y: tensor `[N, D]` or `[N]`, `NaN` where missing.
@@ -76,16 +76,16 @@ def nll(y, distribution):
 
 
 def crps(y, distribution):
-    """Continuous ranked probability score, mean over the observed entries.
+    """Returns the mean continuous ranked probability score over the observed entries.
 
         CRPS(F, y) = int (F(x) - 1{y <= x})^2 dx = E|X - y| - E|X - X'| / 2
 
-    Closed forms for the marginals Gaussian, Gaussian mixture and `tfd.Empirical`. For mixtures of
-    other components the first integral by quadrature (296 nodes; relative error about 1e-4, and
-    1e-3 where components are hundreds of times as far apart as they are wide). For any other
-    marginals twice the integral of the pinball loss over the levels by quadrature (32 nodes to
-    either side of `F(y)`; relative error about 1e-4 or less for tails no heavier than Student's t
-    with 3 degrees of freedom, and `y` must lie in the support).
+    There are closed forms for Gaussian marginals, Gaussian mixtures and `tfd.Empirical`. For
+    mixtures of other components the first integral is computed by quadrature (296 nodes; the
+    relative error is about 1e-4, and 1e-3 if components are hundreds of times as far apart as they
+    are wide). For any other marginals it is twice the integral of the pinball loss over the levels,
+    by quadrature (32 nodes on either side of `F(y)`; the relative error is about 1e-4 or less for
+    tails no heavier than Student's t with 3 degrees of freedom, and `y` must lie in the support).
 
     Args:
       y: tensor `[N, D]` or `[N]`, `NaN` where missing.
@@ -102,12 +102,12 @@ def crps(y, distribution):
 
 
 def crps_from_samples(y, samples):
-    """Continuous ranked probability score of the empirical distribution of samples.
+    """Returns the continuous ranked probability score of the empirical distribution of samples.
 
         CRPS = 1/S sum_i |x_i - y| - 1/(2 S^2) sum_ij |x_i - x_j|
 
-    in O(S log S) by sorting. This is the score of the S samples *as the forecast*; as an estimate
-    of the score of the law they come from it is too large by `E|X - X'| / (2 S)`.
+    It takes O(S log S) by sorting. This is the score of the S samples *as the forecast*. As an
+    estimate of the score of their distribution it is too large by `E|X - X'| / (2 S)`.
 
     Args:
       y: tensor `[N, D]` or `[N]`, `NaN` where missing.
@@ -129,7 +129,7 @@ def crps_from_samples(y, samples):
 
 
 def interval_coverage(y, distribution, level=0.9):
-    """Fraction of the observed entries inside the central predictive interval.
+    """Returns the fraction of the observed entries inside the central predictive interval.
 
     The interval reaches from the quantile at `(1 - level) / 2` to that at `(1 + level) / 2`, both
     included.
@@ -149,10 +149,10 @@ def interval_coverage(y, distribution, level=0.9):
 
 
 def interval_width(y, distribution, level=0.9):
-    """Mean width of the central predictive interval at the observed entries.
+    """Returns the mean width of the central predictive interval at the observed entries.
 
     Args:
-      y: tensor `[N, D]` or `[N]`; only its shape and what is missing (`NaN`) matter.
+      y: tensor `[N, D]` or `[N]`; only its shape and its missing entries (`NaN`) matter.
       distribution: `tfd.Distribution` with batch `[N]` and event `[D]`.
       level: float in (0, 1).
 
@@ -166,11 +166,11 @@ def interval_width(y, distribution, level=0.9):
 
 
 def calibration_error(y, distribution, num_levels=19):
-    """Mean distance of the frequencies of the PIT from their nominal values.
+    """Returns the mean distance of the frequencies of the PIT from their nominal values.
 
         1/L sum_k |#{n, d : F_nd(y_nd) <= q_k} / #{n, d} - q_k|,   q_k = k / (L + 1)
 
-    With few rows it is above 0 for a calibrated prediction too, by about `0.3 / sqrt(N D)`.
+    With few rows it is above 0 even for a calibrated prediction, by about `0.3 / sqrt(N D)`.
 
     Args:
       y: tensor `[N, D]` or `[N]`, `NaN` where missing.
@@ -187,7 +187,7 @@ def calibration_error(y, distribution, num_levels=19):
 
 
 def accuracy(y, distribution):
-    """Fraction of the labels that are the most probable class.
+    """Returns the fraction of the labels that are the most probable class.
 
     Args:
       y: labels, `[N]` or `[N, 1]` for `tfd.Categorical`, `[N, D]` for independent Bernoulli
@@ -199,19 +199,19 @@ def accuracy(y, distribution):
       Scalar tensor in [0, 1].
 
     Raises:
-      TypeError: if the distribution is another one.
+      TypeError: if the distribution is of another kind.
     """
     return scores.evaluate(scores.accuracy(), y, distribution)
 
 
 def expected_calibration_error(y, distribution, num_bins=15):
-    """Distance of the confidence in the most probable class from its accuracy.
+    """Returns the mean distance between the confidence in the predicted class and its accuracy.
 
         ECE = sum_b n_b / n |accuracy of bin b - mean confidence of bin b|
 
     The confidence is the probability of the most probable class. Bin b = 1, ..., B holds the n_b
     predictions with confidence in `((b - 1) / B, b / B]`. With few predictions in a bin it is above
-    0 for a calibrated classifier too.
+    0 even for a calibrated classifier.
 
     Args:
       y: as for `accuracy`.
@@ -222,7 +222,7 @@ def expected_calibration_error(y, distribution, num_bins=15):
       Scalar tensor in [0, 1].
 
     Raises:
-      TypeError: if the distribution is another one.
+      TypeError: if the distribution is of another kind.
       ValueError: also if `num_bins` is not a positive integer.
 
     References:
@@ -232,9 +232,9 @@ def expected_calibration_error(y, distribution, num_bins=15):
 
 
 def pit(y, distribution):
-    """Probability integral transform: the marginal distribution function at the observation.
+    """Returns the probability integral transform, the marginal CDF at the observation.
 
-    Uniform on (0, 1) if the prediction is calibrated.
+    It is uniform on (0, 1) if the prediction is calibrated.
 
     Args:
       y: tensor `[N, D]` or `[N]`, `NaN` where missing.

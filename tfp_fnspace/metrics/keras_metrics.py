@@ -1,8 +1,7 @@
-"""Metrics as Keras metrics, which add up over batches.
+"""The metrics as Keras metrics, which accumulate over batches.
 
-Each keeps a sum and the number of values in it, so the result over batches of any sizes is the
-function of the same name on all rows at once. Sums and counts are float64 unless another dtype is
-asked for.
+Each keeps a sum and a count, so the result over batches of any sizes equals the function of the
+same name on all rows. Sums and counts are float64 unless another dtype is given.
 """
 
 import keras
@@ -12,19 +11,19 @@ from tfp_fnspace.metrics import scores
 
 
 class _ScoreMetric(keras.metrics.Metric):
-    """Adds up a `Score`; a subclass says which and stores the options it was made with."""
+    """Accumulates a `Score`; a subclass chooses the score and stores its options."""
 
-    #: Models hand the predictive distribution to metrics with this mark, its mean to others.
+    #: Models pass the predictive distribution to metrics with this mark, and its mean to others.
     takes_distribution = True
 
-    # What callbacks with `mode="auto"` go by; `None` where neither way is better.
+    # The direction for callbacks with `mode="auto"`; `None` if neither direction is better.
     _direction = "down"
 
     def __init__(self, score, name, dtype):
-        # Squares of what the user measures in large units are too large for float32.
+        # Squares of targets in large units may be too large for float32.
         super().__init__(name=name, dtype=dtype or "float64")
         self._score = score
-        # Keras gives weights the global float type, whatever the dtype of the metric.
+        # Keras gives weights the global float type, whatever the dtype of the metric is.
         options = {"initializer": "zeros", "dtype": self.dtype}
         self.total = self.add_weight(shape=score.shape, name="total", **options)
         self.count = self.add_weight(shape=(), name="count", **options)
@@ -51,7 +50,7 @@ class _ScoreMetric(keras.metrics.Metric):
         self.count.assign_add(tf.cast(count, self.dtype))
 
     def result(self):
-        """The metric over all batches so far, a scalar; `NaN` before the first."""
+        """Returns the metric over all batches so far, a scalar; `NaN` before the first."""
         total, count = (tf.convert_to_tensor(v.value) for v in (self.total, self.count))
         return self._score.finish(total / count)
 

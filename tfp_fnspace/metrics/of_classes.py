@@ -1,11 +1,11 @@
-"""What Keras's metrics are given of a classifier: each the form of the probabilities it takes."""
+"""Keras's metrics for classifiers: the form of the probabilities that each metric takes."""
 
 import keras
 import tensorflow as tf
 
 _K = keras.metrics
 
-#: Metrics of one-hot targets, which the models have not, and what to take instead.
+#: Metrics of one-hot targets, which the models do not have, and what to use instead.
 _ONE_HOT = {
     _K.CategoricalAccuracy: "SparseCategoricalAccuracy",
     _K.CategoricalCrossentropy: "SparseCategoricalCrossentropy",
@@ -24,7 +24,7 @@ _SPARSE = (
     _K.SparseTopKCategoricalAccuracy,
 )
 
-#: Metrics of a number and a prediction of it: of yes or no, as 1 or 0, and the probability of yes.
+#: Metrics of a number and its prediction, for binary targets 1 or 0 and the probability of 1.
 _NUMBERS = (
     _K.ConcordanceCorrelation,
     _K.CosineSimilarity,
@@ -42,7 +42,7 @@ _NUMBERS = (
     _K.SquaredHinge,
 )
 
-#: Metrics of yes or no and the probability of yes.
+#: Metrics of binary targets and the probability of 1.
 _BINARY = (
     *_NUMBERS,
     _K.AUC,
@@ -74,50 +74,50 @@ def check_class_metric(metric, num_classes, num_columns):
         num_columns: Columns of the targets.
 
     Raises:
-        ValueError: If it is of one-hot targets, of two classes where there are more, of one column
-            where there are more, or of logits.
+        ValueError: If the metric is for one-hot targets, for two classes or one column if there are
+            more, or for logits.
     """
     received = f"Received: metric {type(metric).__name__} of {num_classes} classes"
     for kind, instead in _ONE_HOT.items():
         if isinstance(metric, kind):
             raise ValueError(
-                f"`metrics` must be of labels, as the targets are, not of one-hot vectors: take "
+                f"`metrics` must be of labels, as the targets are, not of one-hot vectors: use "
                 f"{instead}. {received}"
             )
     if isinstance(metric, _BINARY) and num_classes > 2:
         raise ValueError(
-            f"{type(metric).__name__} is of two classes: of more, take metrics of labels, such as "
-            f"SparseCategoricalAccuracy. {received}"
+            f"{type(metric).__name__} must have two classes: for more, use metrics of labels, such "
+            f"as SparseCategoricalAccuracy. {received}"
         )
     if isinstance(metric, _SPARSE) and num_columns > 1:
         raise ValueError(
-            f"{type(metric).__name__} is of one column of labels: of several, take BinaryAccuracy "
-            f"or BinaryCrossentropy. {received} in each of {num_columns} columns"
+            f"{type(metric).__name__} must have one column of labels: for several, use "
+            f"BinaryAccuracy or BinaryCrossentropy. {received} in each of {num_columns} columns"
         )
     if getattr(metric, "from_logits", getattr(metric, "_from_logits", False)) or getattr(
         metric, "_fn_kwargs", {}
     ).get("from_logits"):
         raise ValueError(
-            "`metrics` are given probabilities: take `from_logits=False`. "
+            "`metrics` must take probabilities: use `from_logits=False`. "
             f"{received}, from_logits=True"
         )
 
 
 def for_class_metric(metric, probabilities, num_columns):
-    """Probabilities of classes as a metric takes them.
+    """Returns probabilities of classes in the form that a metric takes.
 
     Args:
         metric: `keras.metrics.Metric`.
-        probabilities: Tensor `[N, K]` of the classes of one column of labels; `[N, D]` of yes in
-            each of D columns.
+        probabilities: Tensor `[N, K]` for the classes of one column of labels, or `[N, D]` of
+            probabilities of 1 in each of D columns.
         num_columns: Columns of the targets.
 
     Returns:
-        The probabilities of yes, of class 1, `[N, 1]` or `[N, D]`, for metrics of yes or no; those
-        of all classes, `[N, K]`, for metrics of the probabilities of labels; labels for metrics of
-        these; for others, the probabilities as they are.
+        For binary metrics, the probabilities of class 1, `[N, 1]` or `[N, D]`. For metrics of the
+        probabilities of labels, those of all classes, `[N, K]`. For metrics of labels, predicted
+        labels. For other metrics, the probabilities as they are.
     """
-    # Of yes or no in each column: as many probabilities as there are columns of targets.
+    # Binary columns have as many probabilities as there are columns of targets.
     is_yes = probabilities.shape[-1] == num_columns
     if isinstance(metric, _BINARY):
         return probabilities if is_yes else probabilities[:, 1:]

@@ -1,4 +1,4 @@
-"""Continuous ranked probability scores, an entry for each marginal."""
+"""Continuous ranked probability scores, one entry for each marginal."""
 
 import numpy as np
 import tensorflow as tf
@@ -9,16 +9,16 @@ from tfp_fnspace.math.gaussian import normal_crps, normal_mixture_crps
 
 tfd = tfp.distributions
 
-#: Nodes of the integral over the levels, to either side of `F(y)`.
+#: Number of nodes of the integral over the levels, on either side of `F(y)`.
 _LEVEL_NODES = 32
 
-#: For mixtures: edges of panels, nodes in a panel, nodes of a tail, quantiles of each component
-#: from which the edges are estimated.
+#: Numbers for mixtures: edges of panels, nodes in a panel, nodes of a tail, and quantiles of each
+#: component from which the edges are estimated.
 _EDGES, _PANEL_NODES, _TAIL_NODES, _COMPONENT_LEVELS = 33, 8, 16, 9
 
 
 def ranked_probability(y, scalar):
-    """The score of each entry, see `functions.crps`.
+    """Returns the score of each entry (see `functions.crps`).
 
     Args:
         y: Tensor `[N, D]` (`[N]`).
@@ -41,9 +41,9 @@ def ranked_probability(y, scalar):
 
 
 def _of_samples(y, samples):
-    """`E|X - y| - E|X - X'| / 2` of S equally likely values, `samples` of shape `[N, D, S]`.
+    """Returns `E|X - y| - E|X - X'| / 2` for equally likely values, samples `[N, D, S]`.
 
-    With the values in order, `sum_ij |x_i - x_j| = 2 sum_i (2 i - S - 1) x_i`.
+    For sorted values, `sum_ij |x_i - x_j| = 2 sum_i (2 i - S - 1) x_i`.
     """
     deviations = tf.sort(samples - y[..., tf.newaxis], axis=-1)
     size = tf.cast(tf.shape(deviations)[-1], y.dtype)
@@ -53,7 +53,7 @@ def _of_samples(y, samples):
 
 
 def _by_levels(y, scalar):
-    """Twice the integral of the pinball loss over the levels, split at its kink `F(y)`."""
+    """Returns twice the integral of the pinball loss over the levels, split at its kink `F(y)`."""
     dtype = y.dtype
     eps = np.finfo(dtype.as_numpy_dtype).eps
     split = tf.clip_by_value(marginal_cdf(scalar, y), eps, 1.0 - eps)
@@ -70,27 +70,27 @@ def _by_levels(y, scalar):
 
 
 def _smooth_gauss_legendre(size):
-    """Nodes and weights on (0, 1) after `t = u^2 (3 - 2 u)`, which tames tails at both ends."""
+    """Returns nodes and weights on (0, 1) after `t = u^2 (3 - 2 u)`, which tames both tails."""
     u, weights = _gauss_legendre(size)
     return u * u * (3.0 - 2.0 * u), weights * 6.0 * u * (1.0 - u)
 
 
 def _by_panels(y, mixture):
-    """`int (F - 1{y <= x})^2 dx` by panels between about quantiles, and two tails.
+    """Returns `int (F - 1{y <= x})^2 dx` by panels between approximate quantiles and two tails.
 
-    F costs a term for each component at each node. A quantile of F, of which `_by_levels` needs
-    one for each of its nodes, is a search that takes dozens of values of F.
+    F costs one term for each component at each node. `_by_levels` would need a quantile of F for
+    each of its nodes, and each quantile is a search that takes dozens of values of F.
     """
     edges = tf.stop_gradient(_edges(mixture))  # [E, N, D]
     tail = edges[-1] - edges[0]
     edges = tf.sort(tf.concat([edges, y[tf.newaxis]], axis=0), axis=0)
 
     def integral(nodes, weights, place, slope):
-        """Of the square over `place(t)`, t in (0, 1)."""
+        """Integrates the square over `place(t)`, t in (0, 1)."""
         nodes, weights = (_column(t, y) for t in (nodes, weights))
         x = place(nodes)
         square = tf.square(marginal_cdf(mixture, x) - tf.cast(x >= y, y.dtype))
-        # Outside of its support, where the square is 0, TFP's function may be NaN.
+        # Outside the support, where the square is 0, TFP's function may be NaN.
         square = tf.where(tf.math.is_nan(square), tf.zeros_like(square), square)
         return tf.reduce_sum(weights * slope(nodes) * square, axis=0)
 
@@ -115,7 +115,10 @@ def _by_panels(y, mixture):
 
 
 def _edges(mixture):
-    """About the quantiles of a mixture: those of all components together, weighted, `[E, N, D]`."""
+    """Returns approximate quantiles of a mixture, `[E, N, D]`.
+
+    They are weighted quantiles of all components together.
+    """
     components, dtype = mixture.components_distribution, mixture.dtype
     levels = (np.arange(_COMPONENT_LEVELS) + 0.5) / _COMPONENT_LEVELS
     levels = tf.reshape(tf.constant(levels, dtype), [-1] + [1] * len(components.batch_shape))
@@ -141,6 +144,6 @@ def _column(values, y):
 
 
 def _gauss_legendre(size):
-    """Nodes and weights on (0, 1)."""
+    """Returns nodes and weights on (0, 1)."""
     nodes, weights = np.polynomial.legendre.leggauss(size)
     return 0.5 * (nodes + 1.0), 0.5 * weights

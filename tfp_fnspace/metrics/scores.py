@@ -1,6 +1,6 @@
-"""The mathematics of the metrics: a value per entry or row, its sum, and what is made of the mean.
+"""The mathematics of the metrics: values per entry or row, their sum, and a function of the mean.
 
-Both the functions and the Keras metrics are made of the `Score`s built here.
+Both the functions and the Keras metrics are made from the `Score`s built here.
 """
 
 from collections.abc import Callable
@@ -28,11 +28,11 @@ tfd = tfp.distributions
 
 
 class Score(NamedTuple):
-    """A metric in parts, so that it can be added up over batches.
+    """A metric in parts, so that it can be accumulated over batches.
 
     Attributes:
       sums: function of `(y, distribution)` that returns the sum of the pointwise values, of shape
-        `shape`, and the number of values it is the sum of, a scalar.
+        `shape`, and the number of values, a scalar.
       finish: function from the mean of the pointwise values to the metric, a scalar.
       shape: shape of the sum.
     """
@@ -43,37 +43,37 @@ class Score(NamedTuple):
 
 
 def evaluate(score, y, distribution):
-    """The metric on all rows at once."""
+    """Evaluates the metric on all rows at once."""
     total, count = score.sums(y, distribution)
     return score.finish(total / count)
 
 
 def rmse():
-    """See `functions.rmse`."""
+    """Makes the score of `functions.rmse`."""
     return _entry_score(lambda y, scalar: tf.square(y - scalar.mean()), finish=tf.sqrt)
 
 
 def mae():
-    """See `functions.mae`."""
+    """Makes the score of `functions.mae`."""
     return _entry_score(lambda y, scalar: tf.abs(y - quantile(scalar, 0.5)))
 
 
 def nll():
-    """See `functions.nll`."""
+    """Makes the score of `functions.nll`."""
     return Score(_nll_sums)
 
 
 def crps():
-    """See `functions.crps`."""
+    """Makes the score of `functions.crps`."""
     return _entry_score(ranked_probability)
 
 
 def interval_coverage(level):
-    """See `functions.interval_coverage`."""
+    """Makes the score of `functions.interval_coverage`."""
     lower, upper = _interval(level)
 
     def inside(y, scalar):
-        if is_mixture(scalar):  # its quantiles take some 40 times the distribution function
+        if is_mixture(scalar):  # its quantiles need about 40 values of the distribution function
             level_of_y = marginal_cdf(scalar, y)
             return tf.cast((level_of_y >= lower) & (level_of_y <= upper), y.dtype)
         above = y >= quantile(scalar, lower)
@@ -83,13 +83,13 @@ def interval_coverage(level):
 
 
 def interval_width(level):
-    """See `functions.interval_width`."""
+    """Makes the score of `functions.interval_width`."""
     lower, upper = _interval(level)
     return _entry_score(lambda y, scalar: quantile(scalar, upper) - quantile(scalar, lower))
 
 
 def calibration_error(num_levels):
-    """See `functions.calibration_error`."""
+    """Makes the score of `functions.calibration_error`."""
     check_count("num_levels", num_levels)
     levels = np.arange(1, num_levels + 1) / (num_levels + 1)
 
@@ -104,7 +104,7 @@ def calibration_error(num_levels):
 
 
 def accuracy():
-    """See `functions.accuracy`."""
+    """Makes the score of `functions.accuracy`."""
     return Score(_accuracy_sums)
 
 
@@ -114,7 +114,7 @@ def _accuracy_sums(y, distribution):
 
 
 def expected_calibration_error(num_bins):
-    """See `functions.expected_calibration_error`."""
+    """Makes the score of `functions.expected_calibration_error`."""
     check_count("num_bins", num_bins)
 
     def sums(y, distribution):
@@ -128,7 +128,7 @@ def expected_calibration_error(num_bins):
 
 
 def _predictions(y, distribution):
-    """Hit, confidence and 1 where observed, all `[N]` or `[N, D]`, 0 where a label is missing."""
+    """Returns hits, confidences and 1 where observed, else 0, all `[N]` or `[N, D]`."""
     y, observed, filled = _align(y, distribution)
     scalar = marginals(distribution)
     if isinstance(scalar, tfd.Categorical):
@@ -147,13 +147,13 @@ def _predictions(y, distribution):
 
 
 def pit(y, distribution):
-    """See `functions.pit`: a value per entry and no mean, so no `Score`."""
+    """Computes `functions.pit`, which has a value per entry and no mean, so it is no `Score`."""
     y, observed, filled = _align(y, distribution)
     return tf.where(observed, marginal_cdf(distribution, filled), y)
 
 
 def _entry_score(pointwise, finish=tf.identity, shape=()):
-    """Score from a function of `(y [N, D], marginals)` with values `shape + [N, D]`."""
+    """Makes a score from a function of `(y [N, D], marginals)` with values `shape + [N, D]`."""
 
     def sums(y, distribution):
         y, observed, filled = _align(y, distribution)
@@ -165,9 +165,9 @@ def _entry_score(pointwise, finish=tf.identity, shape=()):
 
 
 def _align(y, distribution):
-    """`y` in dtype and shape of the distribution's output, where it is observed, and filled."""
+    """Returns `y` in the distribution's dtype and shape, where it is observed, and filled."""
     check_distribution(distribution)
-    floating = distribution.dtype.is_floating  # else of labels, which are floats if some are NaN
+    floating = distribution.dtype.is_floating  # else labels, floats if some are NaN
     y = as_observations(y, floating)
     shape = distribution.batch_shape.concatenate(distribution.event_shape)
     received = y.shape
@@ -187,16 +187,16 @@ def _align(y, distribution):
 
 
 def as_observations(y, floating=True, name="y"):
-    """Observations as a tensor of numbers, NaN where missing; tensors stay as they are.
+    """Returns observations as a tensor, NaN where missing; tensors stay as they are.
 
     Args:
-        y: Tensor, or what `data.as_array` takes.
-        floating: Whether they are real numbers, not labels.
+        y: Tensor, or an argument of `data.as_array`.
+        floating: Whether they are real numbers rather than labels.
         name: Name of the argument, for messages.
 
     Raises:
         TypeError: If they are not real numbers.
-        ValueError: If one is infinite and its value is known, as it is not while a graph is traced.
+        ValueError: If a value is infinite and known, which it is not while a graph is traced.
     """
     if tf.is_tensor(y) and not isinstance(y, tf.RaggedTensor | tf.SparseTensor):
         y = tf.convert_to_tensor(y)
@@ -235,7 +235,7 @@ def _nll_sums(y, distribution):
 
 
 def _log_density(y, observed, distribution):
-    """Log density of what is observed of each row, `[N]`, and whether the row counts, `[N]`."""
+    """Returns the log density of the observed part of each row, and whether it counts, `[N]`."""
     outputs = [*range(1, len(y.shape))]
     some = tf.reduce_any(observed, axis=outputs)
     if is_factorised(distribution):

@@ -1,4 +1,4 @@
-"""Units, and what is refused at the boundary."""
+"""Units, and checks of what users pass."""
 
 import numpy as np
 import tensorflow as tf
@@ -6,13 +6,13 @@ import tensorflow as tf
 from tfp_fnspace import arguments, columns, data, notices, streams
 from tfp_fnspace.typing import GaussianMoments
 
-#: Rows in a batch of `predict` and `evaluate`; results do not depend on it.
+#: Rows in a batch of `predict` and `evaluate`; the results do not depend on this number.
 PREDICT_BATCH_SIZE = 1024
 
-#: Rows in a batch of `fit`, as Keras has it.
+#: Rows in a batch of `fit`, the same as in Keras.
 FIT_BATCH_SIZE = 32
 
-#: A noise of more standard deviations of the targets than this is a mistake in the units.
+#: A noise scale above this many standard deviations of the targets is a mistake in the units.
 _LARGEST_NOISE = 2.0
 
 
@@ -22,7 +22,7 @@ class Checks:
     #: Whether NaN in the targets stands for a missing value.
     missing_targets_allowed = False
 
-    #: Whether outputs may describe the noise, as those of `HeteroscedasticGaussian` do.
+    #: Whether outputs may describe the noise, as in `HeteroscedasticGaussian`.
     noise_outputs_allowed = False
 
     @property
@@ -35,12 +35,12 @@ class Checks:
         """Rows in a batch of `fit` if the user does not say."""
         return FIT_BATCH_SIZE
 
-    #: For each input, the rows of the table that it indexes if it holds indices: these are not
-    #: standardised. `None` if no input does.
+    #: For each input that holds indices, the number of rows of the table that it indexes. Indices
+    #: are not standardised. `None` if no input holds indices.
     index_inputs = None
 
-    #: For each input, the number of the input whose variances it holds, if it holds variances.
-    #: `None` if no input does.
+    #: For each input that holds variances, the number of the input whose variances they are. `None`
+    #: if no input holds variances.
     input_roles = None
 
     @property
@@ -60,19 +60,19 @@ class Checks:
         return self.num_target_columns if self.likelihood.has_noise_outputs else outputs
 
     def about_targets(self, values):
-        """Of values of all outputs `[..., D + E]` those that are functions, `[..., D]`."""
+        """Returns those outputs that are functions, `[..., D]` of `[..., D + E]`."""
         return values[..., : self.num_function_outputs]
 
     def functions_in_user_units(self, values):
-        """Functions in the user's units, `[..., D]` in float64, of all outputs in model units.
+        """Returns functions in the user's units, `[..., D]` in float64, for outputs in model units.
 
-        The logits of a classifier have no units, and stay as they are.
+        The logits of a classifier have no units and stay as they are.
         """
         values = self.about_targets(values)
         return values if self.likelihood.is_classifier else self.target_scaler.inverse(values)
 
     def in_user_units(self, moments):
-        """Moments of f in the user's units, float64, for those in model units."""
+        """Returns the moments of f in the user's units, float64, given those in model units."""
         mean, variance = moments
         if self.likelihood.is_classifier:
             return GaussianMoments(mean, variance)
@@ -85,7 +85,7 @@ class Checks:
         )
 
     def _with_noise_outputs(self, functions, values):
-        """Functions, and behind them the outputs that describe the noise, in model units."""
+        """Returns functions, followed by the outputs that describe the noise in model units."""
         if not self.likelihood.has_noise_outputs:
             return functions
         others = tf.cast(values[..., self.num_function_outputs :], functions.dtype)
@@ -103,14 +103,14 @@ class Checks:
         """One model unit of the targets in the user's units, float64 tensor `[D]`."""
         return self.target_scaler.stddev.value
 
-    #: Entries of `History` that are log densities of a row. `loss` is the negative of one.
+    #: Entries of `History` that are log densities of a row. `loss` is a negative log density.
     log_densities = ("log_likelihood", "elbo")
 
     @property
     def log_target_units(self):
-        """What a log density of each target in model units has to lose in the user's.
+        """What to subtract from a log density of each target to go from model units to the user's.
 
-        A float64 tensor `[D]`, of classes a 0.
+        A float64 tensor `[D]`, 0 for classes.
         """
         if self.likelihood.is_classifier:
             return tf.zeros([1], tf.float64)
@@ -118,15 +118,15 @@ class Checks:
 
     @property
     def log_target_unit(self):
-        """The same of a row of targets, a float64 scalar."""
+        """The sum of `log_target_units` over a row of targets, a float64 scalar."""
         return tf.reduce_sum(self.log_target_units)
 
     def logs_in_user_units(self, logs):
-        """What a step or an epoch says, in the user's units: the one place that knows how.
+        """Returns the logs of a step or an epoch in the user's units; no other place converts them.
 
-        A log density of a row (`log_densities`) loses the sum over the targets of the logarithms of
-        their units, and `loss`, a negative log density with or without further terms, gains it.
-        Other entries, such as divergences, have no units.
+        The sum over the targets of the logarithms of their units is subtracted from each log
+        density of a row (`log_densities`). It is added to `loss`, which is a negative log density
+        with or without further terms. Other entries, such as divergences, have no units.
 
         Args:
             logs: Dict of tensors or numbers, in model units.
@@ -143,12 +143,12 @@ class Checks:
         }
 
     def scaled(self, inputs):
-        """Inputs in model units, a list of tensors."""
+        """Returns the inputs in model units, a list of tensors."""
         tensors = data.check_structure(inputs, self.input_tensors)
         return [scaler(x) for x, scaler in zip(tensors, self.input_scalers, strict=True)]
 
     def _as_columns(self, y):
-        """Targets of a batch as `[N, D]`, or `[N, 1]` of labels."""
+        """Returns the targets of a batch as `[N, D]`, or as `[N, 1]` for labels."""
         return tf.cast(data.check_columns(y, self.num_target_columns), self._target_dtype)
 
     @property
@@ -158,20 +158,20 @@ class Checks:
 
     @property
     def _standardized_inputs(self):
-        """Whether each input is in the user's units: standardised, or a variance of such values."""
+        """Whether each input is in the user's units: standardised, or a variance of one that is."""
         return [
             self.input_scalers[i if role is None else role].enabled
             for i, role in enumerate(self.input_roles or [None] * len(self.input_tensors))
         ]
 
     def _checked_stream(self, stream, with_targets=True, first=False, learnt=False):
-        """The batches of a stream, checked as arrays are.
+        """Returns the batches of a stream, which are checked as arrays are.
 
         Args:
-            stream: What `streams.is_stream` says is one.
+            stream: An object for which `streams.is_stream` is true.
             with_targets: Whether the targets are wanted.
-            first: Whether the first batch makes the model what it is, see `_check_data`.
-            learnt: Whether the batches are learnt, see there.
+            first: Whether the first batch defines the columns of the model, see `_check_data`.
+            learnt: Whether the batches are learnt from, see `_check_data`.
         """
 
         def check(x, *targets):
@@ -208,41 +208,41 @@ class Checks:
         return streams.CheckedStream(stream, check, check_shapes, signature)
 
     def _pack(self, inputs, container=list):
-        """The inputs as the model takes them: one array, or a list of several."""
+        """Returns the inputs as the model takes them: one array, or a list of several."""
         return inputs[0] if len(inputs) == 1 else container(inputs)
 
     def _feed(self, inputs, targets, batch_size):
-        """Checked arrays as Keras takes them: a dataset of batches.
+        """Returns checked arrays as Keras takes them: a dataset of batches.
 
-        Of arrays Keras would make float32 before they are standardised.
+        Keras would convert arrays to float32 before they are standardised.
         """
         parts = [self._pack(inputs, tuple), *([] if targets is None else [targets])]
         return streams.batches_of(*parts, size=batch_size)
 
     @property
     def column_names(self):
-        """Names of the columns of the data frame that the model was fitted to first, or `None`.
+        """The column names of the data frame that the model was first fitted to, or `None`.
 
-        A list, as of the model's first input; a frame with other columns, or these in another
-        order, is then refused, for each input.
+        This is a list for the model's first input. A frame whose columns differ, or have another
+        order, is then refused; this holds for each input.
         """
         names = self.input_scalers[0].column_names if self.input_tensors is not None else None
         return names if names is None else list(names)
 
     @property
     def target_names(self):
-        """Names of the columns of the targets, as `column_names` of the inputs."""
+        """The column names of the targets, as `column_names` for the inputs."""
         names = self.target_scaler.column_names if self.input_tensors is not None else None
         return names if names is None else list(names)
 
     @property
     def _has_units(self):
-        """Whether data have made the model what it is: later data must have their columns."""
+        """Whether the model has seen data: later data must then have the same columns."""
         scalers = [*self.input_scalers, self.target_scaler]
         return bool(self.steps_seen.numpy()) or any(scaler.adapted.numpy() for scaler in scalers)
 
     def _check_inputs(self, x, name="x", first=False):
-        """The inputs as a list of arrays, checked; `first` as in `_check_data`."""
+        """Checks inputs and returns them as a list of arrays; `first` is as in `_check_data`."""
         if not first:
             items = data.input_items(x, self.input_tensors, name)
             for item, scaler in zip(items, self.input_scalers, strict=True):
@@ -255,16 +255,16 @@ class Checks:
         return inputs
 
     def _check_data(self, x, y, prefix="", first=False, learnt=False):
-        """Inputs and targets, checked.
+        """Checks inputs and targets and returns them.
 
         Args:
             x: Inputs.
             y: Targets.
-            prefix: What comes before the names, for messages.
-            first: Whether these data make the model what it is: their columns are remembered, and
-                those of all others compared with them.
-            learnt: Whether they are learnt: where no data before them had names of columns, theirs
-                are remembered.
+            prefix: Prefix of the names in messages.
+            first: Whether these are the model's first data. Their columns are remembered, and those
+                of all later data are compared with them.
+            learnt: Whether the model learns from these data. If no earlier data had column names,
+                theirs are remembered.
         """
         inputs = self._check_inputs(x, f"{prefix}x", first)
         scaler, name = self.target_scaler, f"{prefix}y"
@@ -290,10 +290,10 @@ class Checks:
         return inputs, targets
 
     def _check_batch_size(self, batch_size):
-        """Refuses a number of rows that a method cannot take at once."""
+        """Refuses a number of rows that a method cannot process at once."""
 
     def _check_values(self, inputs):
-        """What a method demands of its inputs beyond being finite."""
+        """Checks what a method requires of its inputs, beyond that they are finite."""
 
     def _check_validation_data(self, validation_data):
         pair = isinstance(validation_data, tuple | list)
@@ -307,7 +307,7 @@ class Checks:
         return inputs, targets
 
     def _warn_of_large_noise(self):
-        """Warns of a scale that must have been meant in the user's units."""
+        """Warns of a noise scale that was probably meant in the user's units."""
         scale = getattr(self.likelihood, "scale", None)
         if scale is None or not self.target_scaler.enabled:
             return
@@ -327,29 +327,29 @@ class Checks:
             )
 
     def _check_fit_of_stream(self, x):
-        """Refuses a stream where a method cannot learn from one."""
+        """Refuses a stream if the method cannot learn from one."""
 
     def _check_stream_arguments(self, y, validation_split=0.0):
         if y is not None or validation_split:
             raise ValueError(
-                "A dataset yields (x, y) batches itself; `y` and `validation_split` go with "
+                "A dataset yields (x, y) batches itself; `y` and `validation_split` are for "
                 f"arrays. Received: y={type(y).__name__}, validation_split={validation_split!r}"
             )
 
     def _check_passes(self, stream, name, steps, num_passes=1):
-        """Refuses passes over a stream that would not end, or would find nothing left."""
+        """Refuses passes over a stream that would not end, or that would find no data left."""
         if steps is not None:
             return
         if streams.is_endless(stream):
             raise ValueError(f"A dataset without an end needs `{name}`. Received: {name}=None")
         if num_passes > 1 and hasattr(stream, "__next__"):
             raise ValueError(
-                f"A generator has one pass, so that `{name}` must say how many of its batches "
-                f"are an epoch's. Received: {name}=None with {num_passes} epochs"
+                f"A generator has one pass, so `{name}` must say how many of its batches are an "
+                f"epoch's. Received: {name}=None with {num_passes} epochs"
             )
 
     def _batch_rows(self, batch_size, num_rows, default):
-        """Rows in a batch of arrays: the default if the user does not say, at most all of them."""
+        """Returns the rows in a batch of arrays: `default` for `None`, never more than all rows."""
         if batch_size is None:
             return default
         return min(arguments.checked_count("batch_size", batch_size), num_rows)
@@ -357,8 +357,8 @@ class Checks:
     def _refuse_steps(self, steps_per_epoch):
         if steps_per_epoch is not None:
             raise ValueError(
-                "`steps_per_epoch` goes with datasets; an epoch of arrays is all rows. "
-                f"Received: steps_per_epoch={steps_per_epoch!r}"
+                "`steps_per_epoch` is for datasets; an epoch of arrays is all rows. Received: "
+                f"steps_per_epoch={steps_per_epoch!r}"
             )
 
     def _refuse_weights(self, **weights):

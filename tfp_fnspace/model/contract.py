@@ -16,33 +16,34 @@ from tfp_fnspace.tracing import traced
 class FunctionSpaceModel(Training, Prediction):
     """Mixin of all models: data checks, standardisation, metrics, prediction, export.
 
-    A plain class on purpose: Keras rewrites the bases of every *Keras* class above a functional
-    model, so that a common Keras parent would change its other children.
+    This is a plain class on purpose. Keras rewrites the bases of every *Keras* class above a
+    functional model, so a common Keras parent would change its other children.
 
-    A model `class M(FunctionSpaceModel, keras.Model)` calls `keras.Model.__init__`, then
-    `_setup`, and implements, in the graph and for inputs in the user's units,
+    A model `class M(FunctionSpaceModel, keras.Model)` calls `keras.Model.__init__`, then `_setup`.
+    It implements these methods, in the graph and for inputs in the user's units:
 
     - `function_moments(x)`: `GaussianMoments` of f in the user's units, `[N, D]`;
     - `predictive(x)`: `tfd.Distribution` of the observations, batch `[N]`, event `[D]`;
     - `draw_functions(x, num_samples, seed)`: function samples `[S, N, D]`;
     - `train_step(data)`, as in Keras.
 
-    What a model is constructed with is in *model* units, standardised when it standardises; what
-    it predicts and is evaluated on is in the user's. Under a likelihood of classes f are logits
-    and the targets are labels, which are not standardised; such a model overrides
-    `predictive_moments`, as `MixturePrediction` does for models with draws.
+    The arguments of a model's constructor are in *model* units, which are standardised units if the
+    model standardises. Its predictions and scores are in the user's units. Under a likelihood of
+    classes, f are logits and the targets are labels, which are not standardised; a classifier
+    overrides `predictive_moments`, as `MixturePrediction` does for models with draws.
     """
 
-    #: Dtype in which inputs are standardised, the model's own if `None`.
+    #: Dtype in which inputs are standardised; `None` stands for the model's own dtype.
     input_scaler_dtype = None
 
-    #: Whether function draws are differentiable in x, and those of a seed the same in every call.
+    #: Whether function draws are differentiable in x, and are the same in every call with the same
+    #: seed.
     draws_smooth_functions = True
 
-    #: Layers of distributions may be called in its own steps: it is no plain Keras model.
+    #: The model's own steps may call Bayesian layers: it is not a plain Keras model.
     trains_bayesian_layers = True
 
-    #: Entries of the config that are objects of their own.
+    #: Entries of the config that are serialised objects.
     _object_names = ("likelihood", "network")
 
     def _setup(self, input_tensors, num_outputs, likelihood, standardize, seed):
@@ -62,9 +63,9 @@ class FunctionSpaceModel(Training, Prediction):
         self._setup_sizes(input_tensors, num_outputs)
 
     def _setup_options(self, likelihood, standardize, seed):
-        """The part of `_setup` that needs no sizes, for a model that learns them from the data.
+        """Runs the part of `_setup` that needs no sizes, for models that learn them from the data.
 
-        Such a model calls `_setup_sizes` when it knows them; until then it is not fitted.
+        The model calls `_setup_sizes` when it knows them. Until then it counts as not fitted.
         """
         if isinstance(likelihood, type) or not hasattr(likelihood, "check_outputs"):
             raise TypeError(
@@ -92,11 +93,11 @@ class FunctionSpaceModel(Training, Prediction):
             scores = [metrics.RMSE(), metrics.NLL(), metrics.CRPS(), coverage]
         self._default_metrics = scores
         self._user_metrics = []
-        vars(self)["_turns"] = Turns()  # past Keras's tracking: it is not saved
+        vars(self)["_turns"] = Turns()  # hidden from Keras's tracking, so it is not saved
         self._compile_arguments = {}
 
     def _setup_sizes(self, input_tensors, num_outputs):
-        """Creates the scalers, see `_setup`."""
+        """Creates the scalers (see `_setup`)."""
         self.likelihood.check_outputs(int(num_outputs))
         if not self.likelihood.built:
             self.likelihood.build((None, int(num_outputs)))
@@ -122,15 +123,15 @@ class FunctionSpaceModel(Training, Prediction):
             scaler.build(tensor.shape)
         self.target_scaler.build((None, self.num_target_columns))
         self._reset_functions()
-        self.built = True  # Keras calls `build_from_config` on what is not
+        self.built = True  # Keras calls `build_from_config` on unbuilt models
 
     def _reset_functions(self):
-        """Traces what predicts anew: it holds the variables that it was traced with."""
+        """Drops the traced functions that predict, since they hold the variables of their trace."""
         self.test_function, self.predict_function = None, None
         self._sample_function = traced(self.draw_functions, reduce_retracing=True)
 
     def _setup_counters(self, seed):
-        """The random state is in weights, so that a restored model continues the same run."""
+        """Keeps the random state in weights, so that a restored model continues the same run."""
         self.seed = seed
         values = base_seed(np.random.randint(2**31) if seed is None else seed)
         options = {"trainable": False, "initializer": "zeros"}
@@ -138,23 +139,23 @@ class FunctionSpaceModel(Training, Prediction):
         self.seed_state.assign(values)
         self.epochs_seen = self.add_weight(name="epochs_seen", dtype="int32", **options)
         self.steps_seen = self.add_weight(name="steps_seen", dtype="int64", **options)
-        # Steps and epochs where an epoch began, its steps, and a number for its data; zeros when no
-        # epoch is under way.
+        # The counts of steps and epochs at which the current epoch began, its number of steps, and
+        # a number for its data. All are zero when no epoch is under way.
         self.epoch_start = self.add_weight(name="epoch_start", shape=(4,), dtype="int64", **options)
 
     def compile(self, metrics=(), jit_compile="auto", run_eagerly=False, **kwargs):
         """Configures the model.
 
         Args:
-            metrics: Further metrics for `evaluate` and validation: those of
-                `tfp_fnspace.metrics`, or Keras's, which then see the predictive mean. Of a
-                classifier those of yes or no (`AUC`, `Precision`) see the probability of class 1,
-                those named `Sparse...` the probabilities of all classes, and those of labels the
-                most probable; those of one-hot targets are refused.
-            jit_compile: Whether XLA compiles training and prediction; `"auto"` decides by what
-                is faster on the device.
+            metrics: Further metrics for `evaluate` and validation, of `tfp_fnspace.metrics` or of
+                Keras. Keras's metrics see the predictive mean. For a classifier, binary metrics
+                (`AUC`, `Precision`) see the probability of class 1, metrics named `Sparse...` see
+                the probabilities of all classes, and metrics of labels see the most probable label.
+                Metrics of one-hot targets are refused.
+            jit_compile: Whether XLA compiles training and prediction; `"auto"` chooses what is
+                faster on the device.
             run_eagerly: Whether to run without graphs, for debugging.
-            **kwargs: Of the method.
+            **kwargs: Further options of the method.
 
         Raises:
             ValueError: If a metric or an option is unknown.
@@ -184,7 +185,7 @@ class FunctionSpaceModel(Training, Prediction):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        """A model from the result of `get_config`, whose parts that are objects are made first."""
+        """Makes a model from the result of `get_config`, after its parts that are objects."""
         config = dict(config)
         for name in cls._object_names:
             if name in config:
@@ -195,7 +196,7 @@ class FunctionSpaceModel(Training, Prediction):
 
 
 def _checked_metrics(metrics):
-    """A list of Keras metrics."""
+    """Returns a list of Keras metrics."""
     given = list(metrics) if isinstance(metrics, list | tuple) else [metrics]
     found = []
     for metric in given:
@@ -214,5 +215,8 @@ def _checked_metrics(metrics):
 
 
 def _is_real(tensor):
-    """Whether it can hold standardised values; Keras casts what a model is given to its dtype."""
+    """Returns whether a tensor can hold standardised values.
+
+    Keras casts the inputs of a model to the dtypes of its input tensors.
+    """
     return "float" in keras.backend.standardize_dtype(tensor.dtype)

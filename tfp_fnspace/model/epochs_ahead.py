@@ -1,26 +1,26 @@
-"""Short epochs, several in one call of a compiled function."""
+"""Several short epochs in one call of a compiled function."""
 
 import collections
 import time
 
 import numpy as np
 
-#: For about how long epochs are computed before their callbacks hear of them.
+#: For about how many seconds epochs are computed before their callbacks are called.
 _AHEAD_SECONDS = 0.25
 
 
 class EpochsAhead:
-    """Runs several short epochs at once, and says of one after the other what it was.
+    """Runs several short epochs at once, and reports them one after the other.
 
-    A call of a compiled function costs milliseconds, which is more than an epoch of few rows.
-    The weights are ahead of the epoch that is told by about a quarter of a second.
+    A call of a compiled function costs milliseconds, more than an epoch of few rows. The weights
+    are about a quarter of a second ahead of the epoch that is reported.
 
     Args:
-        run: Function of a number of epochs to a dict of arrays with as many values each.
-        num_epochs: How many there are.
-        looks_every: The weights must be those of the epoch that is told where the number of epochs
-            so far is a multiple of it.
-        num_before: Number of epochs before these.
+        run: Function of a number of epochs that returns a dict of arrays with one value per epoch.
+        num_epochs: Total number of epochs to run.
+        looks_every: Whenever the number of epochs so far is a multiple of this number, the weights
+            must be those of the reported epoch.
+        num_before: Number of epochs that were run before.
     """
 
     def __init__(self, run, num_epochs, looks_every, num_before=0):
@@ -28,7 +28,7 @@ class EpochsAhead:
         self.told, self.calls, self.seconds = collections.deque(), 0, 0.0
 
     def __call__(self):
-        """The logs of the next epoch."""
+        """Returns the logs of the next epoch."""
         if not self.told:
             count = int(_AHEAD_SECONDS / max(self.seconds, 1e-6)) if self.calls > 1 else 1
             until_look = self.looks_every - self.done % self.looks_every

@@ -1,4 +1,4 @@
-"""Training by stochastic gradients, whole epochs in one compiled loop where nothing forbids it."""
+"""Training by stochastic gradients, with whole epochs in one compiled loop where possible."""
 
 import math
 
@@ -19,7 +19,7 @@ from tfp_fnspace.tracing import traced
 
 
 def checked_optimizer(name, optimizer):
-    """An optimizer of Keras, or `None`.
+    """Returns an optimizer of Keras, or `None`.
 
     Args:
         name: Name of the argument.
@@ -37,76 +37,78 @@ def checked_optimizer(name, optimizer):
         ) from None
 
 
-#: Folded into the seed of a step, what the noise of Keras layers is drawn from.
+#: Folded into the seed of a step; gives the seed of the noise of Keras layers.
 _OF_LAYERS = -10
 
 
 class GradientTraining:
     """Mixin of models whose parameters minimise a stochastic objective.
 
-    `class M(GradientTraining, MixturePrediction, keras.Model)`; a plain class, as the contract
-    is. A model implements `objective` and creates all its weights before the first step; it may
-    override `default_optimizer` and `prepare_training`. What regularizers of layers ask of weights
-    (`kernel_regularizer`) is added to the objective, as Keras adds it to a loss.
+    A model is declared as `class M(GradientTraining, MixturePrediction, keras.Model)`. This is a
+    plain class, as the contract is. A model implements `objective` and creates all its weights
+    before the first step; it may override `default_optimizer` and `prepare_training`. The penalties
+    of weight regularizers (`kernel_regularizer`) are added to the objective, as Keras adds them to
+    a loss.
 
-    Step t draws from `fold_in(seed, t)` and the order of the rows follows from the seed and the
-    epoch, so that the same seed gives the same run, and a restored run continues. Nothing is
-    dropped or padded: the last batch of an epoch may be smaller than the others, and is as good
-    an estimate since objectives are scaled by the rows that they are given. An epoch whose loss is
-    not finite ends the run with a `FloatingPointError`.
+    Step t draws from `fold_in(seed, t)`, and the order of the rows follows from the seed and the
+    epoch. The same seed therefore gives the same run, and a restored run continues it. No row is
+    dropped and no batch is padded. The last batch of an epoch may be smaller than the others; it is
+    still an unbiased estimate, since objectives are scaled by the number of rows that they are
+    given. If the loss of an epoch is not finite, the run ends with a `FloatingPointError`.
     """
 
     def objective(self, inputs, targets, num_rows, seed):
-        """What a step minimises, for one batch, in the graph and in model units.
+        """Computes what a step minimises, for one batch, in the graph and in model units.
 
         Args:
             inputs: List of tensors `[B, ...]`, one for each input; B is not static.
             targets: Tensor `[B, D]`; `[B, 1]` of labels where the likelihood is categorical.
             num_rows: Scalar of the model's dtype, the number N of rows that `fit` trains on. An
                 unbiased estimate of a sum over them is `N / B` times the sum over the batch.
-            seed: int32 tensor `[2]`, another one in every step.
+            seed: int32 tensor `[2]`, a different one in every step.
 
         Returns:
-            The loss, a scalar, and a dict of scalars for `History`; `loss` is added to it. All are
-            in model units: the loss is a negative log density of a row of targets, with what else
-            is minimised, per row too, and entries named in `log_densities` are log densities of a
-            row. Of an epoch, `History` has means weighted by B, in the user's units
+            The loss, a scalar, and a dict of scalars for `History`, to which `loss` is added. All
+            are in model units. The loss is a negative log density of a row of targets plus any
+            other terms that are minimised, also per row. Entries named in `log_densities` are log
+            densities of a row. For an epoch, `History` has means weighted by B, in the user's units
             (`logs_in_user_units`).
         """
         raise NotImplementedError
 
     def default_optimizer(self, total_steps):
-        """The optimizer of `compile(optimizer=None)`, made before the first step.
+        """Makes the optimizer of `compile(optimizer=None)`, before the first step.
 
         Args:
-            total_steps: Number of steps of the first `fit`, `None` if that is not known.
+            total_steps: Number of steps of the first `fit`, or `None` if it is not known.
         """
         return keras.optimizers.Adam(1e-3)
 
-    #: Whether the objective is no sum over rows, so that replicas cannot share them out.
+    #: Whether the objective is not a sum over rows, so that replicas cannot share the rows.
     needs_all_rows = False
 
-    #: How many rows of a dataset `prepare_training` wants, if there are so many.
+    #: How many rows of a dataset `prepare_training` receives, if there are that many.
     first_rows = 1
 
     def prepare_training(self, inputs, targets):
-        """What a method takes from the data before the first step of its life.
+        """Prepares the model with data before its very first step.
 
         Args:
-            inputs: List of arrays `[N, ...]` in the user's units; of a dataset, as many of its
-                first batches as have `first_rows` rows together.
-            targets: Array `[N, D]`, likewise.
+            inputs: List of arrays `[N, ...]` in the user's units. For a dataset, these are its
+                first batches that together have `first_rows` rows.
+            targets: Array `[N, D]`, of the same rows.
         """
 
-    #: Whether `prepare_with_batches` is wanted, which costs a pass over a dataset.
+    #: Whether to call `prepare_with_batches`, which costs a pass over a dataset.
     wants_batches_first = False
 
     def prepare_with_batches(self, batches):
-        """What a method takes from all the data before the first step, after `prepare_training`.
+        """Prepares the model with all the data before its first step, after `prepare_training`.
 
         Args:
             batches: Iterable of inputs and targets, as for `prepare_training`: the arrays, or all
-                batches of a dataset; of one whose length is not known, the first.
+                batches of a dataset. If the length of the dataset is not known, only the first
+                batches.
         """
 
     # Compiling --------------------------------------------------------------------------------
@@ -120,19 +122,20 @@ class GradientTraining:
         run_eagerly=False,
         **kwargs,
     ):
-        """Configures the optimizer, metrics and compilation; the loss is the method's own.
+        """Configures the optimizer, the metrics and compilation; the method defines the loss.
 
         Args:
-            optimizer: As in Keras. `None` is the method's own, made at the first `fit`, when the
-                number of steps is known; later fits go on with it.
+            optimizer: As in Keras. `None` is the method's own optimizer. It is made at the first
+                `fit`, when the number of steps is known, and later fits continue with it.
             metrics: Further metrics for `evaluate` and validation.
-            num_rows: Number of training rows that the objective is scaled by. By default those
-                that `fit` is given (a pass over a dataset counts them); needed for generators
-                and endless datasets.
-            jit_compile: Whether XLA compiles steps. `"auto"` leaves it to Keras: not on a CPU,
-                where XLA's Cholesky is slow. Whole epochs are compiled without XLA only.
+            num_rows: Number of training rows that the objective is scaled by. The default is the
+                number of rows that `fit` receives (a pass over a dataset counts them). It is
+                required for generators and endless datasets.
+            jit_compile: Whether XLA compiles steps. `"auto"` leaves the choice to Keras, which does
+                not use XLA on a CPU, where XLA's Cholesky is slow. Whole epochs are compiled only
+                without XLA.
             run_eagerly: Whether to run without graphs.
-            **kwargs: Of `keras.Model.compile`, such as `steps_per_execution`.
+            **kwargs: Arguments of `keras.Model.compile`, such as `steps_per_execution`.
 
         Raises:
             ValueError: If a loss is given, or `num_rows` is not a positive integer.
@@ -178,13 +181,14 @@ class GradientTraining:
         super()._setup_counters(seed)
         options = {"trainable": False, "initializer": "zeros", "dtype": "int64"}
         self.training_rows = self.add_weight(name="training_rows", **options)
-        vars(self)["_trackers"] = {}  # past Keras's tracking: they come with the first step
+        vars(self)["_trackers"] = {}  # hidden from Keras: made at the first step
 
     @property
     def fixed_parts(self):
         """Layers of the model that it does not train, such as a prior.
 
-        Other models may hold them too, and train them: their `trainable` is left as it is.
+        Other models may hold and train the same layers, so their `trainable` attribute stays as it
+        is.
         """
         return []
 
@@ -214,14 +218,14 @@ class GradientTraining:
 
     @property
     def optimized_variables(self):
-        """What the optimizer of the model trains."""
+        """The variables that the optimizer of the model trains."""
         return self.trainable_variables
 
     def update(self, inputs, targets):
-        """One step of the optimizer, in the graph and in model units; see `objective`.
+        """Runs one step of the optimizer, in the graph and in model units; see `objective`.
 
         Returns:
-            Dict of the loss and the parts.
+            Dict with the loss and the parts.
         """
         seed = fold_in(tf.convert_to_tensor(self.seed_state), self.steps_seen.value)
         self._seed_layers(seed)
@@ -231,17 +235,17 @@ class GradientTraining:
             loss, parts = self.objective(inputs, targets, num_rows, seed)
             refuse_added_losses(self)
             loss += penalty(variables, loss.dtype)
-            # The optimizer adds what replicas have, each the mean over its rows.
+            # The optimizer adds the losses of the replicas, each of which is a mean over its rows.
             scaled_loss = self.optimizer.scale_loss(loss * replicas.weight(loss.dtype))
         gradients = tape.gradient(scaled_loss, variables)
-        # At the end of a generator Keras runs a step without data, which must not count.
+        # Keras runs a step without data at the end of a generator, which must not count.
         with tf.control_dependencies([loss]):
             self.optimizer.apply(gradients, variables)
             self.steps_seen.assign_add(1)
         return {"loss": loss, **parts}
 
     def _seed_layers(self, seed):
-        """Gives the noise of Keras layers (dropout and the like) the seed of a step."""
+        """Seeds the noise of Keras layers (such as dropout) with the seed of a step."""
         for i, generator in enumerate(networks.seed_generators(self)):
             own = tf.bitcast(fold_in(fold_in(seed, _OF_LAYERS), i), tf.uint32)
             generator.state.assign(tf.cast(own, generator.state.dtype))
@@ -265,7 +269,10 @@ class GradientTraining:
         return self._trackers[name]
 
     def _make_trackers(self):
-        """Makes them before replicas are traced, which cannot; a trace tells their names."""
+        """Makes the trackers before replicas are traced, which cannot make them.
+
+        A trace gives their names.
+        """
         specs = self._epoch_signature()[:2]
         seed = tf.zeros([2], tf.int32)
         one = tf.ones([], self.variable_dtype)
@@ -279,16 +286,16 @@ class GradientTraining:
         return list(self._trackers.values())
 
     def train_epochs(self, inputs, targets, orders, batch_size):
-        """Steps over all batches of some epochs, in one loop in the graph, in model units.
+        """Runs all batches of some epochs, in one loop in the graph, in model units.
 
         Args:
             inputs: List of tensors `[N, ...]`.
             targets: Tensor `[N, D]`.
-            orders: int32 tensor `[E, N]`, the rows in the orders of the epochs.
+            orders: int32 tensor `[E, N]`, the order of the rows in each epoch.
             batch_size: Scalar int32 tensor.
 
         Returns:
-            Dict of means over the rows of the loss and the parts, `[E]`, in the user's units.
+            Dict of the loss and the parts, means over the rows, `[E]`, in the user's units.
         """
         num_epochs, num_rows = tf.unstack(tf.shape(orders))
         num_batches = -(-num_rows // batch_size)
@@ -341,17 +348,17 @@ class GradientTraining:
             vars(self).update(_epoch_function=function, _trained=trained)
 
     def _loss_scaled(self, optimizer):
-        """An optimizer as Keras takes it in mixed precision."""
+        """Returns an optimizer with the loss scaling that Keras needs in mixed precision."""
         is_half = self.dtype_policy.name == "mixed_float16"
         return keras.optimizers.LossScaleOptimizer(optimizer) if is_half else optimizer
 
     def _forget_functions(self):
-        """What was traced with another optimizer or other trainable weights."""
+        """Drops functions that were traced with another optimizer or other trainable weights."""
         self.train_function = None
-        vars(self)["_epoch_function"] = None  # past Keras's tracking, which would export it
+        vars(self)["_epoch_function"] = None  # hidden from Keras's tracking, which would export it
 
     def _epoch_signature(self):
-        """One trace serves any number of rows and any size of the batches."""
+        """Returns a signature whose one trace serves any number of rows and any batch size."""
         scalers = [*self.input_scalers, self.target_scaler]
         dtypes = [scaler.variable_dtype for scaler in scalers]
         shapes = [tensor.shape[1:] for tensor in self.input_tensors] + [(self.num_target_columns,)]
@@ -363,7 +370,7 @@ class GradientTraining:
         return [FiniteLoss(), *super()._epoch_callbacks(callbacks, initial_epoch)]
 
     def _compiles_epochs(self, callbacks):
-        """Whether nothing asks for anything between the batches of an epoch."""
+        """Returns whether nothing needs control between the batches of an epoch."""
         own_step = type(self).train_step is GradientTraining.train_step
         one_device = self.distribute_strategy.num_replicas_in_sync == 1
         graph = not self.run_eagerly and not self.jit_compile
@@ -419,9 +426,9 @@ class GradientTraining:
 
     @one_thread_at_a_time
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
-        """One step from one batch; continues a fitted model.
+        """Runs one step on one batch; continues a fitted model.
 
-        The objective is scaled by the rows of the last `fit`, or `compile(num_rows=...)`.
+        The objective is scaled by the number of rows of the last `fit`, or `compile(num_rows=...)`.
         """
         self._check_ready()
         self._ensure_compiled()
@@ -433,9 +440,9 @@ class GradientTraining:
 
 
 def _looks_every(options):
-    """After how many epochs each something may look at the weights, 1 unless all say otherwise.
+    """Returns the epochs after which a callback may read the weights, 1 unless all allow more.
 
-    A callback with `allows_ahead` looks at none, or says how often it does by `looks_every`.
+    A callback with `allows_ahead` never reads them, or states in `looks_every` how often it does.
     """
     callbacks = options["callbacks"]
     if options["validation_data"] is not None:

@@ -1,4 +1,4 @@
-"""Prediction of models that know f as an equal mixture of Gaussians, or by draws."""
+"""Prediction of models that represent f as an equal mixture of Gaussians, or by draws."""
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +12,7 @@ from tfp_fnspace.model.prediction import SAMPLE_CHUNK
 from tfp_fnspace.tracing import traced
 from tfp_fnspace.typing import GaussianMoments
 
-#: Folded into the model's seed; training folds in the numbers of its steps, which are not negative.
+#: Folded into the model's seed. Training folds in its step numbers, which are not negative.
 _COMPONENTS, _LIKELIHOOD = -1, -2
 
 
@@ -21,24 +21,24 @@ class MixturePrediction(FunctionSpaceModel):
 
         p(f(x)) = 1/S sum_s N(f(x); m_s(x), v_s(x))
 
-    A model `class M(MixturePrediction, keras.Model)` (`class M(GradientTraining,
-    MixturePrediction, keras.Model)` if it is trained by gradients) implements `mixture_moments`,
-    `draw_functions` and training; everything that predicts follows, for regression and for
-    classification. The seed of the S draws is a function of the model's seed, so that
-    predictions are repeatable; they do not depend on the batches as far as the draws of
-    `mixture_moments` do not depend on the number of rows.
+    A model `class M(MixturePrediction, keras.Model)` implements `mixture_moments`, `draw_functions`
+    and training. (If it is trained by gradients, it is `class M(GradientTraining,
+    MixturePrediction, keras.Model)`.) All prediction follows from these, for regression and for
+    classification. The seed of the S draws is a function of the model's seed, so predictions are
+    repeatable. They do not depend on the batches as long as the draws of `mixture_moments` do not
+    depend on the number of rows.
 
     Attributes:
-        num_eval_samples: S of everything that predicts, a positive integer.
-        num_joint_functions: Functions of the joint law of all points; `num_eval_samples` by
-            default.
+        num_eval_samples: S of all predictions, a positive integer.
+        num_joint_functions: Number of functions of the joint distribution of all points;
+            `num_eval_samples` by default.
     """
 
     num_eval_samples = 100
     num_joint_functions = None
 
     def mixture_moments(self, x, num_samples, seed):
-        """Moments of f given each of S draws of what f depends on, in the graph.
+        """Computes the moments of f given each of S draws of what f depends on, in the graph.
 
         Args:
             x: Tensor `[N, ...]`, or a list of tensors, in the user's units.
@@ -46,13 +46,13 @@ class MixturePrediction(FunctionSpaceModel):
             seed: int32 tensor `[2]`.
 
         Returns:
-            `GaussianMoments` of tensors `[S, N, D]`, in the user's units (`in_user_units`);
-            logits for a classifier. `variance=None` for function draws.
+            `GaussianMoments` of tensors `[S, N, D]`, in the user's units (`in_user_units`); for a
+            classifier, those of logits. `variance=None` stands for function draws.
         """
         raise NotImplementedError
 
     def predictive_mixture(self, x):
-        """The mixture that predictions are made of, `[S, N, D]`; x in the user's units."""
+        """Returns the mixture behind all predictions, `[S, N, D]`; x is in the user's units."""
         seed = fold_in(tf.convert_to_tensor(self.seed_state), _COMPONENTS)
         return self.mixture_moments(x, self.num_eval_samples, seed)
 
@@ -60,24 +60,24 @@ class MixturePrediction(FunctionSpaceModel):
         return self._function_moments(self.predictive_mixture(x))
 
     def predictive(self, x):
-        return self._law(self.predictive_mixture(x))
+        return self._distribution(self.predictive_mixture(x))
 
     def predictive_moments(self, x):
         return self._summary(self.predictive_mixture(x))
 
     def served_outputs(self, x):
-        mixture = self.predictive_mixture(x)  # once: it is most of the work
+        mixture = self.predictive_mixture(x)  # computed once, since it is most of the work
         if self.likelihood.is_classifier:
             return self._summary(mixture)
-        quantiles = quantile(self._law(mixture), list(QUANTILE_LEVELS))
+        quantiles = quantile(self._distribution(mixture), list(QUANTILE_LEVELS))
         return {**self._summary(mixture), "quantiles": quantiles}
 
-    def _law(self, mixture):
-        """Law of the observations, batch `[N]`."""
+    def _distribution(self, mixture):
+        """Returns the distribution of the observations, batch `[N]`."""
         return self.likelihood.mixture(mixture, self.target_unit, self._likelihood_seed())
 
     def _summary(self, mixture):
-        """The tensors of `predict`."""
+        """Returns the tensors of `predict`."""
         if self.likelihood.is_classifier:
             return self.likelihood.uncertainty(mixture, self._likelihood_seed())
         noise = self.likelihood.mean_noise_variance(mixture, self.target_unit)
@@ -90,24 +90,24 @@ class MixturePrediction(FunctionSpaceModel):
         return fold_in(tf.convert_to_tensor(self.seed_state), _LIKELIHOOD)
 
     def predict_distribution(self, x, batch_size=None, joint=False):
-        """The predictive distribution of the observations, at each point or jointly.
+        """Returns the predictive distribution of the observations, at each point or jointly.
 
         Args:
-            x: As for `predict`, arrays only for regression.
+            x: As for `predict`; for regression, arrays only.
             batch_size: As for `predict`.
-            joint: Whether the law of all points jointly is asked for, S functions with noise: for
-                the covariance of points, for what is said of several at once. Its density is right
-                as far as some of the functions are near the observations, which takes the more
-                functions the more points there are.
+            joint: Whether to return the joint distribution of all points, S functions with noise.
+                It gives the covariance of points, and statements about several points at once. Its
+                density is accurate as long as some of the functions are near the observations, so
+                more points need more functions.
 
         Returns:
-            `tfd.MixtureSameFamily` over the draws in the user's units, batch `[N]`, event `[D]`; no
-            batch and event `[N, D]` if `joint`; of a classifier, the law of the label with the
-            averaged probabilities.
+            `tfd.MixtureSameFamily` over the draws in the user's units, with batch `[N]` and event
+            `[D]`. If `joint`, it has no batch and event `[N, D]`. For a classifier, the
+            distribution of the label with the averaged probabilities.
 
         Raises:
-            ValueError: If `joint` is asked of a classifier, or of a model that knows the noise at a
-                point by its moments; or the data are bad.
+            ValueError: If `joint` is true for a classifier, or for a model that knows the noise at
+                a point only by its moments; or if the data are bad.
         """
         if self.likelihood.is_classifier:
             return super().predict_distribution(x, batch_size=batch_size, joint=joint)
@@ -129,19 +129,19 @@ class MixturePrediction(FunctionSpaceModel):
         mean = tf.concat(means, axis=1)
         variance = None if variances[0] is None else tf.concat(variances, axis=1)
         if not joint:
-            return self._law(GaussianMoments(mean, variance))
-        if variance is None:  # draws of functions, the noise among their outputs
+            return self._distribution(GaussianMoments(mean, variance))
+        if variance is None:  # draws of functions, whose outputs include the noise
             return self.likelihood.joint(mean, self.target_unit)
         return super().predict_distribution(x, joint=joint)
 
     def _reset_functions(self):
         super()._reset_functions()
-        # Past Keras's tracking, which would export it.
+        # Hidden from Keras's tracking, which would export it.
         vars(self)["_mixture_function"] = traced(self.predictive_mixture, reduce_retracing=True)
 
     @property
     def predict_batch_size(self):
-        """Rows in a batch, so many that the widest tensor takes some 20 MB."""
+        """Rows in a batch, such that the widest tensor takes about 20 MB."""
         if self.num_outputs is None:
             return super().predict_batch_size
         rows = SAMPLE_CHUNK // self.numbers_per_row(self.num_eval_samples)
@@ -149,7 +149,10 @@ class MixturePrediction(FunctionSpaceModel):
 
 
 def _total_moments(mixture):
-    """Mean and variance of the mixture, `[N, D]`: laws of total expectation and variance."""
+    """Returns the mean and variance of the mixture, `[N, D]`.
+
+    These are the laws of total expectation and variance.
+    """
     means, variances = mixture
     within = 0.0 if variances is None else tf.reduce_mean(variances, axis=0)
     between = tf.math.reduce_variance(means, axis=0)

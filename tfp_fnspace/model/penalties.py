@@ -1,39 +1,41 @@
-"""What regularizers of Keras layers add to an objective."""
+"""The terms that regularizers of Keras layers add to an objective."""
 
 import tensorflow as tf
 
 
 def penalty(variables, dtype):
-    """The sum of what their regularizers say of variables.
+    """Returns the sum of the regularizers' penalties of variables.
 
     Args:
-        variables: Keras variables; those of layers have `kernel_regularizer` and the like.
-        dtype: Of the result.
+        variables: Keras variables; those of layers may have regularizers (`kernel_regularizer`,
+            ...).
+        dtype: Dtype of the result.
 
     Returns:
-        Scalar, 0 where none has one.
+        Scalar, 0 if no variable has a regularizer.
     """
     values = [v.regularizer(v) for v in variables if v.regularizer is not None]
     return tf.add_n([tf.cast(v, dtype) for v in values]) if values else tf.zeros([], dtype)
 
 
 def refuse_added_losses(model):
-    """Refuses losses of layers that are no regularizers of weights, which an objective lacks.
+    """Refuses losses of layers other than weight regularizers, which no objective includes.
 
-    They belong to the last call of a layer, and an objective may call it often or on draws.
+    These losses belong to the last call of a layer, and an objective may call the layer often or on
+    draws.
 
     Args:
         model: Keras model, after its layers were called.
 
     Raises:
-        ValueError: If a layer has added some.
+        ValueError: If a layer has added such losses.
     """
     of_weights = sum(v.regularizer is not None for v in model.trainable_variables)
     if len(model.losses) > of_weights:
         layers = [layer.name for layer in model._flatten_layers() if layer._losses]
         raise ValueError(
             f"Layers of {type(model).__name__}, trained or not, must not add losses when they are "
-            "called (`add_loss`, `activity_regularizer`): its objective would not have them. "
-            "Regularizers of weights (`kernel_regularizer`) are part of it. "
-            f"Received: losses of the layers {layers}"
+            "called (`add_loss`, `activity_regularizer`): its objective would not include them. "
+            "Regularizers of weights (`kernel_regularizer`) are part of it. Received: losses of "
+            f"the layers {layers}"
         )

@@ -17,7 +17,7 @@ from tfp_fnspace.model.checks import Checks
 from tfp_fnspace.tracing import collectable
 from tfp_fnspace.typing import GaussianMoments
 
-#: Numbers that the widest tensor of one chunk of `sample_functions` may hold.
+#: How many numbers the widest tensor of one chunk of `sample_functions` may hold.
 SAMPLE_CHUNK = 2**22
 
 
@@ -27,7 +27,7 @@ class Prediction(Checks):
     def evaluate(
         self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
     ):
-        """Scores the predictive distribution; as `keras.Model.evaluate`.
+        """Scores the predictive distribution, as `keras.Model.evaluate` does.
 
         Args:
             x: As for `fit`.
@@ -35,11 +35,11 @@ class Prediction(Checks):
             batch_size: Rows in a batch; the result does not depend on it.
             verbose: As in Keras.
             sample_weight: Not supported.
-            **kwargs: Of `keras.Model.evaluate`; `return_dict=True` gives names.
+            **kwargs: Arguments of `keras.Model.evaluate`; `return_dict=True` gives names.
 
         Returns:
             `loss` (equal to `nll`), `rmse`, `nll`, `crps`, `coverage_90` and the metrics of
-            `compile`, in the user's units. Of a classifier `accuracy`, `nll` and `ece` instead.
+            `compile`, in the user's units. A classifier has `accuracy`, `nll` and `ece` instead.
         """
         self._refuse_weights(sample_weight=sample_weight)
         cached = kwargs.get("_use_cached_eval_dataset")  # a validation of `fit`
@@ -54,7 +54,7 @@ class Prediction(Checks):
         self._check_metrics()
         stream = None
         if cached:
-            pass  # `fit` has checked what it validates on
+            pass  # `fit` has checked its validation data
         elif streams.is_stream(x):
             self._check_stream_arguments(y)
             self._check_passes(x, "steps", kwargs.get("steps"))
@@ -88,14 +88,14 @@ class Prediction(Checks):
         return {"loss": results["nll"], **results}
 
     def _point(self, distribution, metric):
-        """What a metric sees that takes no distribution."""
+        """Returns the prediction for a metric that does not take a distribution."""
         if not self.likelihood.is_classifier:
             return distribution.mean()
         probabilities = self.likelihood.probabilities(distribution)
         return for_class_metric(metric, probabilities, self.num_target_columns)
 
     def _check_metrics(self):
-        """Refuses metrics that compare nothing, or would say nothing of this classifier."""
+        """Refuses metrics that compare nothing, or that are meaningless for this classifier."""
         for metric in self._user_metrics:
             if type(metric) in (keras.metrics.Mean, keras.metrics.Sum):
                 raise ValueError(
@@ -109,11 +109,11 @@ class Prediction(Checks):
             check_class_metric(metric, num_classes, self.num_target_columns)
 
     def get_metrics_result(self):
-        # Training reports by itself. Of several replicas these are the results of all together.
+        # Training reports its own results. With several replicas, these are the results of all.
         return self._results() if self._turns.is_scoring else {}
 
     def predict(self, x, batch_size=None, verbose=0, steps=None, callbacks=None):
-        """Predictive moments, or probabilities of classes.
+        """Predicts moments, or probabilities of classes.
 
         Args:
             x: Array `[N, ...]`, a list for several inputs, or a dataset of inputs.
@@ -123,11 +123,11 @@ class Prediction(Checks):
             callbacks: As in Keras.
 
         Returns:
-            Dict of NumPy arrays `[N, D]`: `mean`, `stddev` (of an observation),
-            `epistemic_stddev` (of f) and `aleatoric_stddev` (of the noise); variances add up.
-            Of a classifier `probabilities` `[N, D]`, `entropy` `[N]` of the label in nats and
-            `mutual_information` `[N]` between label and f: the part of the entropy that knowing f
-            would remove.
+            Dict of NumPy arrays `[N, D]`: `mean`, `stddev` (of an observation), `epistemic_stddev`
+            (of f) and `aleatoric_stddev` (of the noise); the variances add up. For a classifier,
+            the dict has `probabilities` `[N, D]`, the `entropy` `[N]` of the label in nats, and the
+            `mutual_information` `[N]` between the label and f, which is the part of the entropy
+            that knowing f would remove.
         """
         arguments.check_verbose(verbose)
         checked_callbacks(callbacks)
@@ -154,7 +154,7 @@ class Prediction(Checks):
             arguments.check_count("steps", steps)
 
     def predict_on_batch(self, x):
-        """Predictive moments of one batch, as `predict`."""
+        """Predicts for one batch, as `predict` does."""
         self._check_ready()
         if self.distribute_strategy.num_replicas_in_sync > 1:  # Keras gives each the whole batch
             return self.predict(x, batch_size=len(tf.nest.flatten(x)[0]))
@@ -162,7 +162,7 @@ class Prediction(Checks):
         return super().predict_on_batch(self._pack(inputs))
 
     def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
-        """Scores of one batch, as `evaluate`."""
+        """Scores one batch, as `evaluate` does."""
         self._refuse_weights(sample_weight=sample_weight)
         self._ensure_compiled()
         inputs, targets = self._check_data(x, y)
@@ -178,7 +178,7 @@ class Prediction(Checks):
         return self.predictive_moments(x)
 
     def predictive_moments(self, x):
-        """The tensors of `predict`, in the graph; x in the user's units."""
+        """Returns the tensors of `predict`, in the graph; x is in the user's units."""
         noise = self.likelihood.noise_variance(self.target_unit)
         return self._summary_of_moments(self.function_moments(x), noise)
 
@@ -194,19 +194,19 @@ class Prediction(Checks):
         }
 
     def served_outputs(self, x):
-        """The tensors of the endpoint `serve`, in the graph; x in the user's units."""
+        """Returns the tensors of the endpoint `serve`, in the graph; x is in the user's units."""
         outputs = self.predictive_moments(x)
         if not self.likelihood.is_classifier:
             outputs["quantiles"] = quantile(self.predictive(x), list(QUANTILE_LEVELS))
         return outputs
 
     def predict_distribution(self, x, batch_size=None, joint=False):
-        """The predictive distribution of the observations at each point.
+        """Returns the predictive distribution of the observations at each point.
 
         Args:
             x: As for `predict`.
             batch_size: As for `predict`.
-            joint: For models that know a law of all points jointly.
+            joint: Whether to return the joint distribution of all points, for models that have it.
 
         Returns:
             `tfd.Distribution` in the user's units, batch `[N]`, event `[D]`.
@@ -217,7 +217,7 @@ class Prediction(Checks):
         if joint:
             raise ValueError(
                 f"`joint` must be False for {type(self).__name__} with this likelihood, which "
-                "knows the law of each point only (`sample_functions` draws functions). "
+                "knows the distribution of each point only (`sample_functions` draws functions). "
                 f"Received: joint={joint!r}"
             )
         outputs = self.predict(x, batch_size=batch_size)
@@ -237,8 +237,8 @@ class Prediction(Checks):
         Args:
             x: As for `predict`, arrays only.
             num_samples: S, a positive integer.
-            seed: Integer or two integers. The same seed gives the same functions, at any x unless
-                the model says otherwise.
+            seed: Integer or two integers. The same seed gives the same functions at any x, unless
+                the model documents otherwise.
 
         Returns:
             NumPy array `[S, N, D]` in the user's units.
@@ -262,27 +262,27 @@ class Prediction(Checks):
         return functions
 
     def numbers_per_row(self, num_samples):
-        """How many numbers `num_samples` function samples take at one point."""
+        """Returns how many numbers `num_samples` function samples take at one point."""
         return num_samples * self.numbers_per_sample()
 
     def numbers_per_sample(self):
-        """How many numbers a function sample takes at one point, in the widest tensor."""
+        """Returns how many numbers a function sample takes at one point, in the widest tensor."""
         return max(self.num_outputs, *(math.prod(t.shape[1:]) for t in self.input_tensors))
 
     def save(self, filepath, overwrite=True, zipped=None, **kwargs):
-        """Writes a `.keras` file, as in Keras; a file that is there is replaced in one step.
+        """Writes a `.keras` file, as in Keras; an existing file is replaced in one step.
 
-        `load_model` reads it, as `keras.models.load_model` does.
+        `load_model` reads it, and so does `keras.models.load_model`.
 
         Args:
-            filepath: Path that ends in `.keras`; of a folder where `zipped` is false.
-            overwrite: Whether to replace what is there, or to ask.
+            filepath: Path that ends in `.keras`; if `zipped` is false, path of a folder.
+            overwrite: Whether to replace an existing file, or to ask.
             zipped: Whether to write one file, the default, or a folder.
             **kwargs: As in Keras.
 
         Raises:
-            OSError: If the file cannot be written; what was there is as it was.
-            TypeError: If `filepath` is no path.
+            OSError: If the file cannot be written; an existing file is then unchanged.
+            TypeError: If `filepath` is not a path.
             ValueError: If it does not end in `.keras`, or the folder holds other things.
         """
         if saving.is_remote(filepath):
@@ -294,17 +294,17 @@ class Prediction(Checks):
                 super().save(partial, zipped=zipped, **kwargs)
 
     def save_weights(self, filepath, overwrite=True, max_shard_size=None):
-        """Writes the weights to a file, as in Keras; a file that is there is replaced in one step.
+        """Writes the weights to a file, as in Keras; an existing file is replaced in one step.
 
         Args:
             filepath: Path that ends in `.weights.h5`.
-            overwrite: Whether to replace what is there, or to ask.
-            max_shard_size: As in Keras: several files take their places when all are whole, the
-                index, whose name ends in `.weights.json`, last.
+            overwrite: Whether to replace an existing file, or to ask.
+            max_shard_size: As in Keras. Several files are put in place when all are whole. The
+                index, whose name ends in `.weights.json`, comes last.
 
         Raises:
-            OSError: If the file cannot be written; what was there is as it was.
-            TypeError: If `filepath` is no path.
+            OSError: If the file cannot be written; an existing file is then unchanged.
+            TypeError: If `filepath` is not a path.
             ValueError: If the name of the file ends in something else.
         """
         if saving.is_remote(filepath):
@@ -334,15 +334,15 @@ class Prediction(Checks):
 
         Raises:
             FileNotFoundError: If there is no such file.
-            ValueError: If the file is not whole, is of another model, or has weights that are not
-                finite; the weights of this model are as they were.
+            ValueError: If the file is not whole, belongs to another model, or has weights that are
+                not finite. The weights of this model are then unchanged.
         """
         before = [(weight, weight.numpy()) for weight in self.weights]
         options = {"skip_mismatch": skip_mismatch, **kwargs}
         try:
             saving.in_words(super().load_weights, filepath, **options)
         except ValueError:
-            for weight, value in before:  # Keras has loaded what it could
+            for weight, value in before:  # Keras has loaded some of them
                 weight.assign(value)
             raise
 
@@ -354,17 +354,17 @@ class Prediction(Checks):
         """Writes a SavedModel that plain TensorFlow serves; see `tfp_fnspace.export`.
 
         Args:
-            filepath: Folder to write. A SavedModel that is there is replaced in one step.
+            filepath: Folder to write. An existing SavedModel is replaced in one step.
             format: `"tf_saved_model"`.
             verbose: Whether Keras prints the endpoints.
             num_samples: Number of functions that the endpoint `sample` draws.
 
         Raises:
-            OSError: If the folder cannot be written; what was there is as it was.
-            TypeError: If `filepath` is no path.
+            OSError: If the folder cannot be written; its content is then unchanged.
+            TypeError: If `filepath` is not a path.
             ValueError: If the format is another one, the model is not fitted, the folder holds
-                other things, or the targets are too large or too small for what it serves,
-                float32 as a rule.
+                other things, or the targets are too large or too small for the served dtype,
+                usually float32.
         """
         arguments.checked_choice("format", format, ("tf_saved_model",))
         self._check_ready()
@@ -374,7 +374,7 @@ class Prediction(Checks):
     def _check_served_range(self):
         unit, mean = self.target_scaler.stddev.numpy(), self.target_scaler.mean.numpy()
         held = np.finfo(self.variable_dtype)
-        # With room for what lies thousands of units away, and for small parts of one.
+        # This leaves room for values thousands of units away, and for small parts of a unit.
         largest = np.maximum(unit, np.abs(mean)) > 1e-4 * held.max
         bad = np.flatnonzero(largest | (unit < 1e4 * held.tiny))
         if len(bad):
@@ -386,7 +386,7 @@ class Prediction(Checks):
 
 
 def _warn_of_nan(what, arrays):
-    """Warns of rows of arrays `[N, ...]` with NaN, which data checks cannot foresee."""
+    """Warns of rows of arrays `[N, ...]` with NaN, which checks of the data cannot foresee."""
     bad = np.any([np.isnan(a).reshape(len(a), -1).any(axis=1) for a in arrays], axis=0)
     rows = np.flatnonzero(bad)
     if rows.size:

@@ -1,29 +1,29 @@
-"""Whether training has learnt anything at all."""
+"""A check whether training has learnt anything at all."""
 
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import notices
 
-#: After so many steps a model that explains nothing may have found that there is nothing.
+#: After this many steps, a model that explains nothing may be right: there is nothing to learn.
 _FEW_STEPS = 300
 
-#: Before so many epochs nobody expects much.
+#: Before this many epochs nobody expects much.
 _FEW_EPOCHS = 3
 
-#: Part of what a constant leaves unexplained that a model has learnt at least.
+#: The least share that a model should have learnt of what a constant leaves unexplained.
 _LEAST_PART = 0.1
 
 
 def warn_of_no_progress(model, history, targets):
-    """Warns of a model that few steps have left no better than a constant.
+    """Warns if a model is no better than a constant after few steps.
 
-    What the last epoch reports, the mean `log_likelihood` of a row over draws of f, is compared
-    with the log-likelihood of the constant that fits best, under the same noise.
+    The last epoch reports the mean `log_likelihood` of a row over draws of f. It is compared with
+    the log-likelihood of the best constant under the same noise.
 
     Args:
         model: Model with a target scaler and a likelihood.
-        history: Dict of lists, of the run.
+        history: Dict of lists, the history of the run.
         targets: Array `[N, D]` that the model was trained on, in the user's units.
     """
     steps, reported = int(model.steps_seen.numpy()), history.get("log_likelihood")
@@ -36,14 +36,14 @@ def warn_of_no_progress(model, history, targets):
         unit = float(model.log_target_unit)
         notices.warn(
             f"After {steps} steps the model explains the training data hardly better than a "
-            f"constant (log-likelihood {reported[-1]:.4g} of a row, of a constant "
-            f"{constant - unit:.4g}). Unless there is nothing to learn: more epochs, or a larger "
-            "learning rate in `compile(optimizer=...)`."
+            f"constant (log-likelihood {reported[-1]:.4g} of a row, for a constant "
+            f"{constant - unit:.4g}). Unless there is nothing to learn, use more epochs, or a "
+            "larger learning rate in `compile(optimizer=...)`."
         )
 
 
 def _of_constant(likelihood, targets):
-    """Mean log-likelihood of a row, for the constant function that fits best, in model units."""
+    """Returns the mean log-likelihood of a row for the best constant function, in model units."""
     if likelihood.is_classifier:
         return _of_frequencies(targets.numpy())
     if likelihood.has_noise_outputs:  # the noise is fitted too
@@ -54,7 +54,7 @@ def _of_constant(likelihood, targets):
 
 
 def _of_frequencies(labels):
-    """Minus the entropy of the labels, summed over columns."""
+    """Returns the negative entropy of the labels, summed over columns."""
     total = 0.0
     for column in labels.T:
         _, counts = np.unique(column, return_counts=True)

@@ -1,4 +1,4 @@
-"""Models in files: written whole, and read with one clear error."""
+"""Files of models, which are written whole and read with clear errors."""
 
 import json
 import zipfile
@@ -16,25 +16,25 @@ _ENTRIES = (_CONFIG, "metadata.json", "model.weights.h5", "assets")
 
 
 def load_model(filepath, custom_objects=None, compile=True):
-    """Loads a model from a `.keras` file, as `keras.models.load_model`, with clear errors.
+    """Loads a model from a `.keras` file, as `keras.models.load_model` does, with clear errors.
 
-    The file is checked before anything is made of it: that it is whole, to the last bit, and holds
-    the configuration of a Keras model. No code of a file is ever run.
+    The file is checked before it is used: it must be whole, to the last bit, and hold the
+    configuration of a Keras model. Code in a file is never run.
 
     Args:
         filepath: Path of a `.keras` file, or of a folder that `model.save(..., zipped=False)`
             wrote.
-        custom_objects: Dict of names and classes of the user's own, unless they are registered
-            by `keras.saving.register_keras_serializable`.
-        compile: Whether to compile the model as it was.
+        custom_objects: Dict from names to the user's own classes, unless these are registered by
+            `keras.saving.register_keras_serializable`.
+        compile: Whether to compile the model as it was compiled when saved.
 
     Returns:
         The model.
 
     Raises:
-        TypeError: If `filepath` is no path.
-        ValueError: If there is no such file, or it is truncated, damaged, or of something else, or
-            has weights that are not finite.
+        TypeError: If `filepath` is not a path.
+        ValueError: If there is no such file, if it is truncated, damaged or of another kind, or if
+            it has weights that are not finite.
 
     Example:
         >>> inputs, noise = keras.Input((1,)), tfp_fnspace.likelihoods.Gaussian(0.3)
@@ -55,7 +55,7 @@ def load_model(filepath, custom_objects=None, compile=True):
 
 
 def _config_of_archive(path):
-    """The text of the configuration in a whole `.keras` file, `None` if it has none."""
+    """Returns the text of the configuration in a whole `.keras` file, `None` if it has none."""
     if path.suffix != ".keras":
         raise _unusable(path, "its name does not end in .keras")
     if not path.is_file():
@@ -90,10 +90,10 @@ def _unusable(path, why, kind=".keras file of a model"):
 
 
 def in_words(read, path, kind="file of weights of this model", **options):
-    """Calls a function that reads a file; its errors are about the file, in one sentence.
+    """Calls a function that reads a file; errors name the file and the reason in one sentence.
 
     Raises:
-        FileNotFoundError: If there is none.
+        FileNotFoundError: If there is no such file.
         ValueError: If the function raises anything else.
     """
     try:
@@ -105,7 +105,7 @@ def in_words(read, path, kind="file of weights of this model", **options):
 
 
 def _reason(error):
-    """What an error says; ours, where Keras has wrapped it."""
+    """Returns the message of an error, or our message where Keras has wrapped it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if "Received: " in line]
     return f"{type(error).__name__}: {' '.join(ours[:1] or lines[:2])}"
@@ -114,25 +114,25 @@ def _reason(error):
 def check_finite(store):
     """Checks the weights of a whole file before they are loaded.
 
-    Those of metrics, which may be NaN, are in no file.
+    The weights of metrics may be NaN, but no file holds them.
 
     Args:
-        store: What Keras gives the `load_own_variables` of a model.
+        store: The argument that Keras passes to `load_own_variables` of a model.
 
     Raises:
-        ValueError: With the name and the number of the first weights that are not finite.
+        ValueError: If weights are not finite; the message names the first of them.
     """
 
     def check(name, item):
-        # What is not stored as Keras stores it (compressed, elsewhere) is for Keras to refuse.
+        # Keras itself refuses what is stored in another way (compressed or elsewhere).
         is_plain = isinstance(item, h5py.Dataset) and item.id.get_storage_size() == item.nbytes
         if is_plain and item.dtype.kind == "f":
             values = item[()]
             bad = int(np.sum(~np.isfinite(values)))
             if bad:
                 raise ValueError(
-                    "Weights must be finite: the training that they come from has failed. "
-                    f"Received: weights {name!r} with {bad} of {values.size} that are not"
+                    "Weights must be finite: the training that produced them has failed. Received: "
+                    f"weights {name!r} with {bad} of {values.size} that are not"
                 )
 
     file = getattr(store, "h5_file", None)
@@ -141,12 +141,12 @@ def check_finite(store):
 
 
 def is_remote(filepath):
-    """Whether Keras writes elsewhere than in the file system."""
+    """Returns whether Keras writes to a place outside the file system."""
     return isinstance(filepath, str) and "://" in filepath
 
 
 def checked_model_path(filepath, zipped):
-    """The path that `save` writes, see there."""
+    """Returns the checked path for `save`, see there."""
     path = files.checked_path("filepath", filepath)
     if zipped is not None and not zipped:
         if path.suffix == ".keras":
@@ -161,7 +161,7 @@ def checked_model_path(filepath, zipped):
 
 
 def checked_weights_path(filepath, ending=".weights.h5"):
-    """The path that `save_weights` writes, see there."""
+    """Returns the checked path for `save_weights`, see there."""
     path = files.checked_path("filepath", filepath)
     if not path.name.endswith(ending):
         raise ValueError(f"`filepath` must end in {ending}. Received: filepath={str(filepath)!r}")
@@ -169,7 +169,7 @@ def checked_weights_path(filepath, ending=".weights.h5"):
 
 
 def may_write(path, overwrite):
-    """Whether nothing is there, or it may be replaced; asks if need be, as Keras does."""
+    """Returns whether `path` may be written; asks the user if necessary, as Keras does."""
     if overwrite or not path.exists():
         return True
     return input(f"{path} exists. Replace it? [y/n] ").strip().lower() == "y"

@@ -10,42 +10,42 @@ from tfp_fnspace.math.selection import greedy_rows
 from tfp_fnspace.model.turns import one_thread_at_a_time
 from tfp_fnspace.streams import first_batches
 
-#: How inducing points may be put at rows, and of how many rows the greedy choice is at most.
+#: How inducing points may be placed at rows, and the most rows that the greedy choice sees.
 INDUCING_INITS = ("random", "greedy")
 _MOST_CANDIDATES = 10_000
 
 
 class LearnsSizes:
-    """Mixin of models that are constructed without sizes; comes before the contract.
+    """Mixin of models that are constructed without sizes; it comes before the contract.
 
-    A model calls `_setup_options` when it is made and `_learn_sizes` before the contract's `fit`
-    and `adapt`; until then it is not fitted.
+    A model calls `_setup_options` when it is made. It calls `_learn_sizes` before the contract's
+    `fit` and `adapt`; until then it counts as not fitted.
     """
 
-    #: Dtype of the inputs, the model's own if `None`.
+    #: Dtype of the inputs; `None` stands for the model's own dtype.
     input_dtype = None
 
     def _first_tensor(self, shape):
-        """The symbolic input for rows of a shape."""
+        """Returns the symbolic input for rows of a shape."""
         dtype = self.input_dtype or self.variable_dtype
         return keras.KerasTensor((None, *shape), dtype=dtype, name="x")
 
     def _row_shape(self, array):
-        """The shape of a row of the first inputs."""
+        """Returns the shape of a row of the first inputs."""
         return array.shape[1:] if array.ndim > 1 else (1,)
 
     def _setup_for(self, input_shape, num_columns, num_rows):
-        """Creates what needs sizes, ends in `_setup_sizes`.
+        """Creates the parts that need sizes; calls `_setup_sizes` at the end.
 
         Args:
             input_shape: Shape of a row.
             num_columns: Columns of the targets.
-            num_rows: Rows of the first data; of a stream, of the batches that were looked at.
+            num_rows: Number of rows of the first data; for a stream, of the batches that were read.
         """
         raise NotImplementedError
 
     def _check_first_data(self, x, y):
-        """Checked arrays `[N, ...]` and `[N, D]` of whatever widths they have."""
+        """Checks the first data and returns arrays `[N, ...]` and `[N, D]` of any widths."""
         shape = self._row_shape(data.as_array(x, "x"))
         (inputs,) = data.check_inputs(x, [self._first_tensor(shape)], standardized=[True])
         targets = data.as_array(y, "y", labels=self.likelihood.is_classifier)
@@ -57,21 +57,21 @@ class LearnsSizes:
             )
         num_labels = None
         if self.likelihood.is_classifier and self.likelihood.num_target_columns(columns) < columns:
-            columns, num_labels = 1, columns  # one-hot, or worse
+            columns, num_labels = 1, columns  # one-hot labels, or bad ones
         options = {"dtype": "float64", "num_labels": num_labels}
         return inputs, data.check_targets(y, len(inputs), columns, False, **options)
 
     def _learn_sizes(self, x, y, num_rows=1, held_out=0.0):
-        """Takes the sizes from the first data, arrays or batches with that many rows together.
+        """Takes the sizes from the first data: arrays, or batches with `num_rows` rows in total.
 
         Args:
             x: Inputs, or a stream.
-            y: Targets, of arrays.
-            num_rows: Rows to look at, of a stream.
-            held_out: Part of the rows of arrays that is not trained on.
+            y: Targets, for arrays.
+            num_rows: Number of rows to read, for a stream.
+            held_out: Fraction of the rows of arrays that is held out from training.
 
         Returns:
-            x; of a stream, one that still has the batches that were looked at.
+            x. For a stream, one that still yields the batches that were read.
         """
         if self.input_tensors is not None:
             return x
@@ -92,10 +92,11 @@ class LearnsSizes:
 
 
 class StartsAtRows(LearnsSizes):
-    """`LearnsSizes` of models whose inducing points start at rows of the first data.
+    """`LearnsSizes` for models whose inducing points start at rows of the first data.
 
-    A model has `inducing_points`, the most that there are, and calls `_num_inducing` when the sizes
-    are known and `_starting_rows` in `prepare_training`. It may let its user set `inducing_init`.
+    A model has the attribute `inducing_points`, the largest number of them. It calls
+    `_num_inducing` when the sizes are known and `_starting_rows` in `prepare_training`. It may let
+    the user set `inducing_init`.
     """
 
     inducing_init = "random"
@@ -118,9 +119,9 @@ class StartsAtRows(LearnsSizes):
         validation_data=None,
         **kwargs,
     ):
-        """Fits the model; arguments and result as in `FunctionSpaceModel.fit`.
+        """Fits the model; arguments and result are as in `FunctionSpaceModel.fit`.
 
-        What `History` has is said of each class.
+        Each class documents its entries of `History`.
         """
         held_out = validation_split if validation_data is None else 0.0
         x = self._learn_sizes(x, y, self.inducing_points, held_out)
@@ -128,7 +129,7 @@ class StartsAtRows(LearnsSizes):
         return super().fit(x, y, batch_size, epochs, verbose, callbacks, **validation, **kwargs)
 
     def _num_inducing(self, num_rows):
-        """The number of inducing points for first data of so many rows."""
+        """Returns the number of inducing points for first data with `num_rows` rows."""
         if num_rows >= self.inducing_points:
             return self.inducing_points
         notices.warn(
@@ -138,7 +139,7 @@ class StartsAtRows(LearnsSizes):
         return num_rows
 
     def _starting_rows(self, inputs, count):
-        """Which of the first rows the inducing points start at, `[count]` in order.
+        """Returns the indices of the rows at which the inducing points start, `[count]` in order.
 
         Args:
             inputs: Array `[N, ...]` of the first rows, in the user's units.
@@ -155,10 +156,10 @@ class StartsAtRows(LearnsSizes):
         return np.sort(order[:count])
 
     def _rows_of_a_fit(self, inputs, targets, count):
-        """Random rows in the order in which a start should use them, the first more than others.
+        """Returns random rows in the order in which an initialisation should use them, best first.
 
-        Rows with new inputs come first, then those that repeat inputs with other targets; copies
-        of whole rows are last.
+        Rows with new inputs come first, then rows that repeat inputs with other targets. Copies of
+        whole rows come last.
 
         Args:
             inputs: As for `_starting_rows`.
@@ -166,8 +167,8 @@ class StartsAtRows(LearnsSizes):
             count: The least number of rows.
 
         Returns:
-            Indices of at most 10,000 rows (`count`, if that is more), and the number of those
-            that are no copies.
+            Indices of at most 10,000 rows (or `count`, if that is more), and the number of those
+            that are not copies.
 
         Raises:
             ValueError: If there are fewer rows than `count`.
@@ -183,7 +184,7 @@ class StartsAtRows(LearnsSizes):
         return order[np.argsort(rank, kind="stable")], len(np.union1d(new_x, new_row))
 
     def _row_order(self, inputs, count):
-        """The rows in an order by the seed."""
+        """Returns the rows in a random order that follows from the seed."""
         num_rows = len(inputs)
         if num_rows < count:
             raise ValueError(

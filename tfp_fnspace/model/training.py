@@ -22,12 +22,12 @@ from tfp_fnspace.model.checks import Checks
 from tfp_fnspace.model.turns import one_thread_at_a_time
 from tfp_fnspace.tracing import collectable, count_apart
 
-#: Rows that tell data from other data.
+#: Number of rows by which data are told apart from other data.
 _ROWS_TO_COMPARE = 256
 
 
 def _keeping_whole(fit):
-    """`fit` after which the weights are those of a whole step, however it ends."""
+    """Wraps `fit` so that the weights are those of a whole step, however it ends."""
 
     @functools.wraps(fit)
     def whole_fit(self, *args, **kwargs):
@@ -49,10 +49,10 @@ def _keeping_whole(fit):
 class Training(Checks):
     """`adapt`, `fit` and `train_on_batch`."""
 
-    #: The metrics that steps of training update; `evaluate` updates others.
+    #: The metrics that training steps update; `evaluate` updates others.
     _training_metrics = ()
 
-    #: The batch at which the present epoch begins: not 0 where it was interrupted before.
+    #: The batch at which the current epoch begins: not 0 if the epoch was interrupted before.
     _first_batch = 0
 
     @one_thread_at_a_time
@@ -98,7 +98,7 @@ class Training(Checks):
         self._adapt_scalers(stream.batches())
 
     def _adapt_scalers(self, batches):
-        """One pass over `(inputs, targets)`, which may not fit in memory."""
+        """Adapts the scalers in one pass over `(inputs, targets)`, which need not fit in memory."""
         scalers = [*self.input_scalers, self.target_scaler]
         moments = [RunningMoments(scaler.mean.shape[0]) for scaler in scalers]
         names = ["x"] * len(self.input_scalers) + ["y"]
@@ -115,7 +115,7 @@ class Training(Checks):
         self._warn_of_large_noise()
 
     def _adapt_noise(self, unit):
-        """Takes a scale of the noise in the user's units over into model units."""
+        """Converts a noise scale that the user gave in their units to model units."""
         if hasattr(self.likelihood, "adapt"):
             self.likelihood.adapt(unit)
 
@@ -141,17 +141,18 @@ class Training(Checks):
         validation_freq=1,
         **unknown,
     ):
-        """Fits the model; arguments and result as in `keras.Model.fit`.
+        """Fits the model; arguments and result are as in `keras.Model.fit`.
 
-        In-memory data is permuted anew in each epoch by the model's seed and its count of
-        epochs, so that the same seed gives the same run and a restored run continues it.
+        In-memory data is permuted in each epoch by the model's seed and its count of epochs. The
+        same seed therefore gives the same run, and a restored run continues it.
 
-        Ctrl-C ends the run with `KeyboardInterrupt` at the end of the epoch, but after a batch
-        where that takes longer than 5 seconds, and at once when pressed again. The weights are
-        those of the last whole step and the counters say so: on arrays, a `fit` for the epochs
-        that are left ends at the same weights as a run that was not stopped. An epoch that was
-        stopped midway goes on at its next batch, if `fit` is given the same rows and batch size.
-        A first `fit` that ends before its first step leaves the model as it was.
+        Ctrl-C ends the run with `KeyboardInterrupt` at the end of the epoch. If the epoch takes
+        longer than 5 seconds, the run ends after a batch; if Ctrl-C is pressed again, it ends at
+        once. The weights are those of the last whole step, and the counters agree with them. On
+        arrays, a `fit` for the remaining epochs therefore ends at the same weights as a run that
+        was not stopped. An epoch that was stopped midway continues at its next batch if `fit` is
+        given the same rows and batch size. A first `fit` that ends before its first step leaves the
+        model unchanged.
 
         Args:
             x: Array `[N, ...]`, a list of arrays for several inputs, or a dataset or generator
@@ -161,11 +162,11 @@ class Training(Checks):
             batch_size: Rows in a batch, 32 by default (arrays only).
             epochs: Number of epochs.
             verbose: As in Keras.
-            callbacks: List of callbacks. One that acts at every batch is honoured, at the price
-                of a slower loop where a method compiles whole epochs. Without any, and without
-                validation, short epochs may be computed several at once; the run is the same.
+            callbacks: List of callbacks. A callback that acts at every batch is honoured, but it
+                slows down a method that compiles whole epochs. Without callbacks and validation,
+                several short epochs may be computed at once; the run is the same.
             validation_split: Fraction of the last rows to validate on (arrays only).
-            validation_data: `(x, y)` or a dataset. `val_nll` is what to stop early on.
+            validation_data: `(x, y)` or a dataset. Use `val_nll` for early stopping.
             shuffle: Whether to permute the rows of arrays.
             class_weight: Not supported.
             sample_weight: Not supported.
@@ -177,13 +178,15 @@ class Training(Checks):
             **unknown: Refused.
 
         Returns:
-            `keras.callbacks.History`, means over the rows of an epoch, in the user's units. `loss`
-            is what the method minimises: the negative of the lower bound or of the objective that
-            stands in its place, or, of methods that minimise nothing (TAGI, the stable process),
-            the negative of `log_likelihood`. `val_loss` is `val_nll`: of another kind.
+            `keras.callbacks.History` with means over the rows of an epoch, in the user's units.
+            `loss` is what the method minimises: the negative of the lower bound, or of the
+            objective that replaces it. For methods that minimise nothing (TAGI, the stable process)
+            it is the negative of `log_likelihood`. `val_loss` equals `val_nll`, so it is not
+            comparable with `loss`.
 
         Raises:
-            TypeError: If data are not numbers, a callback is none, or there is no such argument.
+            TypeError: If the data are not numbers, a callback is not one, or an argument is
+                unknown.
             ValueError: If the data are bad, or an argument cannot be honoured.
         """
         arguments.refuse_unknown("fit", unknown)
@@ -237,7 +240,7 @@ class Training(Checks):
         if self._user_metrics and validation_data is None:
             names = [metric.name for metric in self._user_metrics]
             notices.warn(
-                f"The metrics of `compile`, {names}, are of `evaluate` and of validation: "
+                f"The metrics of `compile`, {names}, are for `evaluate` and for validation: "
                 "`History` has them with `validation_data` or `validation_split`."
             )
         options = {
@@ -260,7 +263,7 @@ class Training(Checks):
                 self._epoch_of = self._steps_in_epoch(len(targets), rows), described
                 return self._fit_arrays(inputs, targets, rows, shuffle, options)
         finally:
-            # Keras keeps the epoch of a restored run for ever; a later `fit` starts at its own.
+            # Keras keeps the epoch of a restored run; a later `fit` must start at its own.
             self._initial_epoch = None
 
     def _epoch_callbacks(self, callbacks, initial_epoch):
@@ -275,15 +278,16 @@ class Training(Checks):
 
     # What an epoch is, and where it was stopped ------------------------------------------------
 
-    #: Steps of an epoch of this `fit`, 0 if unknown, and what tells its data from others; 0: none.
+    #: The number of steps of an epoch of this `fit` (0 if unknown), and a number that identifies
+    #: its data (0 for none).
     _epoch_of = (0, 0)
 
     def _steps_in_epoch(self, num_rows, batch_size):
-        """By how much an epoch of arrays advances the count of steps."""
+        """Returns by how much an epoch of arrays advances the count of steps."""
         return -(-num_rows // batch_size)
 
     def _begin_epochs(self):
-        """Goes on with an epoch that was stopped midway, or says that a new one begins here."""
+        """Continues an epoch that was stopped midway, or records that a new one begins here."""
         steps, epochs, *epoch_of = self.epoch_start.numpy().tolist()
         num_batches, described = self._epoch_of
         done = int(self.steps_seen.numpy()) - steps
@@ -295,11 +299,11 @@ class Training(Checks):
             self.epoch_start.assign([*counters, *self._epoch_of])
 
     def _forget_epoch(self):
-        """Says that no epoch was stopped midway: the next `fit` begins a new one."""
+        """Records that no epoch was stopped midway, so that the next `fit` begins a new one."""
         self.epoch_start.assign([0, 0, 0, 0])
 
     def count_whole_epochs(self):
-        """Counts the epochs whose steps are done and that no callback has heard of.
+        """Counts the epochs whose steps are done but that were not reported to callbacks.
 
         Returns:
             Their number.
@@ -313,11 +317,11 @@ class Training(Checks):
         return missing
 
     def _settle(self, before):
-        """Puts the counters right after a `fit` that was stopped.
+        """Corrects the counters after a `fit` that was stopped.
 
         Args:
-            before: Pairs of weights and their values before the first `fit`, which are put back
-                if it did not come to a step.
+            before: Pairs of weights and their values before the first `fit`. The values are
+                restored if no step was done.
         """
         self._first_batch = 0
         if not self.steps_seen.numpy():
@@ -326,12 +330,12 @@ class Training(Checks):
             return
         self.count_whole_epochs()
         steps, _, num_batches, described = self.epoch_start.numpy().tolist()
-        is_stream = not described  # which cannot go on midway
+        is_stream = not described  # a stream cannot continue midway
         if is_stream or (int(self.steps_seen.numpy()) - steps) % num_batches == 0:
             self._forget_epoch()
 
     def _fit_arrays(self, inputs, targets, batch_size, shuffle, options):
-        """Keras's loop over batches of arrays, in the model's own order of rows."""
+        """Runs Keras's loop over batches of arrays, in the model's own order of rows."""
         num_rows, num_batches = len(targets), -(-len(targets) // batch_size)
 
         def batches():
@@ -352,7 +356,7 @@ class Training(Checks):
                 return train(iterator)
             self._first_batch -= self.steps_per_execution
             for _ in range(self.steps_per_execution):
-                next(iterator, None)  # of an epoch that was stopped after this batch
+                next(iterator, None)  # the epoch was stopped after this batch
             return {}
 
         self.train_function = train_rest
@@ -362,19 +366,19 @@ class Training(Checks):
             self.train_function = train
 
     def _fit_stream(self, stream, steps_per_epoch, options):
-        """Keras's loop over the batches of a `CheckedStream`."""
+        """Runs Keras's loop over the batches of a `CheckedStream`."""
         x = stream.for_keras()
         return super().fit(x, steps_per_epoch=steps_per_epoch, shuffle=False, **options)
 
     def _fit_epochs(self, train_epoch, inputs, targets, options, num_batches=1):
-        """Keras's loop, callbacks and validation, with one "batch" that is the whole epoch.
+        """Runs Keras's loop, callbacks and validation, with one "batch" that is the whole epoch.
 
         Args:
             train_epoch: Function that runs an epoch and returns its logs.
             inputs: List of arrays.
             targets: Array.
             options: Dict of options of `keras.Model.fit`.
-            num_batches: What the progress bar counts to.
+            num_batches: The number that the progress bar counts to.
         """
         callbacks = keras.callbacks.CallbackList(
             options["callbacks"],
@@ -385,13 +389,13 @@ class Training(Checks):
             steps=num_batches,
             model=self,
         )
-        # Keras may call the model on a row to see whether it is built.
+        # Keras may call the model on a row to check whether it is built.
         row = (self._pack([a[:1] for a in inputs], tuple), targets[:1])
         previous = self.train_function
 
         self.train_function = lambda _: train_epoch()
         try:
-            # Without an end: for each epoch Keras would make two iterators of a dataset with one.
+            # The dataset is endless: Keras would make two iterators of a finite one in each epoch.
             only = tf.data.Dataset.from_tensors(row).repeat()
             options = {**options, "callbacks": callbacks, "steps_per_epoch": 1}
             return super().fit(only, shuffle=False, **options)
@@ -406,7 +410,10 @@ class Training(Checks):
         count_apart(self.predict_function)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Nothing: all is built. Under a strategy Keras would add up the shares of a batch."""
+        """Does nothing, since all is built.
+
+        Under a strategy, Keras would add up the shares of a batch.
+        """
 
     def reset_metrics(self):
         metrics = self._scores if self._turns.is_scoring else self._training_metrics
@@ -414,21 +421,21 @@ class Training(Checks):
             metric.reset_state()
 
     def fold_seed(self):
-        """A seed for NumPy that follows from the model's, a non-negative integer."""
+        """Returns a seed for NumPy that follows from the model's seed, a non-negative integer."""
         return int(np.abs(self.seed_state.numpy().astype(np.int64)).sum())
 
     def epoch_order(self, num_rows, shuffle=True, ahead=0):
-        """The order in which an epoch, the current or a later, visits in-memory rows, `[N]`."""
+        """Returns the order of in-memory rows in the epoch `ahead` epochs from now, `[N]`."""
         if not shuffle:
             return np.arange(num_rows, dtype=np.int32)
         return permutation(self.seed_state.numpy(), self.epochs_seen.numpy() + ahead, num_rows)
 
     def on_epoch_start(self):
-        """What a method does before each epoch."""
+        """Runs before each epoch."""
 
     @one_thread_at_a_time
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
-        """One update from one batch; continues a fitted model (`fit` adapts, this does not)."""
+        """Runs one update on one batch; continues a fitted model (`fit` adapts, this does not)."""
         self._refuse_weights(class_weight=class_weight, sample_weight=sample_weight)
         self._ensure_compiled()
         first = self.scalers_ready and not self._has_units
@@ -441,7 +448,7 @@ class Training(Checks):
         return logs
 
     def _shared_out(self, inputs, targets):
-        """Arrays of one batch, of which each replica of a strategy has a share of the rows."""
+        """Splits the rows of one batch among the replicas of a strategy."""
         strategy = self.distribute_strategy
         count = strategy.num_replicas_in_sync
         if count == 1:
@@ -457,7 +464,7 @@ class Training(Checks):
 
 
 def _describe(arrays, batch_size, shuffle):
-    """A positive number that tells arrays and their batches from others, by a part of the rows."""
+    """Returns a positive number that identifies arrays and their batches, from some of the rows."""
     number = zlib.crc32(f"{batch_size} {bool(shuffle)}".encode())
     for array in arrays:
         rows = np.ascontiguousarray(array[:: -(-len(array) // _ROWS_TO_COMPARE)])

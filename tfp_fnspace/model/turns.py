@@ -6,10 +6,10 @@ import threading
 
 
 class Turns:
-    """Locks of one model: one thread at a time trains it, and one computes scores.
+    """Locks of one model: one thread at a time trains it, and one at a time computes scores.
 
-    Predictions and function draws change nothing and take no turns, nor do two models wait for each
-    other. A thread that has a turn may begin another: callbacks of `fit` may evaluate.
+    Predictions and function draws change nothing and need no lock. Two models never wait for each
+    other. A thread that holds one lock may take the other: callbacks of `fit` may evaluate.
     """
 
     def __init__(self):
@@ -19,7 +19,7 @@ class Turns:
 
     @contextlib.contextmanager
     def scoring(self):
-        """Inside, the metrics of evaluation belong to this thread."""
+        """Reserves the metrics of evaluation for this thread, within a `with` block."""
         with self._scoring:
             outer, self._scorer = self._scorer, threading.get_ident()
             try:
@@ -34,7 +34,7 @@ class Turns:
 
 
 def one_thread_at_a_time(method):
-    """A method of a model that trains it: calls from other threads wait for their turn."""
+    """Decorates a method that trains a model: calls from other threads wait for their turn."""
 
     @functools.wraps(method)
     def in_turn(self, *args, **kwargs):

@@ -1,24 +1,25 @@
-"""Inputs of whole numbers: those that are numbers to compute with, and no indices."""
+"""Integer inputs that are numbers to compute with rather than indices."""
 
 import keras
 
-#: Layers and operations that move entries and leave them as they are.
+#: Layers and operations that move entries without changing them.
 MOVES = ("Concatenate", "Flatten", "GetItem", "Identity", "RepeatVector", "Reshape")
 
 
 def with_real_inputs(network, computes):
-    """The same layers as a network whose inputs can hold standardised values.
+    """Returns a network of the same layers whose inputs can hold standardised values.
 
-    Keras casts what a model is given to the dtype of its inputs: whole numbers that a layer
-    computes with, as with real ones, could not be standardised. Indices stay as they are.
+    Keras casts the inputs of a model to the dtypes of its input tensors. Integers that a layer
+    computes with as with real numbers could therefore not be standardised. Indices stay as they
+    are.
 
     Args:
         network: Functional `keras.Model`.
-        computes: Function of a layer: whether it computes with its inputs as with real numbers, as
-            Keras's `Dense` does.
+        computes: Function that tells whether a layer computes with its inputs as with real numbers,
+            as Keras's `Dense` does.
 
     Returns:
-        `keras.Model`: the network itself if no input is to change.
+        `keras.Model`; the network itself if no input has to change.
     """
     graph = getattr(network, "_functional", None) or network
     taken = _computed_with(graph, computes)
@@ -37,7 +38,7 @@ def with_real_inputs(network, computes):
 
 
 def _computed_with(network, computes):
-    """For each input a layer that computes with it, or `None`."""
+    """Returns, for each input, a layer that computes with it, or `None`."""
     found = {}
     depths = network._nodes_by_depth
     for depth in sorted(depths):  # from the outputs to the inputs

@@ -1,6 +1,6 @@
-"""Estimators for scikit-learn: a method, its recipe and a table of columns.
+"""Estimators for scikit-learn: each combines a method, its recipe and a table encoder.
 
-Not part of `import tfp_fnspace`: `from tfp_fnspace.sklearn import TAGIRegressor`.
+They are not part of `import tfp_fnspace`; use `from tfp_fnspace.sklearn import TAGIRegressor`.
 """
 
 try:

@@ -1,4 +1,4 @@
-"""What all estimators share: a table encoder, a recipe and the model that it fits."""
+"""The base of all estimators: a table encoder, a recipe and the model that it fits."""
 
 import importlib
 
@@ -15,10 +15,10 @@ from tfp_fnspace.sklearn import pickles
 from tfp_fnspace.sklearn.tables import TableEncoder, is_frame, table_values
 from tfp_fnspace.warping import chosen_warp
 
-#: Seeds are smaller.
+#: Upper bound of seeds.
 _MOST_SEEDS = 2**31 - 1
 
-#: Characters of a progress bar.
+#: Number of characters of a progress bar.
 _BAR = 30
 
 
@@ -34,7 +34,7 @@ class TableEstimator(BaseEstimator):
     #: Whether the model takes variances of its inputs, see `TableEncoder`.
     _takes_variances = False
 
-    #: Whether the recipe has a meaning for weights of the rows.
+    #: Whether the recipe supports weights of the rows.
     _takes_weights = False
 
     def __init__(self, *, time_limit=15.0, random_state=None, verbose=0):
@@ -49,7 +49,7 @@ class TableEstimator(BaseEstimator):
         return tags
 
     def _fit_model(self, x, y, **options):
-        """The result of a recipe: an object with `model` and `settings`.
+        """Runs a recipe and returns its result, an object with `model` and `settings`.
 
         Args:
             x: float64 array `[N, X]`, or a list of means and variances.
@@ -59,7 +59,7 @@ class TableEstimator(BaseEstimator):
         return recipes.fit_table(recipe_of(self._method), x, y, **options)
 
     def _fit(self, X, y, sample_weight, **options):
-        """Encodes the table and runs the recipe; y is checked already."""
+        """Encodes the table and runs the recipe; y must have been checked."""
         time_limit = arguments.checked_positive("time_limit", self.time_limit)
         values, is_category = self._values(X, reset=True)
         check_consistent_length(values, y)
@@ -104,7 +104,7 @@ class TableEstimator(BaseEstimator):
         return _check_y(y, estimator=self, **options)
 
     def _values(self, X, reset=False):
-        """An array of the columns, and which are categories, see `table_values`."""
+        """Returns an array of the columns, and which are categories (see `table_values`)."""
         known = None if reset else self.encoder_.is_category_
         options = {"ensure_all_finite": "allow-nan", "ensure_min_samples": 2 if reset else 1}
         has_words = known is not None and any(known)
@@ -120,17 +120,17 @@ class TableEstimator(BaseEstimator):
         return values, is_category
 
     def _inputs(self, X):
-        """What the model is given."""
+        """Returns the inputs of the model."""
         check_is_fitted(self)
         values, _ = self._values(X)
         return self.encoder_.transform(values)
 
     def _model_of(self, inputs):
-        """The model that takes these inputs."""
+        """Returns the model that takes given inputs."""
         return self.model_
 
     def _predict(self, X):
-        """What `model_.predict` returns."""
+        """Returns the result of `model_.predict`."""
         inputs = self._inputs(X)
         return self._model_of(inputs).predict(inputs)
 
@@ -141,8 +141,9 @@ class TableEstimator(BaseEstimator):
             X: Array or data frame `[N, P]`.
 
         Returns:
-            A distribution of TensorFlow Probability with batch `[N]`, of the target in its units,
-            event `[D]`; of a classifier, of the position of the class in `classes_`.
+            A distribution of TensorFlow Probability with batch `[N]`. For a regressor it is the
+            distribution of the target in its units, with event `[D]`. For a classifier it is that
+            of the position of the class in `classes_`.
         """
         inputs = self._inputs(X)
         return self._model_of(inputs).predict_distribution(inputs)
@@ -160,7 +161,7 @@ class TableEstimator(BaseEstimator):
 
 
 class TableRegressor(RegressorMixin, TableEstimator):
-    """What all regressors have; see [the guide](../howto/sklearn.md) for columns and units."""
+    """Base of all regressors; see [the guide](../howto/sklearn.md) for columns and units."""
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -171,10 +172,9 @@ class TableRegressor(RegressorMixin, TableEstimator):
         """Fits the method to a table, with its recipe.
 
         Args:
-            X: Array or data frame `[N, P]`: numbers, true and false, and categories; NaN is
-                missing.
+            X: Array or data frame `[N, P]` of numbers, booleans and categories; NaN is missing.
             y: Targets `[N]` or `[N, D]`, finite.
-            sample_weight: Weights `[N]`, not negative. A method to which they mean nothing refuses
+            sample_weight: Non-negative weights `[N]`. A method that does not support them refuses
                 them.
 
         Returns:
@@ -189,7 +189,7 @@ class TableRegressor(RegressorMixin, TableEstimator):
         return self._fit(X, y.reshape(len(y), -1), sample_weight)
 
     def _fitted_encoder(self, values, is_category, y, seed, squash=True):
-        """That which draws columns together only where a regression of y predicts better so."""
+        """Fits an encoder that squashes columns only if a regression of y then predicts better."""
         encoder = super()._fitted_encoder(values, is_category, y, seed)
         if not np.any(np.isfinite(encoder.scales_)):
             return encoder
@@ -202,7 +202,7 @@ class TableRegressor(RegressorMixin, TableEstimator):
         return encoder if log_density(encoder) > log_density(plain) else plain
 
     def _targets(self, y):
-        """Targets `[N]` or `[N, D]`, float64."""
+        """Returns the targets `[N]` or `[N, D]` as float64."""
         return self._checked_y(y, multi_output=True, y_numeric=True).astype(np.float64)
 
     def predict(self, X, return_std=False):
@@ -210,8 +210,8 @@ class TableRegressor(RegressorMixin, TableEstimator):
 
         Args:
             X: As for `fit`.
-            return_std: Whether to return the standard deviation of an observation too, that of the
-                noise included.
+            return_std: Whether to return also the standard deviation of an observation, which
+                includes the noise.
 
         Returns:
             Array `[N]`, or `[N, D]` if y had columns; or a tuple of two of them.
@@ -235,7 +235,7 @@ class TableRegressor(RegressorMixin, TableEstimator):
     def sample_y(self, X, n_samples=1, random_state=0):
         """Draws targets from their predictive distributions, each row by itself.
 
-        Functions, whose values at all rows go together, are drawn by `model_.sample_functions`.
+        Use `model_.sample_functions` to draw functions, whose values at all rows belong together.
 
         Args:
             X: As for `fit`.
@@ -251,19 +251,19 @@ class TableRegressor(RegressorMixin, TableEstimator):
         return self._like_y(np.moveaxis(draws, 0, -1))
 
     def _like_y(self, values):
-        """Values `[N, D, ...]` without the axis that y did not have."""
+        """Returns values `[N, D, ...]`, without the column axis if y had none."""
         return values if self._has_columns else values[:, 0]
 
 
 class TableClassifier(ClassifierMixin, TableEstimator):
-    """What all classifiers have; see [the guide](../howto/sklearn.md) for columns."""
+    """Base of all classifiers; see [the guide](../howto/sklearn.md) for columns."""
 
     def fit(self, X, y, sample_weight=None):
         """Fits the method to a table, with its recipe.
 
         Args:
             X: As for a regressor.
-            y: Labels `[N]`, numbers or words, of two classes at least.
+            y: Labels `[N]`, numbers or words, of at least two classes.
             sample_weight: As for a regressor.
 
         Returns:
@@ -316,12 +316,12 @@ class TableClassifier(ClassifierMixin, TableEstimator):
 
 
 def recipe_of(method):
-    """The module of the recipe of a method, by the name of its folder."""
+    """Returns the recipe module of a method, given the name of its folder."""
     return importlib.import_module(f"tfp_fnspace.methods.{method}.recipe")
 
 
 def method_of(recipe):
-    """The name of the folder of a recipe."""
+    """Returns the name of the folder of a recipe module."""
     return recipe.__name__.split(".")[-2]
 
 

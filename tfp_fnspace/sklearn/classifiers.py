@@ -1,4 +1,4 @@
-"""A classifier for each method that learns classes."""
+"""One classifier for each method that can learn classes."""
 
 import numpy as np
 
@@ -7,20 +7,21 @@ from tfp_fnspace.sklearn.tagi import WithTAGI
 
 
 class TAGIClassifier(WithTAGI, TableClassifier):
-    """Classification by TAGI: a network whose weights are learnt in closed form, and online.
+    """Classification by TAGI, a network whose weights are learnt in closed form and online.
 
-    A missing number is a Gaussian with the moments of its column.
+    A missing number is treated as a Gaussian with the moments of its column.
 
     Args:
-        time_limit: Seconds that `fit` may take, 15 by default; what has begun is finished.
+        time_limit: Seconds that `fit` may take, 15 by default; a step that has begun is finished.
         random_state: As in scikit-learn: an integer makes `fit` repeatable.
         verbose: 1 for a progress bar.
 
     Attributes:
         model_: The fitted Keras model, `TAGIModel`.
-        settings_: What the recipe has chosen, a dict.
+        settings_: The settings that the recipe has chosen, a dict.
         classes_: The labels `[K]`.
-        encoder_: What makes numbers of the table; `get_feature_names_out` names them.
+        encoder_: The encoder that converts the table to numbers; `get_feature_names_out` names
+            them.
         n_features_in_: Number of columns of the table.
         feature_names_in_: Their names, if they are words.
     """
@@ -28,12 +29,12 @@ class TAGIClassifier(WithTAGI, TableClassifier):
     _method = "tagi"
 
     def partial_fit(self, X, y, classes=None):
-        """Learns from further rows, each once; the posterior so far is their prior.
+        """Learns from further rows, each once; the posterior so far is the prior for them.
 
         Args:
             X: As for `fit`.
             y: As for `fit`.
-            classes: All labels, if the first rows do not have them all; the first call is `fit`.
+            classes: All labels, if the first rows do not have them all. The first call is a `fit`.
 
         Returns:
             The classifier.
@@ -47,7 +48,7 @@ class TAGIClassifier(WithTAGI, TableClassifier):
         unknown = np.setdiff1d(y, self.classes_)
         if len(unknown):
             raise ValueError(
-                "`y` must have labels of `classes`, all that there will be. "
+                "`y` must have labels of `classes`, which must name all labels. "
                 f"Received: y with {unknown.tolist()}, classes={self.classes_.tolist()}"
             )
         labels = np.searchsorted(self.classes_, y)

@@ -1,4 +1,4 @@
-"""Keras models as bytes of a `.keras` file, which is what pickles of estimators hold."""
+"""Keras models as the bytes of a `.keras` file, which pickles of estimators hold."""
 
 import tempfile
 from pathlib import Path
@@ -7,7 +7,7 @@ from tfp_fnspace.model import load_model
 
 
 def as_bytes(model):
-    """What `model.save` writes."""
+    """Returns the bytes that `model.save` writes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.keras"
         model.save(path)
@@ -15,7 +15,7 @@ def as_bytes(model):
 
 
 def from_bytes(content):
-    """The model whose `save` has written this."""
+    """Returns the model that `as_bytes` has converted to these bytes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.keras"
         path.write_bytes(content)

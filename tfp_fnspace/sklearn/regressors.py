@@ -1,23 +1,24 @@
-"""A regressor for each method."""
+"""One regressor for each method."""
 
 from tfp_fnspace.sklearn.base import TableRegressor
 from tfp_fnspace.sklearn.tagi import WithTAGI
 
 
 class TAGIRegressor(WithTAGI, TableRegressor):
-    """Regression by TAGI: a network whose weights are learnt in closed form, and online.
+    """Regression by TAGI, a network whose weights are learnt in closed form and online.
 
-    A missing number is a Gaussian with the moments of its column.
+    A missing number is treated as a Gaussian with the moments of its column.
 
     Args:
-        time_limit: Seconds that `fit` may take, 15 by default; what has begun is finished.
+        time_limit: Seconds that `fit` may take, 15 by default; a step that has begun is finished.
         random_state: As in scikit-learn: an integer makes `fit` repeatable.
         verbose: 1 for a progress bar.
 
     Attributes:
         model_: The fitted Keras model, `TAGIModel`.
-        settings_: What the recipe has chosen, a dict.
-        encoder_: What makes numbers of the table; `get_feature_names_out` names them.
+        settings_: The settings that the recipe has chosen, a dict.
+        encoder_: The encoder that converts the table to numbers; `get_feature_names_out` names
+            them.
         n_features_in_: Number of columns of the table.
         feature_names_in_: Their names, if they are words.
 
@@ -32,9 +33,9 @@ class TAGIRegressor(WithTAGI, TableRegressor):
     _method = "tagi"
 
     def partial_fit(self, X, y):
-        """Learns from further rows, each once; the posterior so far is their prior.
+        """Learns from further rows, each once; the posterior so far is the prior for them.
 
-        Without a `fit` before it is `fit`. Words and columns are those of the first rows.
+        Without an earlier `fit`, this is `fit`. Words and columns are those of the first rows.
 
         Args:
             X: As for `fit`.
@@ -52,11 +53,11 @@ class TAGIRegressor(WithTAGI, TableRegressor):
 class StableProcessRegressor(TableRegressor):
     """Regression by the posterior of a wide network with stable weights, drawn by MCMC.
 
-    Its functions may jump, and so suit rough targets with few inputs. Of more than 400 rows it sees
-    a random part, since its cost is the cube of their number.
+    Its functions may jump, so they suit rough targets with few inputs. Given more than 400 rows it
+    uses a random part of them, since its cost is the cube of their number.
 
     Args:
-        time_limit: As for `TAGIRegressor`, but 45 by default: chains take longer.
+        time_limit: As for `TAGIRegressor`, but 45 by default, since chains take longer.
         random_state: As for `TAGIRegressor`.
         verbose: As for `TAGIRegressor`.
     """
@@ -80,7 +81,7 @@ class FBNNRegressor(TableRegressor):
 
 
 class SIPRegressor(TableRegressor):
-    """Regression by a sparse implicit process: a prior of random networks, learnt with the data.
+    """Regression by a sparse implicit process, a prior of random networks learnt from the data.
 
     Args:
         time_limit: As for `TAGIRegressor`.

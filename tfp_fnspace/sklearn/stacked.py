@@ -1,4 +1,4 @@
-"""The estimators to begin with: several methods, weighed by what held-out rows say of them."""
+"""The estimators to begin with, which weigh several methods by held-out rows."""
 
 import time
 from itertools import zip_longest
@@ -8,15 +8,16 @@ import numpy as np
 from tfp_fnspace import recipes, stacking, trials
 from tfp_fnspace.sklearn.base import TableClassifier, TableRegressor, method_of, recipe_of
 
-#: A member of less weight costs its fit and moves the mixture by less than held-out rows can tell.
+#: Members of less weight are left out: each costs a fit, and changes the mixture by less than
+#: held-out rows can show.
 _LEAST_WEIGHT = 0.03
 
-#: Up to so many rows a kernel process is the first to be tried, beyond a network in batches.
+#: Up to this many rows a kernel process is tried first; beyond it, a network in batches.
 _ROWS_FOR_KERNELS = 2000
 
 
 class _Stacked:
-    """Part of both estimators: trials of several recipes, weights, and fits to all rows."""
+    """Common part of both estimators: trials of several recipes, weights, and fits to all rows."""
 
     def __init__(self, *, time_limit=60.0, random_state=None, verbose=0):
         super().__init__(time_limit=time_limit, random_state=random_state, verbose=verbose)
@@ -59,37 +60,37 @@ class _Stacked:
 
 
 def _score(densities, weights):
-    """Mean held-out log density of the mixture, in nats."""
+    """Returns the mean held-out log density of the mixture, in nats."""
     used = weights > 0.0
     return float(np.mean(np.logaddexp.reduce(densities[:, used] + np.log(weights[used]), axis=1)))
 
 
 def _methods(table):
-    """Names of the methods that suit the rows, the one that is to be tried first in front.
+    """Returns the names of the methods that suit the rows, in the order of the trials.
 
-    The others cost more for what held-out rows say of them.
+    The other methods cost more than their held-out densities justify.
     """
     return ["diwp", "tagi"] if table.num_rows <= _ROWS_FOR_KERNELS else ["tagi", "diwp"]
 
 
 class FunctionSpaceRegressor(_Stacked, TableRegressor):
-    """Regression by several methods at once, the one to begin with.
+    """Regression by several methods at once, the regressor to begin with.
 
-    Within the time it tries the methods that suit the rows, weighs their predictive distributions
-    by stacking: the weights maximise the held-out log density of the mixture. It fits those that
-    count to all rows and predicts the mixture.
+    Within the time limit it tries the methods that suit the rows, and weighs their predictive
+    distributions by stacking: the weights maximise the held-out log density of the mixture. It then
+    fits the methods with enough weight to all rows, and predicts their mixture.
 
     Args:
-        time_limit: Seconds that `fit` may take, 60 by default; what has begun is finished.
+        time_limit: Seconds that `fit` may take, 60 by default; a step that has begun is finished.
         random_state: As for `TAGIRegressor`.
         verbose: As for `TAGIRegressor`.
 
     Attributes:
         model_: The fitted mixture, `stacking.StackedModel`, a Keras model.
-        leaderboard_: What was tried, the largest weight first: a list of dicts of `method`,
-            `weight`, `log_density` (held-out mean, in nats), `seconds` and `settings`.
+        leaderboard_: All trials, the largest weight first: a list of dicts with `method`, `weight`,
+            `log_density` (held-out mean, in nats), `seconds` and `settings`.
             `pandas.DataFrame(leaderboard_)` makes a table of it.
-        settings_: The part of it that counts.
+        settings_: The entries of `leaderboard_` with a weight.
         encoder_: As for `TAGIRegressor`.
         n_features_in_: As for `TAGIRegressor`.
         feature_names_in_: As for `TAGIRegressor`.
@@ -107,12 +108,12 @@ class FunctionSpaceRegressor(_Stacked, TableRegressor):
 
 
 class FunctionSpaceClassifier(_Stacked, TableClassifier):
-    """Classification by several methods at once, the one to begin with.
+    """Classification by several methods at once, the classifier to begin with.
 
     See `FunctionSpaceRegressor`.
 
     Args:
-        time_limit: Seconds that `fit` may take, 60 by default; what has begun is finished.
+        time_limit: Seconds that `fit` may take, 60 by default; a step that has begun is finished.
         random_state: As for `TAGIRegressor`.
         verbose: As for `TAGIRegressor`.
     """

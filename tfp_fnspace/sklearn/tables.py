@@ -1,4 +1,4 @@
-"""From a table with categories and missing values to the numbers that models take."""
+"""Conversion of tables with categories and missing values to numbers."""
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -9,36 +9,36 @@ from sklearn.preprocessing import OneHotEncoder
 from tfp_fnspace.columns import column_names
 from tfp_fnspace.data import as_array
 
-#: Kurtosis from which a column has heavy tails: that of a Laplace distribution.
+#: Kurtosis above which a column has heavy tails: that of a Laplace distribution.
 _HEAVY = 6.0
 
-#: How far from the median a column with heavy tails is still as good as it was, in units of the
-#: width between its 5 % and its 95 % quantile.
+#: How far from the median a column with heavy tails is almost unchanged, in units of the distance
+#: between its 5 % and its 95 % quantile.
 _AS_IT_WAS = 0.2
 
-#: How the names of the dtypes of categories begin, of pandas, polars and PyArrow.
+#: Prefixes of the names of categorical dtypes in pandas, polars and PyArrow.
 _CATEGORIES = ("category", "categorical", "enum", "dictionary")
 
 
 def is_frame(table):
-    """Whether this is a data frame of pandas or polars, whose columns have their own dtypes."""
+    """Returns whether a table is a data frame of pandas or polars."""
     is_pandas = hasattr(table, "iloc") and getattr(table, "ndim", None) == 2
     return is_pandas or hasattr(table, "get_columns")
 
 
 def table_values(table, is_category=None):
-    """The columns of a table as one array.
+    """Returns the columns of a table as one array.
 
     Args:
         table: Data frame of pandas or polars, or an array of objects, `[N, P]`.
-        is_category: For each column whether it is one of categories; by default as its dtype says.
+        is_category: For each column, whether it holds categories; by default its dtype decides.
 
     Returns:
-        Array `[N, P]`, and `is_category`. The array is float64 with NaN for what is missing, or,
-        where there are categories, of objects, with `None` for a missing category.
+        Array `[N, P]`, and `is_category`. The array is float64 with NaN for missing values. If
+        there are categories, it is an array of objects with `None` for a missing category.
 
     Raises:
-        TypeError: If another column than those of categories has no numbers.
+        TypeError: If a column is neither of categories nor of numbers.
     """
     names, columns = _columns(table)
     if is_category is None:
@@ -52,7 +52,7 @@ def table_values(table, is_category=None):
 
 
 def _columns(table):
-    """Names and columns, two lists."""
+    """Returns two lists, the names and the columns."""
     if hasattr(table, "iloc"):
         return column_names(table), [table.iloc[:, i] for i in range(table.shape[1])]
     if is_frame(table):
@@ -61,7 +61,7 @@ def _columns(table):
 
 
 def _refuse_text(columns, table):
-    """Refuses words that nobody has declared to be categories: they may be names, or prose."""
+    """Refuses words that are not declared as categories, since they may be names or prose."""
     text = [name for name, column, of_words in columns if not of_words and _has_text(column)]
     if text:
         names = f"dict.fromkeys({text}, "
@@ -83,7 +83,7 @@ def _has_text(column):
 
 
 def _with_none(values):
-    """An array of objects, with `None` for what is missing."""
+    """Returns an array of objects with `None` for missing values."""
     array = np.asarray(values, dtype=object)
     return np.array([None if _is_missing(value) else value for value in array], dtype=object)
 
@@ -93,7 +93,7 @@ def _is_missing(value):
 
 
 def _heavy_tails(numbers):
-    """Medians `[P]` and scales `[P]`, infinite of columns that stay as they are."""
+    """Returns medians `[P]` and scales `[P]`, infinite for columns that stay as they are."""
     medians, scales = np.zeros(numbers.shape[1]), np.full(numbers.shape[1], np.inf)
     for i, column in enumerate(numbers.T):
         column = column[~np.isnan(column)]
@@ -105,17 +105,18 @@ def _heavy_tails(numbers):
 
 
 class TableEncoder(BaseEstimator):
-    """Makes numbers of the columns of a table, by scikit-learn's own transformers.
+    """Converts the columns of a table to numbers, by scikit-learn's own transformers.
 
-    With `squash` a number in a column with heavy tails becomes `asinh((x - median) / scale)`, so
-    that few rows far out do not rule a fit. Columns of categories are one-hot; words that were not
-    seen in training, and missing ones, are zeros throughout. A missing number is the column's mean,
-    and a column with missing numbers in training gets another, 0 or 1, that says where; or, for a
-    model that takes uncertain inputs, it has the mean and the variance of its column.
+    With `squash`, a number in a column with heavy tails becomes `asinh((x - median) / scale)`, so
+    that a few extreme rows do not dominate a fit. Columns of categories are one-hot encoded. Words
+    that were not seen in training, and missing words, become zeros. A missing number becomes the
+    column's mean, and a column with missing numbers in training gets an additional indicator column
+    of 0 and 1. For a model that takes uncertain inputs, a missing number instead has the mean and
+    the variance of its column.
 
     Args:
         uncertain: Whether the model takes variances of its inputs.
-        squash: Whether columns with heavy tails are drawn together.
+        squash: Whether columns with heavy tails are squashed.
     """
 
     def __init__(self, uncertain=False, squash=True):
@@ -126,8 +127,8 @@ class TableEncoder(BaseEstimator):
         """Learns means, variances and words.
 
         Args:
-            values: Array `[N, P]` as of `table_values`.
-            is_category: For each column whether it is one of categories.
+            values: Array `[N, P]` from `table_values`.
+            is_category: For each column, whether it holds categories.
 
         Returns:
             The encoder.
@@ -143,7 +144,7 @@ class TableEncoder(BaseEstimator):
         encoder = OneHotEncoder(categories=known, handle_unknown="ignore", sparse_output=False)
         parts = [("numbers", imputer, numbers), ("words", encoder, words)]
         self.transformer_ = ColumnTransformer(parts, verbose_feature_names_out=False)
-        self.transformer_.set_output(transform="default").fit(values)  # whatever is set globally
+        self.transformer_.set_output(transform="default").fit(values)  # ignores global settings
         numbers = values[:, numbers].astype(np.float64)
         missing = np.isnan(numbers)
         self.has_variances_ = bool(self.uncertain and np.any(missing))
@@ -153,7 +154,7 @@ class TableEncoder(BaseEstimator):
         return self
 
     def _squashed(self, values):
-        """The table with columns of heavy tails drawn together."""
+        """Returns the table with squashed columns of heavy tails."""
         numbers = self._positions(False)
         found = values[:, numbers].astype(np.float64)
         heavy = np.isfinite(self.scales_)
@@ -167,14 +168,14 @@ class TableEncoder(BaseEstimator):
         return [i for i, other in enumerate(self.is_category_) if other == of_words]
 
     def transform(self, values):
-        """The inputs of the model.
+        """Returns the inputs of the model.
 
         Args:
-            values: Array `[N, P]` as of `table_values`.
+            values: Array `[N, P]` from `table_values`.
 
         Returns:
-            Array `[N, X]`; for a model that takes uncertain inputs, if a number is missing here or
-            was in training, a list of two, means and variances.
+            Array `[N, X]`. For a model that takes uncertain inputs it is a list of two, means and
+            variances, if a number is missing here or was missing in training.
         """
         values = self._squashed(values)
         means = self.transformer_.transform(values).astype(np.float64)
@@ -186,5 +187,5 @@ class TableEncoder(BaseEstimator):
         return [means, variances]
 
     def get_feature_names_out(self, input_features=None):
-        """The names of the X columns that the model sees."""
+        """Returns the names of the X columns that the model sees."""
         return self.transformer_.get_feature_names_out(input_features)

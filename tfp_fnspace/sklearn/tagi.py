@@ -1,4 +1,4 @@
-"""What the estimators of TAGI have beyond others: missing numbers are uncertain, rows go on."""
+"""The special features of TAGI's estimators: uncertain inputs, and learning from further rows."""
 
 from sklearn.utils import check_consistent_length
 
@@ -6,12 +6,12 @@ from tfp_fnspace.warping import WarpedModel
 
 
 class WithTAGI:
-    """Part of an estimator with a TAGI model."""
+    """Mixin of estimators with a TAGI model."""
 
     _takes_variances = True
 
     def _model_of(self, inputs):
-        """The model, or its twin if variances come where training rows had no missing number."""
+        """Returns the model, or its variant for variances if only new rows have missing numbers."""
         model = self.model_
         if not isinstance(inputs, list) or self.encoder_.has_variances_:
             return model
@@ -20,7 +20,7 @@ class WithTAGI:
         return model.with_variances()
 
     def _learn(self, X, targets):
-        """One pass through the rows; the targets are checked."""
+        """Learns from rows in one pass; the targets must have been checked."""
         inputs = self._inputs(X)
         check_consistent_length(X, targets)
         batch_size = min(self.settings_["batch_size"], len(targets))

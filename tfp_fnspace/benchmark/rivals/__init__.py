@@ -1,4 +1,4 @@
-"""What a user would pick instead, each as a careful user runs it without tuning.
+"""Alternatives that a user would pick, each as a careful user runs it without tuning.
 
 | name | what it is | module |
 |---|---|---|
@@ -13,6 +13,6 @@
 | `bayes_by_backprop` | `VariationalModel` with learnt noise | `variational` |
 
 Each has `fit(X, y)` and `predict_distribution(X)`, a distribution with batch `[N]` and event `[1]`
-in the user's units. The packages come with `pip install tfp_fnspace[bench]`; the modules are
-imported when one of theirs is asked for.
+in the user's units. The packages come with `pip install tfp_fnspace[bench]`; a module is imported
+when one of its estimators is made.
 """

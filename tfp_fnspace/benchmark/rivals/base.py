@@ -1,16 +1,16 @@
-"""What the rivals share: units, Gaussian mixtures, kernel estimates of a density."""
+"""Shared parts of the rivals: units, Gaussian mixtures, kernel estimates of a density."""
 
 import numpy as np
 import tensorflow_probability as tfp
 
 tfd = tfp.distributions
 
-#: Kernel estimates have at most so many kernels, at quantiles where there are more values.
+#: Largest number of kernels of an estimate; with more values they lie at quantiles.
 _MOST_KERNELS = 200
 
 
 class Declined(ValueError):
-    """The estimator is not made for data like these; that is no failure."""
+    """The estimator is not made for data like these; this does not count as a failure."""
 
 
 class Units:
@@ -25,7 +25,7 @@ class Units:
         self.scale = np.where(self.scale > 0.0, self.scale, 1.0)
 
     def standardised(self, values):
-        """The values in standard deviations from the mean."""
+        """Returns the values in standard deviations from the mean."""
         return (values - self.mean) / self.scale
 
 
@@ -50,14 +50,14 @@ class Rival:
         return self
 
     def predict_distribution(self, X):
-        """The predictive distribution of the targets, batch `[N]` and event `[1]`."""
+        """Returns the predictive distribution of the targets, batch `[N]` and event `[1]`."""
         loc, scale = self._predict(self._x_units.standardised(np.asarray(X, np.float64)))
         units = self._y_units
         return gaussians(units.mean + units.scale * loc, units.scale * scale)
 
 
 def gaussians(loc, scale):
-    """Gaussians of arrays `[N]`, or mixtures of equal parts of arrays `[N, K]`; event `[1]`."""
+    """Returns Gaussians of arrays `[N]`, or equal mixtures of arrays `[N, K]`; event `[1]`."""
     loc, scale = np.broadcast_arrays(np.asarray(loc, np.float64), np.asarray(scale, np.float64))
     parts = tfd.Independent(tfd.Normal(loc[..., np.newaxis], scale[..., np.newaxis]), 1)
     if loc.ndim == 1:
@@ -66,11 +66,11 @@ def gaussians(loc, scale):
 
 
 def kernel_density(values):
-    """Centres `[K]` and widths `[K]` of Gaussian kernels that estimate a density.
+    """Returns centres `[K]` and widths `[K]` of Gaussian kernels that estimate a density.
 
-    The widths are Silverman's rule times `sqrt(g / f)` (Abramson 1982), `f` the density with
-    constant widths at the centre and `g` the geometric mean of `f`: wide where values are rare, so
-    that an outlier is not as surprising as a Gaussian tail would have it.
+    The widths are Silverman's rule times `sqrt(g / f)` (Abramson 1982). `f` is the density with
+    constant widths at the centre and `g` the geometric mean of `f`. So kernels are wide where
+    values are rare, and an outlier is less surprising than under a Gaussian tail.
 
     Args:
         values: Array `[N]`.
@@ -89,7 +89,7 @@ def kernel_density(values):
 
 
 def _log_density(values, centres, widths):
-    """Log density at `values` `[N]` of kernels of equal weight."""
+    """Returns the log density at `values` `[N]` of kernels of equal weight."""
     z = (values[:, np.newaxis] - centres) / widths
     logs = -0.5 * z * z - np.log(np.sqrt(2.0 * np.pi) * widths)
     most = logs.max(axis=1, keepdims=True)
@@ -97,12 +97,12 @@ def _log_density(values, centres, widths):
 
 
 def held_out(size, seed, fraction=0.1):
-    """Random row numbers: those to train on and a tenth to stop by."""
+    """Returns random row numbers: training rows, and a tenth of the rows for early stopping."""
     order = np.random.default_rng(seed).permutation(size)
     cut = max(1, round(fraction * size))
     return np.sort(order[cut:]), np.sort(order[:cut])
 
 
 def log_density_of_kernels(train, valid):
-    """Mean log density of the kernel estimate of some values at others."""
+    """Returns the mean log density of the kernel estimate from `train` at `valid`."""
     return float(np.mean(_log_density(valid, *kernel_density(train))))

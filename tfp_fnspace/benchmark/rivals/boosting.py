@@ -18,18 +18,18 @@ _GREATEST_DENSITY = 100.0
 
 
 def _boosting(seed, **options):
-    """The package's defaults, up to 500 trees, stopped by a held-out tenth."""
+    """Returns a model with the package's defaults, up to 500 trees, stopped by a held-out tenth."""
     return HistGradientBoostingRegressor(
         max_iter=500, early_stopping=True, validation_fraction=0.1, random_state=seed, **options
     )
 
 
 class ConformalBoosting(Rival):
-    """Boosting, and around it the residuals of five-fold cross-validation.
+    """Boosting with the residuals of five-fold cross-validation around its predictions.
 
     The distribution at x is the prediction plus a kernel estimate of the residuals
-    (`base.kernel_density`), so that there is a density; its quantiles are those of conformal
-    prediction with cross-validated residuals but for the width of the kernels.
+    (`base.kernel_density`), so that there is a density. Its quantiles are those of conformal
+    prediction with cross-validated residuals, except for the width of the kernels.
     """
 
     def _fit(self, x, y):
@@ -48,9 +48,9 @@ class QuantileBoosting(Rival):
     """A boosted model for each of 13 levels from 2.5 to 97.5 %.
 
     The quantiles of a row are sorted, so that they do not cross, and kept so far apart that the
-    density is at most 100 over the standard deviation of the targets. Between them the
-    distribution function is linear; outside are exponential tails through the outermost and
-    the fourth quantile (`quantile_function.PiecewiseLinearCDF`).
+    density is at most 100 over the standard deviation of the targets. Between them the distribution
+    function is linear; outside it has exponential tails through the outermost and the fourth
+    quantile (`quantile_function.PiecewiseLinearCDF`).
     """
 
     def _fit(self, x, y):

@@ -9,18 +9,19 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 
 from tfp_fnspace.benchmark.rivals.base import Declined, Rival
 
-#: The most rows: a step costs their number cubed.
+#: Largest number of rows: a step costs their number cubed.
 MOST_ROWS = 2000
 
 
 class ExactGP(Rival):
-    """A scale, a length for each input and white noise, all by marginal likelihood.
+    """A Gaussian process: scale, a length for each input and white noise by marginal likelihood.
 
-    Squared exponential or Matern 5/2, whichever has the higher marginal likelihood. Lengths start
-    at the root of the number of inputs, which is about the distance of two standardised rows.
+    The kernel is squared exponential or Matern 5/2, whichever has the higher marginal likelihood.
+    Lengths start at the root of the number of inputs, which is about the distance of two
+    standardised rows.
 
     Raises:
-        Declined: By `fit`, with more than 2,000 rows.
+        Declined: By `fit`, if there are more than 2,000 rows.
     """
 
     def _fit(self, x, y):

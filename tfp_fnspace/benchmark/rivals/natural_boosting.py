@@ -10,13 +10,13 @@ from tfp_fnspace.benchmark.rivals.base import Rival, held_out
 class NGBoost(Rival):
     """A normal distribution by natural gradient boosting of trees of depth 3.
 
-    Up to 2,000 trees at the package's learning rate of 0.01, stopped by the log density of a
-    held-out tenth that has not risen for 50; the best number predicts.
+    It has up to 2,000 trees at the package's learning rate of 0.01, and stops when the log density
+    of a held-out tenth has not risen for 50 trees. The best number of trees predicts.
     """
 
     def _fit(self, x, y):
         train, valid = held_out(len(x), self.random_state)
-        # Trees break ties at random, by a seed that the model does not give them.
+        # Trees break ties at random, with a seed that the model does not give them.
         tree = clone(default_tree_learner).set_params(random_state=self.random_state)
         options = {"Base": tree, "random_state": self.random_state, "verbose": False}
         model = NGBRegressor(n_estimators=2000, **options)

@@ -13,9 +13,10 @@ _UNITS, _BATCH_SIZE, _MOST_STEPS = 64, 64, 20_000
 
 
 def gaussian_nll(y, outputs):
-    """Negative log density of `y` `[B, M]` by means and raw variances `[B, M, 2]`, but a constant.
+    """Returns the negative log density of `y` `[B, M]` for `outputs` `[B, M, 2]`, up to a constant.
 
-    The mean over rows of the sum over networks; the variance is `softplus(raw) + 1e-4`.
+    The outputs are means and raw variances; the variance is `softplus(raw) + 1e-4`. The result is
+    the mean over rows of the sum over networks.
     """
     mean, variance = outputs[..., 0], tf.nn.softplus(outputs[..., 1]) + 1e-4
     terms = tf.square(y - mean) / variance + tf.math.log(variance)
@@ -41,10 +42,11 @@ class _SideBySide(keras.layers.Layer):
 
 
 class _MeanAndVariance(Rival):
-    """M networks side by side, two hidden layers of 64 ReLU units with two outputs each.
+    """M networks in parallel, each with two hidden layers of 64 ReLU units and two outputs.
 
-    Adam with 1e-3, batches of 64; each network has a random tenth of its own held out, and all stop
-    where the mean of their held-out log densities was best, 20,000 steps at most.
+    They are trained by Adam with 1e-3 and batches of 64. Each network has its own random tenth held
+    out. All stop where the mean of their held-out log densities was best, after at most 20,000
+    steps.
     """
 
     num_members, dropout = 1, 0.0
@@ -104,7 +106,7 @@ class _MeanAndVariance(Rival):
         return keras.Model(inputs, _SideBySide(2)(hidden))
 
     def _moments(self, x, training=False):
-        """Means and standard deviations, `[N, M]` each."""
+        """Returns means and standard deviations, `[N, M]` each."""
         inputs = np.repeat(x[:, np.newaxis].astype(np.float32), self.num_members, axis=1)
         outputs = keras.ops.convert_to_numpy(self._model(inputs, training=training))
         outputs = outputs.astype(np.float64)
@@ -112,7 +114,7 @@ class _MeanAndVariance(Rival):
 
 
 class DeepEnsemble(_MeanAndVariance):
-    """Five networks; their mixture predicts.
+    """Five networks whose mixture predicts.
 
     References:
         Lakshminarayanan, Pritzel and Blundell (2017), "Simple and scalable predictive uncertainty
@@ -126,7 +128,7 @@ class DeepEnsemble(_MeanAndVariance):
 
 
 class MCDropout(_MeanAndVariance):
-    """One network with dropout of 0.1 behind each hidden layer, left on: a mixture of 100 passes.
+    """One network with dropout of 0.1 after each hidden layer; a mixture of 100 passes predicts.
 
     References:
         Gal and Ghahramani (2016), "Dropout as a Bayesian approximation". Kendall and Gal (2017),

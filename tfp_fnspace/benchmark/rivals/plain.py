@@ -1,4 +1,4 @@
-"""The two that every method must beat: the targets themselves, and a straight line."""
+"""The two rivals that every method must beat: the targets themselves, and a straight line."""
 
 import numpy as np
 from scipy import stats
@@ -11,8 +11,8 @@ from tfp_fnspace.datasets import k_fold
 class Climatology(Rival):
     """The distribution of the training targets, whatever the inputs are.
 
-    A Gaussian or a kernel estimate, whichever gives the training targets the higher log density in
-    five-fold cross-validation.
+    It is a Gaussian or a kernel estimate, whichever gives the training targets the higher log
+    density in five-fold cross-validation.
     """
 
     def _fit(self, x, y):

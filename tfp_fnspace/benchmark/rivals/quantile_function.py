@@ -18,9 +18,9 @@ class PiecewiseLinearCDF(tfd.Distribution):
         F(y) = p_i + (p_{i+1} - p_i) (y - q_i) / (q_{i+1} - q_i)   for q_i <= y < q_{i+1},
         F(y) = 1 - (1 - p_Q) exp(-(y - q_Q) / t)         for y >= q_Q,
 
-    with the scales that an exponential tail through the outermost and the fourth quantile has,
-    $s = (q_4 - q_1) / \log(p_4 / p_1)$ and $t = (q_Q - q_{Q-3}) / \log((1 - p_{Q-3}) / (1 - p_Q))$:
-    the two outermost alone may lie so near to each other that what is outside has no density.
+    The scales are those of an exponential tail through the outermost and the fourth quantile, $s =
+    (q_4 - q_1) / \log(p_4 / p_1)$ and $t = (q_Q - q_{Q-3}) / \log((1 - p_{Q-3}) / (1 - p_Q))$. The
+    two outermost quantiles alone may lie so near to each other that there is no density outside.
 
     Args:
         levels: Increasing numbers `[Q]` in (0, 1), at least four.

@@ -1,7 +1,7 @@
 """A sparse Gaussian process, by Titsias's bound.
 
-The bound is that of `processes`. GPflow asks for NumPy below 2 (2.11) or for `pkg_resources` (2.9),
-neither of which there is beside TensorFlow 2.21, and GPyTorch brings another framework.
+The bound is that of `processes`. GPflow needs NumPy below 2 (2.11) or `pkg_resources` (2.9),
+neither of which exists with TensorFlow 2.21, and GPyTorch brings another framework.
 """
 
 import math
@@ -18,17 +18,17 @@ from tfp_fnspace.tracing import traced
 
 psd_kernels = tfp.math.psd_kernels
 
-#: Inducing points, and steps of L-BFGS.
+#: Numbers of inducing points and of steps of L-BFGS.
 _NUM_INDUCING, _STEPS = 200, 200
 
 _JITTER = 1e-6
 
 
 class SparseGP(Rival):
-    """Squared exponential with a length for each input, at most 200 inducing points.
+    """A squared exponential process with a length for each input and up to 200 inducing points.
 
-    Scale, lengths, noise and inducing points maximise the bound of the marginal likelihood, by 200
-    steps of L-BFGS at most; the points start at the means of k-means.
+    Scale, lengths, noise and inducing points maximise the bound of the marginal likelihood in at
+    most 200 steps of L-BFGS. The points start at the means of k-means.
 
     References:
         Titsias (2009), "Variational learning of inducing variables in sparse Gaussian processes".
@@ -75,12 +75,12 @@ class SparseGP(Rival):
 
 
 def bound(x, y, variance, noise, lengths, inducing):
-    """Titsias's bound: `log N(y; 0, Q + noise I) - tr(K - Q) / (2 noise)`.
+    """Returns Titsias's bound: `log N(y; 0, Q + noise I) - tr(K - Q) / (2 noise)`.
 
     Args:
         x: Inputs `[N, X]`.
         y: Targets `[N, 1]`.
-        variance: Of the process.
+        variance: Variance of the process.
         noise: Variance of the noise.
         lengths: `[X]`.
         inducing: Inducing points `[M, X]`; with all of `x` the bound is the marginal likelihood.
@@ -91,9 +91,9 @@ def bound(x, y, variance, noise, lengths, inducing):
 
 
 def _posterior(x, y, variance, noise, lengths, inducing):
-    """Cholesky factors of `Kuu` and `B = I + A A'`, and `c = LB^-1 A y / s`.
+    """Returns Cholesky factors of `Kuu` and `B = I + A A'`, and `c = LB^-1 A y / s`.
 
-    `A = L^-1 Kuf / s`, `s` the standard deviation of the noise. Costs O(N M^2).
+    `A = L^-1 Kuf / s`, where `s` is the standard deviation of the noise. The cost is O(N M^2).
     """
     kernel = _kernel(variance, lengths)
     eye = tf.eye(tf.shape(inducing)[0], dtype=x.dtype)

@@ -14,8 +14,9 @@ _UNITS, _BATCH_SIZE, _STEPS = 50, 128, 10_000
 class BayesByBackprop(Rival):
     """Two hidden layers of 50 ReLU units with factorised posteriors, and constant learnt noise.
 
-    Priors and optimizer are the model's defaults; 10,000 steps, batches of 128. The divergence
-    keeps it from overfitting: nothing is held out. The model standardises by itself.
+    Priors and optimizer are the model's defaults. Training takes 10,000 steps with batches of 128.
+    The divergence keeps it from overfitting, so nothing is held out. The model standardises its
+    data itself.
 
     References:
         Blundell et al. (2015), "Weight uncertainty in neural networks".

@@ -291,8 +291,8 @@ REFUSED = {
     "set": ({1.0, 2.0}, "type set"),
     "function": (np.sin, "type ufunc"),
     "none": (None, "x=None"),
-    "endless": (Endless(), "type Endless: NumPy knows no array"),
-    "endless_rows": ([Endless(), Endless()], "no array of Endless"),
+    "endless": (Endless(), "type Endless: NumPy cannot convert"),
+    "endless_rows": ([Endless(), Endless()], "NumPy cannot convert Endless"),
 }
 
 
@@ -309,8 +309,8 @@ def test_containers_that_numpy_reads():
         np.testing.assert_array_equal(data.as_array(make(numbers), "x"), numbers)
     np.testing.assert_array_equal(data.as_array(memoryview(b"ab"), "x"), [97, 98])
     fit = batteries.tagi_model().fit
-    assert "NumPy knows no array" in refused(fit, Endless(), kind=TypeError)
-    assert "no array of Endless" in refused(fit, [Endless()], Y, kind=TypeError)
+    assert "NumPy cannot convert" in refused(fit, Endless(), kind=TypeError)
+    assert "NumPy cannot convert Endless" in refused(fit, [Endless()], Y, kind=TypeError)
 
 
 def test_whole_numbers_beyond_float64():
@@ -464,7 +464,7 @@ def test_no_warning_is_made_elsewhere():
 def test_metrics_of_compile_without_validation_are_said_to_be_nowhere():
     model = batteries.tagi_model()
     model.compile(metrics=["mae"])
-    with pytest.warns(UserWarning, match=r"\['mean_absolute_error'\], are of `evaluate`"):
+    with pytest.warns(UserWarning, match=r"\['mean_absolute_error'\], are for `evaluate`"):
         history = model.fit(X, Y, verbose=0).history
     assert "mean_absolute_error" not in history
     with warnings.catch_warnings():

@@ -181,17 +181,17 @@ def test_models_of_two_classes_give_metrics_the_probability_of_the_second(name):
 @pytest.mark.parametrize(
     ("make", "metric", "match"),
     [
-        (categorical, "CategoricalAccuracy", "not of one-hot vectors: take SparseCategoricalAcc"),
-        (categorical, "F1Score", "not of one-hot vectors: take Precision and Recall"),
-        (categorical, "AUC", "AUC is of two classes.*Received: metric AUC of 3 classes"),
-        (lambda: bernoulli(2), "SparseCategoricalAccuracy", "of one column of labels.*2 columns"),
+        (categorical, "CategoricalAccuracy", "not of one-hot vectors: use SparseCategoricalAcc"),
+        (categorical, "F1Score", "not of one-hot vectors: use Precision and Recall"),
+        (categorical, "AUC", "AUC must have two classes.*Received: metric AUC of 3 classes"),
+        (lambda: bernoulli(2), "SparseCategoricalAccuracy", "one column of labels.*2 columns"),
     ],
 )
 def test_metrics_that_cannot_be_right_are_refused(make, metric, match):
     with pytest.raises(ValueError, match=match):
         make().compile(metrics=[getattr(keras.metrics, metric)()])
     for logits in (keras.metrics.BinaryCrossentropy, keras.metrics.SparseCategoricalCrossentropy):
-        with pytest.raises(ValueError, match="given probabilities.*from_logits=True"):
+        with pytest.raises(ValueError, match="must take probabilities.*from_logits=True"):
             bernoulli().compile(metrics=[logits(from_logits=True)])
 
 

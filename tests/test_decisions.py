@@ -164,7 +164,7 @@ def test_what_was_measured_is_not_suggested_again():
         assert np.all(apart >= 0.02 - 1e-9) and x[0] >= 0.9
         measured.append(x)
     grid = np.stack(np.meshgrid(*[np.linspace(0.0, 1.0, 61)] * 2), axis=-1).reshape(-1, 2)
-    with pytest.raises(ValueError, match="must leave something .* near to all .* candidates"):
+    with pytest.raises(ValueError, match="must leave a part .* near to all .* candidates"):
         decisions.suggest(Bowls(), [0.0, 0.0], [1.0, 1.0], measured=grid, num_steps=1)
     with pytest.raises(ValueError, match="`measured` must be finite"):
         decisions.suggest(Bowls(), [0.0, 0.0], [1.0, 1.0], measured=[[np.nan, 0.0]])

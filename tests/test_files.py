@@ -675,7 +675,7 @@ def test_a_backup_that_cannot_be_used_is_one_error(tmp_path):
     folder.mkdir()
     (folder / "latest.weights.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
     model = batteries.tagi_model(seed=1)
-    with pytest.raises(ValueError, match="remove the folder to begin anew. Received: backup_dir="):
+    with pytest.raises(ValueError, match="remove the folder to begin again. Received: backup_dir="):
         model.fit(X, Y, verbose=0, callbacks=[fns.callbacks.BackupAndRestore(folder)])
 
 

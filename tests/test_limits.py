@@ -211,7 +211,7 @@ def test_dataset_with_arguments_for_arrays_is_refused(model):
 
 
 def test_arrays_with_an_argument_for_datasets_are_refused(model):
-    with pytest.raises(ValueError, match=r"`steps_per_epoch` goes with datasets"):
+    with pytest.raises(ValueError, match=r"`steps_per_epoch` is for datasets"):
         model.fit(X, Y, steps_per_epoch=2, verbose=0)
 
 

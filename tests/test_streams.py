@@ -615,7 +615,7 @@ def test_a_dataset_of_items_says_how_many_batches_it_has(linear, count):
 
     dataset = Uncounted() if count is None else Counted()
     for call in (linear.fit, linear.predict, linear.evaluate):
-        with pytest.raises(TypeError, match="`PyDataset` must have `__len__`, the whole number"):
+        with pytest.raises(TypeError, match="`PyDataset` must have `__len__`, the number"):
             call(dataset)
 
 

@@ -297,7 +297,7 @@ def test_a_symbolic_parameter_cannot_be_written_down():
     def config(length_scale):
         return kernels.SquaredExponential(length_scale=length_scale).get_config()["length_scale"]
 
-    with pytest.raises(ValueError, match=r"`length_scale` must have a value to be written down"):
+    with pytest.raises(ValueError, match=r"`length_scale` must have a value to be serialised"):
         config(tf.constant(2.0))
 
 

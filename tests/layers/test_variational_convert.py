@@ -156,7 +156,7 @@ def test_a_shared_layer_stays_one():
         ([L.Reshape((4, 1)), L.Conv1D(2, 2, padding="causal")], "padding='causal'"),
         ([L.Reshape((2, 2)), L.Conv1D(2, 2, groups=2)], "groups=2"),
         ([L.Embedding(3, 2, mask_zero=True), L.GlobalMaxPooling1D()], "does not heed masks"),
-        ([L.Dense(4), L.Reshape((2, 2)), L.Masking()], "`Masking` comes before"),
+        ([L.Dense(4), L.Reshape((2, 2)), L.Masking()], "`Masking` must come before"),
     ],
 )
 def test_layers_without_counterpart_are_refused(layers, message):

@@ -100,7 +100,7 @@ def test_other_distributions_work_but_are_not_saved():
     law = priors.distribution(priors.checked(flow), 1, 1, "float64")
     expected = tfd.Normal(0.0, 2.0).log_prob([0.5])
     np.testing.assert_allclose(priors.log_prob(law, np.array([0.5])), expected, rtol=1e-6)
-    with pytest.raises(ValueError, match="saved by the name.*Received: prior"):
+    with pytest.raises(ValueError, match="to be saved must be a TFP distribution.*Received: prior"):
         priors.serialize(flow)
 
 

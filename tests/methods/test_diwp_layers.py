@@ -326,7 +326,7 @@ def test_other_networks_are_refused(make, error, message):
     ],
 )
 def test_a_network_goes_without_the_arguments_that_describe_one(option):
-    message = rf"`network` has layers of its own.*Received: network and {next(iter(option))}="
+    message = rf"`network` has its own layers.*Received: network and {next(iter(option))}="
     with pytest.raises(ValueError, match=message):
         diwp.DIWPModel(network=network(), **option)
 

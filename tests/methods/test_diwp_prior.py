@@ -284,7 +284,7 @@ def test_prior_is_reproducible():
         ({"delta": None}, "`delta` must be a positive finite number"),
         ({"delta": 0.0}, "`delta` must be a positive finite number"),
         ({"process": "wishart", "width": None}, "`width` must be a positive finite number"),
-        ({"process": "wishart", "width": 1.5}, "`width` must be an integer where"),
+        ({"process": "wishart", "width": 1.5}, "`width` must be an integer if"),
         ({"process": "residual_wishart", "width": 4.5}, "`width` must be a positive integer"),
         ({"process": "residual_wishart", "width": 3}, "`width` must be at least the number"),
         ({"process": "residual_wishart", "width": 4, "residual": -1.0}, "`residual` must be"),

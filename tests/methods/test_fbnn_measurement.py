@@ -173,7 +173,7 @@ def test_adversarial_points_raise_the_divergence():
     ("make", "error", "match"),
     [
         (lambda: Box(0), ValueError, "`num_points` must be"),
-        (lambda: Box(3, low=0.0), ValueError, "must be given both"),
+        (lambda: Box(3, low=0.0), ValueError, "must both be given"),
         (lambda: Box(3, low=1.0, high=0.0), ValueError, "`low` must be at most"),
         (lambda: Box(3, margin=-1.0), ValueError, "`margin` must be"),
         (lambda: Normal(3, 0.0, 0.0), ValueError, "`scale` must be positive"),

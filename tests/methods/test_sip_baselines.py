@@ -338,7 +338,7 @@ def test_other_likelihoods_and_outputs(name):
         ),
         (weight_space, {"kernel_gain": 0.0}, ValueError, "`kernel_gain` must be a positive"),
         (weight_space, {"num_noise": 0}, ValueError, "`num_noise` must be a positive integer"),
-        (MAKERS["avb"], {"alpha": 0.5}, ValueError, "`alpha` of an AVBModel is 0"),
+        (MAKERS["avb"], {"alpha": 0.5}, ValueError, "`alpha` of an AVBModel must be 0"),
     ],
 )
 def test_bad_arguments(make, options, error, message):
@@ -348,7 +348,7 @@ def test_bad_arguments(make, options, error, message):
 
 def test_networks_without_weights_or_with_other_outputs_are_refused():
     inputs = keras.Input((2,))
-    with pytest.raises(ValueError, match="`network` must have weights that it trains"):
+    with pytest.raises(ValueError, match="`network` must have trainable weights"):
         AADMModel((inputs, keras.layers.Activation("tanh")(inputs)))
     with pytest.raises(ValueError, match=r"`network` must have one output, \[N, D\]"):
         AADMModel((inputs, keras.layers.Reshape((2, 1))(inputs)))

@@ -151,21 +151,21 @@ def test_a_discriminator_that_knows_all_is_reported():
 
     model = make(prior=processes.CallableProcess(far), train_posterior=False)
     model.compile(keras.optimizers.Adam(0.0), keras.optimizers.Adam(0.05), run_eagerly=True)
-    with pytest.warns(RuntimeWarning, match="discriminator tells 100.0% .* in epoch") as caught:
+    with pytest.warns(RuntimeWarning, match="classifies 100.0% .* in epoch") as caught:
         fit(model, epochs=8)
-    assert len([w for w in caught if "discriminator tells" in str(w.message)]) == 1
+    assert len([w for w in caught if "discriminator classifies" in str(w.message)]) == 1
 
 
 def test_a_discriminator_that_says_nothing_is_reported():
     zero = keras.layers.Dense(4, "relu", bias_initializer=keras.initializers.Constant(-1e3))
     dead = keras.Sequential([keras.Input((5,)), zero, keras.layers.Dense(1)])
     model = make(discriminator=dead)
-    with pytest.warns(RuntimeWarning, match="end of the run the discriminator says the same"):
+    with pytest.warns(RuntimeWarning, match="end of the run the discriminator gives the same"):
         fit(model)  # it starts anew, as dead as before
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit(make())
-    assert not [w for w in caught if "says the same" in str(w.message)]
+    assert not [w for w in caught if "gives the same" in str(w.message)]
 
 
 @pytest.mark.parametrize("contrast", [False, True])
@@ -177,9 +177,9 @@ def test_a_discriminator_that_died_starts_anew(contrast):
     fit(model)
     network = model.log_ratio.contrast if contrast else model.log_ratio.discriminator
     network.layers[0].bias.assign([-1e3] * 4)
-    with pytest.warns(RuntimeWarning, match="it starts anew") as caught:
+    with pytest.warns(RuntimeWarning, match="it is initialised again") as caught:
         fit(model, epochs=4)
-    assert len([w for w in caught if "starts anew" in str(w.message)]) == 1
+    assert len([w for w in caught if "initialised again" in str(w.message)]) == 1
     assert not [w for w in caught if "At the end" in str(w.message)]
     seed = fold_in(tf.constant([0, 0]), 7)
     assert model.log_ratio.spread(*model.divergence_draws(seed)) > 0.0
@@ -288,7 +288,7 @@ def test_moments_of_fixed_prior_draws_are_those_of_predictions(fixed):
     fit(model)
     x = tf.constant(X[:3], tf.float32)
     laws, at_z = zip(*(model._conditional(x, tf.constant([0, i])) for i in range(2)), strict=True)
-    predicting, _, _ = model._predictive_law(x)
+    predicting, _, _ = model._predictive_distribution(x)
     for law, draws in zip(laws, at_z, strict=True):
         assert np.allclose(law.weights, predicting.weights, atol=1e-5) == fixed
         assert np.allclose(law.variance, predicting.variance, atol=1e-5) == fixed

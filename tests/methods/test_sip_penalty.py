@@ -80,7 +80,7 @@ def test_divergence_from_a_users_prior():
 )
 def test_other_processes_have_none(process):
     assert not process.has_weight_divergence
-    with pytest.raises(NotImplementedError, match="no law that is learned"):
+    with pytest.raises(NotImplementedError, match="no learned distribution"):
         process.weight_divergence(np.zeros((2, 1)), seed=0)
 
 
@@ -130,7 +130,7 @@ def test_config_and_history():
         ({"prior_penalty": -1.0}, "`prior_penalty` must be a finite number of at least 0"),
         (
             {"prior": "neural_sampler", "prior_penalty": 0.1},
-            "`prior_penalty` must be 0 but for .*Received: prior_penalty=0.1, prior=neural_sampler",
+            "`prior_penalty` must be 0 unless .*Received: prior_penalty=0.1, prior=neural_sampler",
         ),
         (
             {"prior": processes.PiecewiseConstant(), "prior_penalty": 0.1},

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,11 @@ def test_import_is_light_and_methods_are_modules_under_short_names():
         "      short is full and Dense is full.Dense)"
     )
     assert found == "[] True"
+
+
+def test_the_citation_names_the_present_version():
+    citation = Path(__file__).resolve().parents[1] / "CITATION.cff"
+    assert f"\nversion: {fns.__version__}\n" in citation.read_text(encoding="utf-8")
 
 
 def test_public_names_have_docstrings():

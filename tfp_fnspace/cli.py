@@ -5,6 +5,7 @@ import sys
 
 from tfp_fnspace import benchmark, demo
 from tfp_fnspace.benchmark import estimators, uci
+from tfp_fnspace.benchmark.records import versions
 
 
 def main(arguments=None):
@@ -20,6 +21,9 @@ def main(arguments=None):
 
 def _parser():
     parser = argparse.ArgumentParser(prog="python -m tfp_fnspace", description=__doc__)
+    shown = "\n".join(f"{name} {number}" for name, number in versions().items())
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter  # keeps the lines of versions
+    parser.add_argument("--version", action="version", version=shown)
     commands = parser.add_subparsers(required=True, metavar="command")
     _add_demo(commands)
     kinds = commands.add_parser("benchmark", help="fit and score on data sets with fixed splits")

@@ -28,7 +28,7 @@ QUESTIONS = [
     (
         "Several values at one x,\nor noise of odd shapes?",
         "SIP",
-        "fns.sip: predictive laws of any shape",
+        "fns.sip: predictive distributions of any shape",
     ),
     (
         "Many rows or a stream,\nand no time to tune?",

@@ -1,4 +1,4 @@
-"""A model on two replicas of a strategy has the weights, losses and scores of one on one device."""
+"""A model on two replicas of a strategy has the weights, losses and scores of one device."""
 
 import pytest
 from exhaustive import sample_of
@@ -139,7 +139,7 @@ print("done")
 """
 
 
-#: Of each way to learn one: gradients of a bound, a discriminator beside it, moments, all rows.
+#: One model for each way to learn: gradients of a bound, a discriminator too, moments, all rows.
 IN_ALL = ("function", "SIP", "TAGI", "stable")
 OTHERS = [("flipout", "fBNN", "closed_form", "AADM"), ("DIWP", "power", "VIP", "noise")]
 

@@ -37,7 +37,7 @@ UCI = ["boston", "energy", "naval", "power", "protein", "wine", "yacht"]
 
 
 def assert_distribution(values, distribution):
-    """Kolmogorov-Smirnov test of i.i.d. values against a frozen SciPy distribution or a CDF."""
+    """Tests i.i.d. values by Kolmogorov-Smirnov against a frozen SciPy distribution or a CDF."""
     cdf = distribution if callable(distribution) else distribution.cdf
     assert stats.kstest(np.ravel(values), cdf).pvalue > FALSE_FAIL
 

@@ -95,7 +95,7 @@ def test_acquisition_with_noise_is_the_entropy_that_a_measurement_loses(noise, m
 
 
 def test_noise_hides_what_there_is_to_learn():
-    """Large noise loses it by the square of the share of f; no noise is the limit of little."""
+    """Large noise hides it by the square of the share of f; no noise is the limit of little."""
     none, little, much, more = (
         decisions.max_value_entropy([0.3, 5.0], [0.5, 0.5], [0.0], noise_stddev=noise)
         for noise in (0.0, 1e-6, 50.0, [100.0, 100.0])

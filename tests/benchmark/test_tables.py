@@ -82,7 +82,7 @@ def test_ranks_are_of_the_splits_that_all_have(tmp_path):
 
 @pytest.fixture
 def versions(tmp_path):
-    """Two versions of one estimator, on three sets of two splits."""
+    """Writes two versions of one estimator, on three sets of two splits."""
     for name, shift in (("first", 0.0), ("second", 0.1)):
         write(tmp_path / name, "tagi", "a", [1.0 - shift, 3.0 - 3.0 * shift])
         write(tmp_path / name, "tagi", "b", [2.0 - shift, 2.0 + shift])

@@ -90,7 +90,7 @@ def test_divergence_is_that_of_tfp(outputs):
 
 @pytest.mark.parametrize("gamma", [1e-2, 1e-3, 1e-4])
 def test_divergence_of_a_float32_network_is_right_with_little_noise(gamma):
-    """NumPy in float64 computes it from the network's own moments; the prior is in float64."""
+    """NumPy computes it in float64 from the network's own moments; the prior is in float64."""
     output = layers.GaussianOutput(keras.Model(*network(100, dtype="float32")))
     points = np.linspace(-2.0, 2.0, 30)[:, np.newaxis]
     joint = output.joint(tf.constant(points, tf.float32))

@@ -123,7 +123,7 @@ def test_every_sampler_has_the_posterior(sampler):
 
 @pytest.mark.slow
 def test_samplers_agree(monkeypatch):
-    """R-hat is computed of two long chains of two samplers, eight points and a jump between them.
+    """R-hat is computed from two long chains of two samplers, eight points and a jump between them.
 
     HMC, whose compilation would take most of the time, is compared with the truth alone, in
     `test_every_sampler_has_the_posterior`.

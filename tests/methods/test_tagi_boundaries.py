@@ -134,7 +134,7 @@ def test_indices_that_are_moved_first_are_indices(move, dtype):
 
 
 def test_inputs_of_whole_numbers_are_standardised():
-    """They are treated like real numbers; Keras would cast standardised values to their dtype."""
+    """Integers are treated like real numbers; Keras would cast standardised values to integers."""
     x = rng().integers(0, 100_000, size=(300, 3))
     y = x.sum(axis=1, keepdims=True)
     means = []

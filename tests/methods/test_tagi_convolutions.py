@@ -218,7 +218,7 @@ def test_innovations_are_those_of_explicit_covariances(convolution):
 
 
 def test_one_output_is_conditioned_exactly(float64):
-    """One output, known inputs and one row make it Gaussian conditioning, without a cap."""
+    """One output, known inputs and one row give Gaussian conditioning, without a cap."""
     inputs = keras.Input((3, 2, 2))
     layer = tagi.Conv2D(1, (3, 2))
     noise = likelihoods.Gaussian(scale=0.4)
@@ -281,7 +281,7 @@ def test_arguments_are_checked(make, message):
 
 @pytest.mark.parametrize("name", MAPS)
 def test_known_maps_of_moments_and_innovations(name):
-    """With `z = C a` they are C m and C^2 S forward, C^T dm and (C^2)^T dS backward."""
+    """With `z = C a`, C m and C^2 S go forward, and C^T dm and (C^2)^T dS go backward."""
     kind, arguments, shape = MAPS[name]
     ours, theirs = (getattr(m, kind)(**arguments, dtype="float64") for m in (tagi, keras.layers))
     matrix = response(theirs)(np.eye(np.prod(shape)).reshape(-1, *shape)).T

@@ -75,7 +75,7 @@ def test_moments_of_the_squared_noise(assert_mean_close, assert_variance_close):
 
 
 def test_known_noise_level_gives_the_exact_score_and_fisher_information():
-    """As Sw -> 0 they are the derivative of log N(y; mz, Sz + exp w) in w, and -E of its square."""
+    """As Sw -> 0 it gives the derivative of log N(y; mz, Sz + exp w) in w, and -E of its square."""
     mz, sz, mw, _, y = random_case()
     tiny = np.full_like(mz, 1e-12)
 

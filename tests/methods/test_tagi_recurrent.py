@@ -239,7 +239,7 @@ def test_product_has_the_moments_of_draws(assert_mean_close, assert_variance_clo
 
 
 def test_lstm_has_the_moments_of_its_draws(assert_mean_close, assert_variance_close):
-    """With two steps, linear gates and only the recurrent kernel uncertain it is exact."""
+    """Moments are exact for two steps, linear gates and only the recurrent kernel uncertain."""
     layer = lstm(activation="linear", recurrent_activation="linear")
     for pair in layer.parameters[:2]:
         pair.variance.assign(tf.zeros_like(pair.variance))
@@ -364,7 +364,7 @@ def test_softmax_has_the_moments_of_draws(assert_mean_close, assert_variance_clo
 
 
 def test_attention_passes_innovations_of_scores_values_and_weights():
-    """To first order in dm, with all variances small, they are the means' exact gradient."""
+    """With small variances, they are the exact gradient of the means to first order in dm."""
     layer, dense = attention_layer()
     query, value = rng(1).normal(size=(2, STEPS, 4)), rng(2).normal(size=(2, 5, FEATURES))
     dm = rng(3).normal(size=(2, STEPS, 4))

@@ -137,7 +137,7 @@ def test_one_weight_two_observations(rule, mean, variance, path):
 
 
 def test_two_weights_are_row_wise_assumed_density_filtering():
-    """It is not the exact posterior, whose variances are 1/(1 + 2/0.01) = 0.005."""
+    """The result is not the exact posterior, whose variances are 1/(1 + 2/0.01) = 0.005."""
     model, (layer,) = build([weight([0.0, 0.0], [1.0, 1.0])], scale=0.1, update="exact")
     x = np.array([[1.0, 1.0], [1.0, -1.0]])
     learn(model, x, np.ones((2, 1)), 2, "fit")
@@ -300,7 +300,7 @@ def test_residual_branch_and_shared_layer_are_the_hand_written_pass(float64, rul
 
 
 def test_log_likelihood_and_rmse_are_those_before_each_update(float64):
-    """They are prequential, in the user's units, and means over rows and over entries."""
+    """Both are prequential, in the user's units, and means over rows and over entries."""
     network = random_network(**SMALL)
     x, y = random_data()
     y = 5.0 + 10.0 * y

@@ -1,4 +1,4 @@
-"""The command line itself; what `benchmark` and `demo` do is in benchmark/, test_demo.py."""
+"""The command line itself; benchmark/ and test_demo.py test what `benchmark` and `demo` do."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def stopped(capsys, *arguments):
-    """Exit status, output and errors of words at which argparse stops."""
+    """Returns exit status, output and errors of words at which argparse stops."""
     with pytest.raises(SystemExit) as stop:
         cli.main(list(arguments))
     return stop.value.code, *capsys.readouterr()

@@ -1,4 +1,4 @@
-"""The package as a whole: what an import costs and gives, and several devices."""
+"""The package as a whole: the cost and the names of an import, and several devices."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def test_import_is_light_and_methods_are_modules_under_short_names():
         "import sys, tensorflow, tensorflow_probability; before = set(sys.modules)\n"
         "import tfp_fnspace\n"
         "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
-        # Refused once devices are in use, which a tensor that a module makes would do.
+        # This is refused once devices are in use, as they would be by a tensor that a module makes.
         "tensorflow.config.set_logical_device_configuration(\n"
         "    tensorflow.config.list_physical_devices('CPU')[0],\n"
         "    [tensorflow.config.LogicalDeviceConfiguration()] * 2)\n"

@@ -1,8 +1,8 @@
-"""Every move of the stable process's samplers leaves the joint law of state and targets as it is.
+"""Every move of the stable process's samplers leaves the joint distribution invariant.
 
-When (state, y) is drawn from the joint law and a move leaves the posterior given y invariant, the
-state after any number of moves has the law of the prior (Geweke 2004). That sees every error of a
-move at once, with independent chains and no burn-in.
+If (state, y) is drawn from the joint distribution and a move leaves the posterior given y
+invariant, then the state after any number of moves has its prior distribution (Geweke 2004). This
+reveals every error of a move at once, with independent chains and no burn-in.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from stable_chains import (
     PROBLEMS,
     compiled,
     everything,
-    from_the_joint_law,
+    from_the_joint_distribution,
     partition_of,
     precision_of,
 )
@@ -33,7 +33,7 @@ from tfp_fnspace.methods.stable_process.samplers import state as chain
 
 FALSE_FAIL = 1e-6
 
-# So many groups that they have different numbers of neighbours.
+# Groups are so many that they have different numbers of neighbours.
 _SPREAD = np.random.default_rng(3).normal(size=(8, 2)) ** 3
 MANY = (_SPREAD[:7], _SPREAD[7:], [0.0] * 7)
 
@@ -46,10 +46,10 @@ def whitened_targets(state, problem):
 
 
 def check_prior(state, problem, settings, alphas, false_fail=FALSE_FAIL):
-    """Kolmogorov-Smirnov tests of everything whose law under the joint law is known.
+    """Runs Kolmogorov-Smirnov tests of all that has a known distribution under the joint one.
 
-    The state alone would not notice a move that ignores the targets: given the state, the
-    whitened targets are standard normal.
+    The state alone would not reveal a move that ignores the targets. Therefore the whitened targets
+    are tested too: given the state, they are standard normal.
 
     `false_fail` is the rate of all tests together (Bonferroni).
     """
@@ -58,7 +58,7 @@ def check_prior(state, problem, settings, alphas, false_fail=FALSE_FAIL):
     log_e = kanter.log_exponential(state.u, state.log_scales, index).numpy()
     real = problem.present.numpy() > 0.0
     u, e = state.u.numpy()[:, real], np.exp(log_e[:, real])
-    # All as uniform variables, `[B, ...]`.
+    # All samples are uniform variables, `[B, ...]`.
     samples = [np.concatenate([u, np.exp(-e)], axis=1)]
     # A sum of uniform variables modulo 1 is uniform unless they depend on each other.
     first, second = np.triu_indices(samples[0].shape[1], 1)
@@ -77,8 +77,9 @@ def check_prior(state, problem, settings, alphas, false_fail=FALSE_FAIL):
     if settings.noise_df is not None:
         gamma = 0.5 * settings.noise_df / state.noise_weights.numpy()
         samples.append(stats.gamma(0.5 * settings.noise_df).cdf(gamma))
-    # Of a few draws of the prior, masses of 1e17 beside noise of 1e-4, Q is singular in float64.
-    # They are left out: so few are far from what the tests notice, distances of 0.03 and more.
+    # A few draws of the prior have masses of 1e17 beside noise of 1e-4, so Q is singular in
+    # float64. They are left out: so few cannot affect the tests, which notice distances of 0.03 and
+    # more.
     exists = np.all(np.isfinite(whitened), axis=1)
     assert np.mean(exists) > 0.998
     values = np.sort(np.column_stack(samples)[exists], axis=0)
@@ -90,9 +91,9 @@ def check_prior(state, problem, settings, alphas, false_fail=FALSE_FAIL):
 
 
 @pytest.mark.parametrize("name", [*PROBLEMS, "many"])
-def test_relocation_leaves_the_joint_law(name, monkeypatch):
+def test_relocation_leaves_the_joint_distribution(name, monkeypatch):
     monkeypatch.setitem(PROBLEMS, "many", MANY)
-    state, problem = from_the_joint_law(name, 8_000, (0.4, 1.95))
+    state, problem = from_the_joint_distribution(name, 8_000, (0.4, 1.95))
     precision, totals = precision_of(state, problem)
     weighted = tf.linalg.matvec(precision, problem.targets)
     move = tf.function(relocate.relocate, autograph=False)
@@ -103,7 +104,7 @@ def test_relocation_leaves_the_joint_law(name, monkeypatch):
     state = state._replace(u=u, log_scales=scales)
     check_prior(state, problem, FIXED, None)
 
-    # Where the largest jump is: the numbers of groups' neighbours matter here.
+    # This compares where the largest jump is: the numbers of groups' neighbours matter here.
     atoms = np.argmax(chain.log_masses(scales, problem, state.alpha), axis=1)
     rng, probabilities = np.random.default_rng(5), partition_of(name)[0].probabilities
     alpha = rng.uniform(0.4, 1.95, (200_000, 1))
@@ -123,16 +124,18 @@ def test_relocation_leaves_the_joint_law(name, monkeypatch):
 @pytest.mark.parametrize(
     ("move", "prior"),
     [
-        ("alpha", "variance"),  # does not look at the noise's prior
+        ("alpha", "variance"),  # this move ignores the noise's prior
         ("spectrum", "variance"),
         ("spectrum", "scale"),
         ("factors", "variance"),
         ("factors", "scale"),
     ],
 )
-def test_walks_leave_the_joint_law(move, prior):
+def test_walks_leave_the_joint_distribution(move, prior):
     settings = everything(prior)
-    state, problem = from_the_joint_law("three_points", 12_000, ALPHA_RANGE, prior, NU_PRIOR)
+    state, problem = from_the_joint_distribution(
+        "three_points", 12_000, ALPHA_RANGE, prior, NU_PRIOR
+    )
     step = tf.function(WALKS[move], autograph=False)
     before = state
     for i in range(40 if move == "alpha" else 10):
@@ -163,8 +166,8 @@ WALKS = {"alpha": walk_alpha, "spectrum": walk_on_spectrum, "factors": walk_on_f
 @pytest.mark.parametrize(
     ("sampler", "name", "prior", "noise_df"),
     [
-        # Where a sampler has two, they are of one shape, and share what XLA compiles. HMC compiles
-        # for each prior: it has the other one in `test_stable_posterior.py`.
+        # If a sampler has two cases, they have one shape and share what XLA compiles. HMC compiles
+        # for each prior: `test_stable_posterior.py` has its other one.
         ("grouped", "plane", "variance", None),
         ("grouped", "plane", "scale", 3.0),
         ("metropolis", "three_points", "variance", None),
@@ -172,9 +175,9 @@ WALKS = {"alpha": walk_alpha, "spectrum": walk_on_spectrum, "factors": walk_on_f
         pytest.param("hmc", "three_points", "scale", 3.0, marks=pytest.mark.exhaustive),
     ],
 )
-def test_iterations_leave_the_joint_law(sampler, name, prior, noise_df):
+def test_iterations_leave_the_joint_distribution(sampler, name, prior, noise_df):
     settings, chains = everything(prior, noise_df), 4_000
-    state, problem = from_the_joint_law(
+    state, problem = from_the_joint_distribution(
         name, chains, ALPHA_RANGE, prior, NU_PRIOR, noise_df=noise_df
     )
     if sampler == "hmc":

@@ -1,4 +1,4 @@
-"""What a predictive law of `sip_figures.py` must show, in numbers."""
+"""Numbers for the predictive distributions of `sip_figures.py`."""
 
 import diptest
 import numpy as np
@@ -9,23 +9,23 @@ PLACES = (-3.0, -1.0, 3.0)
 
 
 def curves(x):
-    """The two curves of `datasets.bimodal`."""
+    """Returns the two curves of `datasets.bimodal`."""
     return 10.0 * np.sin(x - 0.5), 10.0 * np.cos(x - 0.5)
 
 
 def mean(dataset, x):
-    """Mean of y given x of a generator of `datasets`."""
+    """Returns the mean of y given x for a generator of `datasets`."""
     if dataset == "bimodal":
         return sum(curves(x)) / 2.0
     return 7.0 * np.sin(x) + 10.0
 
 
 def bimodal(model, x, y):
-    """Gain over the best Gaussian with a mean and a variance for each x, and the modes at `PLACES`.
+    """Compares with the best Gaussian that has a mean and variance for each x; modes at `PLACES`.
 
     That Gaussian has the moments of the generator, (a + b) / 2 and 1 + (a - b)^2 / 4 for curves a
-    and b, so no heteroscedastic Gaussian has more expected log-density. Dip test: Hartigan and
-    Hartigan (1985), on 2,000 draws.
+    and b, so no heteroscedastic Gaussian has more expected log-density. The dip test is that of
+    Hartigan and Hartigan (1985), on 2,000 draws.
     """
     first, second = curves(x)
     best = stats.norm.logpdf(y, (first + second) / 2.0, np.sqrt(1.0 + (first - second) ** 2 / 4.0))
@@ -38,10 +38,10 @@ def bimodal(model, x, y):
     }
     levels = np.linspace(-14.0, 14.0, 561, dtype=np.float32)
     for place in PLACES:
-        law = model.predict_distribution(np.full((1, 1), place, np.float32))
-        draws = law.sample(2000, seed=3).numpy().ravel()
+        distribution = model.predict_distribution(np.full((1, 1), place, np.float32))
+        draws = distribution.sample(2000, seed=3).numpy().ravel()
         dip, p_value = diptest.diptest(draws)
-        density = np.exp(law.log_prob(levels.reshape(-1, 1, 1)).numpy().ravel())
+        density = np.exp(distribution.log_prob(levels.reshape(-1, 1, 1)).numpy().ravel())
         inner = (density[1:-1] >= density[:-2]) & (density[1:-1] > density[2:])
         tops = np.flatnonzero(inner & (density[1:-1] > 0.1 * density.max())) + 1
         record[f"x = {place:g}"] = {
@@ -54,9 +54,10 @@ def bimodal(model, x, y):
 
 
 def heteroscedastic(model, x, y):
-    """How far the predictive standard deviation is from 2 |sin(x)|, on 141 points of [-3.5, 3.5].
+    """Measures the error of the predictive standard deviation, whose truth is 2 |sin(x)|.
 
-    `best_constant` is the same error of the constant that suits best.
+    The error is over 141 points of [-3.5, 3.5]. `best_constant` is the same error of the constant
+    that suits best.
     """
     grid = np.linspace(-3.5, 3.5, 141, dtype=np.float32)[:, np.newaxis]
     true = 2.0 * np.abs(np.sin(grid[:, 0]))
@@ -70,7 +71,7 @@ def heteroscedastic(model, x, y):
 
 
 def prior_beside_rows(functions, y, mean):
-    """Whether draws of the prior follow the rows.
+    """Measures whether draws of the prior follow the rows.
 
     - `log_density`: mean log-density of the rows under the draws plus the normal noise that suits
       best; `marginal` is that of the normal with the mean and the variance of y, which does not
@@ -81,7 +82,7 @@ def prior_beside_rows(functions, y, mean):
     Args:
         functions: Draws of the prior at the rows' inputs, in the user's units, `[S, N]`.
         y: Targets `[N, 1]`.
-        mean: Of the targets given the inputs, `[N, 1]`.
+        mean: Mean of the targets given the inputs, `[N, 1]`.
     """
 
     def cost(log_noise):

@@ -20,9 +20,12 @@ def main(arguments=None):
 
 
 def _parser():
-    parser = argparse.ArgumentParser(prog="python -m tfp_fnspace", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tfp_fnspace",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,  # keeps the lines of versions
+    )
     shown = "\n".join(f"{name} {number}" for name, number in versions().items())
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter  # keeps the lines of versions
     parser.add_argument("--version", action="version", version=shown)
     commands = parser.add_subparsers(required=True, metavar="command")
     _add_demo(commands)

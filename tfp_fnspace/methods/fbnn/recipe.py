@@ -15,8 +15,8 @@ from tfp_fnspace.processes.fitted import fitted_prior
 from tfp_fnspace.processes.gaussian import GaussianProcess
 from tfp_fnspace.recipes import scale_learnt_noise
 
-#: An exact process is fitted to at most so many rows, its time is cubic in them, in so many
-#: iterations: those that follow lengthen what is long already, the lengths of idle inputs.
+#: An exact process is fitted to at most so many rows, since its time is cubic in them, in so many
+#: iterations: more of them made predictions on the tables tried no better.
 _PRIOR_ROWS, _PRIOR_ITERATIONS = 500, 50
 
 #: Standard deviation of the least noise, in that of the targets.

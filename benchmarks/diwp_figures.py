@@ -2,14 +2,15 @@
 
     python benchmarks/diwp_figures.py [--only layers,eigenvalues,functions,bandwidths]
 
-The first three draw from priors and take seconds. Figure 7 fits models, a cell (bandwidth, seed,
+The first three draw from priors and take seconds. Figure 7 fits models, one cell (bandwidth, seed,
 model) at a time: `benchmarks/results/diwp_figure7.json` keeps the cells that are done.
 
-Protocol of figure 7: 40 points on [-5, 5] from a Gaussian process with a squared exponential kernel
-of bandwidth 0.5, 1, 2, 5 or 10, noise 0.1. The kernel of both models has bandwidth 1 and a learned
-amplitude, the noise is learned, inducing points start at all data. The one-layer process has
-Omega ~ W^-1(delta, delta + 2) on its one input, delta learned from 1. 100 joint draws of f on a
-grid over [-15, 15]; zero crossings are counted where |x| >= 7.
+Protocol of figure 7: the data are 40 points on [-5, 5] from a Gaussian process with a squared
+exponential kernel of bandwidth 0.5, 1, 2, 5 or 10, and noise 0.1. The kernel of both models has
+bandwidth 1 and a learned amplitude. The noise is learned, and the inducing points start at all
+data. The one-layer process has Omega ~ W^-1(delta, delta + 2) on its one input, and delta is
+learned from 1. There are 100 joint draws of f on a grid over [-15, 15]; zero crossings are counted
+where |x| >= 7.
 """
 
 import argparse
@@ -29,7 +30,7 @@ IMAGES = pathlib.Path("docs/images")
 RESULTS = pathlib.Path("benchmarks/results/diwp_figure7.json")
 BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#6E6E6E"
 
-#: Points, and rows of a Wishart matrix, of figure 5: those of the paper.
+#: Number of points, and of rows of a Wishart matrix, in figure 5: those of the paper.
 SIZE = 2000
 
 BANDWIDTHS = (0.5, 1.0, 2.0, 5.0, 10.0)
@@ -52,7 +53,7 @@ def save(figure, name):
 
 
 def layers(seed=2):
-    """Figure 2: Gram and kernel matrices on their way through a network."""
+    """Draws figure 2: Gram and kernel matrices on their way through a network."""
     x = np.linspace(-3.0, 3.0, 60)[:, np.newaxis]
     rows = {
         "Wishart\nwidth 10": {"process": "wishart", "width": 10},
@@ -82,8 +83,8 @@ def layers(seed=2):
 
 
 def eigenvalues(seed=0):
-    """Figure 5: eigenvalues of one sample around the identity."""
-    laws = {
+    """Draws figure 5: eigenvalues of one sample around the identity."""
+    distributions = {
         "Wishart": {"process": "wishart", "width": SIZE},
         **{
             f"residual Wishart, α = {a:g}": {
@@ -93,7 +94,7 @@ def eigenvalues(seed=0):
             }
             for a in (1.0, 2.0)
         },
-        # The paper's W^-1(N I, lambda N), rescaled to mean 1: lambda N = delta + N + 1.
+        # The paper's W^-1(N I, lambda N) is rescaled to mean 1: lambda N = delta + N + 1.
         **{
             f"inverse Wishart, λ = {ratio:g}": {
                 "process": "inverse_wishart",
@@ -107,7 +108,7 @@ def eigenvalues(seed=0):
     figure, panels = plt.subplots(
         2, 3, figsize=(9.6, 5.2), sharex=True, sharey=True, layout="constrained"
     )
-    for panel, (name, options) in zip(panels.flat, laws.items(), strict=True):
+    for panel, (name, options) in zip(panels.flat, distributions.items(), strict=True):
         gram = diwp.sample_gram(identity, **options, seed=seed)[0]
         values = np.linalg.eigvalsh(gram.numpy())
         colour = BLUE if "inverse" in name else VERMILLION
@@ -124,7 +125,7 @@ def eigenvalues(seed=0):
 
 
 def functions(seeds=(13, 1), delta=1.0, num_panels=4, units=4):
-    """Figure 6: functions of a one-layer and of a two-layer process, a Gaussian process beside."""
+    """Draws figure 6: functions of a one-layer, a two-layer and a Gaussian process."""
     x = np.linspace(-5.0, 5.0, 300)[:, np.newaxis]
     kernel = kernels.SquaredExponential()
     limits = {"stack": "features", "delta": 1e9, "units": units}
@@ -132,7 +133,8 @@ def functions(seeds=(13, 1), delta=1.0, num_panels=4, units=4):
     one = diwp.sample_prior(
         x, kernel, depth=0, delta=delta, units=units, num_samples=num_panels, seed=seeds[0]
     )
-    # As in the paper: all have the same first layer, here K of the inputs, and another second.
+    # As in the paper, all have the same first layer, here K of the inputs, and differ in the
+    # second.
     second = diwp.sample_gram(
         fixed.kernels[0][0], delta=delta, num_samples=num_panels, seed=seeds[1]
     )
@@ -162,7 +164,7 @@ def functions(seeds=(13, 1), delta=1.0, num_panels=4, units=4):
 
 
 def targets(bandwidth, seed):
-    """Data of figure 7."""
+    """Returns the data of figure 7."""
     matrix = np.exp(-((DATA - DATA.T) ** 2) / (2.0 * bandwidth**2)) + 1e-8 * np.eye(len(DATA))
     rng = np.random.default_rng([seed, int(10 * bandwidth)])
     f = np.linalg.cholesky(matrix) @ rng.normal(size=DATA.shape)
@@ -170,7 +172,7 @@ def targets(bandwidth, seed):
 
 
 def fit(name, y, seed):
-    """A trained model of figure 7, and its ELBO per row over the last 50 steps."""
+    """Returns a trained model of figure 7, and its ELBO per row over the last 50 steps."""
     model_class, options, steps = MODELS[name]
     model = model_class(
         inducing_points=len(DATA),
@@ -191,7 +193,7 @@ def fit(name, y, seed):
 
 
 def model_bandwidths(model):
-    """Draws of Omega^-1/2 from the approximate posterior, `[200]`."""
+    """Returns draws of Omega^-1/2 from the approximate posterior, `[200]`."""
     layer = model.network.layers[0]
     if not isinstance(layer, diwp.InverseWishartFeatures):
         return np.ones(200)
@@ -201,13 +203,13 @@ def model_bandwidths(model):
 
 
 def crossings(draws):
-    """Mean number of sign changes where |x| >= 7, `draws` `[S, N]`."""
+    """Returns the mean number of sign changes where |x| >= 7, `draws` `[S, N]`."""
     changes = (draws[:, 1:] * draws[:, :-1] < 0.0).sum(axis=0) / len(draws)
     return changes[np.abs(GRID[1:, 0] + GRID[:-1, 0]) / 2.0 > OUTSIDE].sum()
 
 
 def cell(name, bandwidth, seed):
-    """One model on one data set."""
+    """Runs one model on one data set."""
     y, start = targets(bandwidth, seed), time.perf_counter()
     model, elbo = fit(name, y, seed)
     seconds = time.perf_counter() - start
@@ -230,7 +232,7 @@ def cell(name, bandwidth, seed):
 
 
 def bandwidths():
-    """Figure 7: posterior draws of models of bandwidth 1, given data of other bandwidths."""
+    """Draws figure 7: posterior draws of models of bandwidth 1, given data of other bandwidths."""
     records = read_records(RESULTS)
     known = {(r["model"], r["bandwidth"], r["seed"]) for r in records}
     for place in ((m, b, s) for s in SEEDS for b in BANDWIDTHS for m in MODELS):
@@ -272,7 +274,7 @@ PICTURES = {
 
 
 def main():
-    """Draws all of them, or those named."""
+    """Draws all figures, or those named."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", default=",".join(PICTURES))
     for name in parser.parse_args().only.split(","):

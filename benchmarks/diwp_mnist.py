@@ -1,12 +1,13 @@
 """MNIST with fully connected deep inverse Wishart processes (table 2 of the paper).
 
-Three ReLU kernels, 100 inducing points, 10 outputs with a categorical likelihood, no learned scale
-or bias of the inputs; pixels standardised by one mean and one standard deviation. Adam, 1e-2 in the
-first half of the steps and 1e-3 in the second, one posterior sample a step, 100 for evaluation. The
-NNGP is the same without inverse Wishart layers; the process with the defect of the authors' program
-is the third. Those two also from delta = 1, as which of its optima a run finds depends on where it
-starts. V of the posteriors is the paper's, not whitened. Size of a batch and number of steps are
-ours: the paper gives none for images.
+The models have three ReLU kernels, 100 inducing points, and 10 outputs with a categorical
+likelihood; they learn no scale or bias of the inputs. Pixels are standardised by one mean and one
+standard deviation. Adam has the rate 1e-2 in the first half of the steps and 1e-3 in the second. A
+step takes one posterior sample, and evaluation takes 100. The NNGP is the same without inverse
+Wishart layers. The third model is the process with the defect of the authors' program. The process
+with and without the defect also starts from delta = 1, because the start decides which of its
+optima a run finds. V of the posteriors is the paper's, not whitened. The batch size and the number
+of steps are ours: the paper gives none for images.
 
     python benchmarks/diwp_mnist.py
 """
@@ -31,12 +32,12 @@ METHODS = {
     "diwp_defective_from_delta_1": {"batch_size_defect": True, "delta": 1.0},
 }
 
-#: Rows of the test set for which probabilities are made at a time.
+#: Rows of the test set that get probabilities at a time.
 _CHUNK = 500
 
 
 def run(method, seed, options, arrays):
-    """What came out of one model."""
+    """Returns the results of one model."""
     x_train, x_test = (arrays[name].reshape(-1, 784) for name in ("x_train", "x_test"))
     y_train, y_test = arrays["y_train"], arrays["y_test"]
     model = DIWPModel(

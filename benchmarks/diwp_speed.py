@@ -1,14 +1,15 @@
-"""Milliseconds of a training step of `DIWPModel`, and how it grows.
+"""Milliseconds of a training step of `DIWPModel`, and how they grow.
 
-The step of the paper's small data sets: 10 posterior samples, 100 inducing points, a batch of 455
-rows of 13 inputs, three kernels, two inverse Wishart layers, Adam; through `fit`, after an epoch
-that traces. An epoch has 20 such batches in the first table; with 455 rows in all it has one, and
-Keras's loop over 120 epochs is in the time of a step.
+The step is that of the paper's small data sets: 10 posterior samples, 100 inducing points, a batch
+of 455 rows of 13 inputs, three kernels, two inverse Wishart layers, and Adam. It runs through
+`fit`, after an epoch that traces. An epoch has 20 such batches in the first table. With 455 rows in
+all it has one, and then the time of a step includes Keras's loop over 120 epochs.
 
-Without and with oneDNN, whose matrix products and memory TensorFlow takes by itself on processors
-with AVX-512 only: `TF_ENABLE_ONEDNN_OPTS`, which is read when TensorFlow is imported. And with the
-two threads as TensorFlow has them, and with one for each operation and two operations at once:
-`TF_NUM_INTRAOP_THREADS=1`. Results of other processors stay in the file.
+The runs are with and without oneDNN (`TF_ENABLE_ONEDNN_OPTS`, which is read when TensorFlow is
+imported). TensorFlow uses its matrix products and memory by default only on processors with
+AVX-512. The runs are also with the two threads as TensorFlow has them, and with one for each
+operation and two operations at once: `TF_NUM_INTRAOP_THREADS=1`. Results of other processors stay
+in the file.
 
     python benchmarks/diwp_speed.py
     python benchmarks/diwp_speed.py --cost        # against rows and inducing points, and a plot
@@ -46,7 +47,7 @@ ROWS, INPUTS, SAMPLES, INDUCING = 455, 13, 10, 100
 
 
 class EpochTimes(keras.callbacks.Callback):
-    """Seconds of each epoch."""
+    """Keeps the seconds of each epoch."""
 
     def __init__(self):
         super().__init__()
@@ -60,7 +61,7 @@ class EpochTimes(keras.callbacks.Callback):
 
 
 def problem(rows, inducing, kernel, dtype):
-    """Model and data."""
+    """Returns model and data."""
     random = np.random.default_rng(0)
     x = random.normal(size=(rows, INPUTS))
     y = np.sin(x[:, :1]) + 0.1 * random.normal(size=(rows, 1))
@@ -71,7 +72,7 @@ def problem(rows, inducing, kernel, dtype):
 
 
 def time_alone(kernel, dtype, epochs=120):
-    """Milliseconds of an epoch of one step, in a second `fit`: the first traces."""
+    """Returns milliseconds of an epoch of one step, in a second `fit`: the first one traces."""
     model, x, y = problem(ROWS, INDUCING, kernel, dtype)
     model.fit(x, y, batch_size=ROWS, epochs=5, verbose=0)
     begin = time.perf_counter()
@@ -80,7 +81,7 @@ def time_alone(kernel, dtype, epochs=120):
 
 
 def step_time(rows, batch, inducing, kernel="relu", dtype="float32", epochs=6):
-    """Median milliseconds of a step over epochs, the first left out."""
+    """Returns the median milliseconds of a step over epochs, without the first."""
     model, x, y = problem(rows, inducing, kernel, dtype)
     times = EpochTimes()
     begin = time.perf_counter()
@@ -95,7 +96,7 @@ _ONEDNN, _INTRA_OP = "TF_ENABLE_ONEDNN_OPTS", "TF_NUM_INTRAOP_THREADS"
 
 
 def speed(path, echo=print):
-    """The step for two kernels and two dtypes, with oneDNN as the environment has it."""
+    """Measures the step for two kernels and two dtypes, with oneDNN as the environment sets it."""
     records = []
     for kernel in ("relu", "squared_exponential"):
         for dtype in ("float32", "float64"):
@@ -120,7 +121,7 @@ def speed(path, echo=print):
 
 
 def speed_in_all_settings():
-    """`speed` in processes of their own."""
+    """Runs `speed` in a process for each setting."""
     here = machine()["processor"]
     records = [r for r in read_records(RESULTS) if r["machine"]["processor"] != here]
     for onednn, threads in itertools.product("01", "21"):
@@ -134,7 +135,7 @@ def speed_in_all_settings():
 
 
 def cost(echo=print):
-    """The step against the rows of a batch and against the number of inducing points."""
+    """Measures the step against the rows of a batch and against the number of inducing points."""
     records = []
     cells = [("rows", rows, INDUCING) for rows in (64, 128, 256, 512, 1024, 2048)]
     cells += [("inducing", 128, inducing) for inducing in (25, 50, 100, 200, 400)]
@@ -148,7 +149,7 @@ def cost(echo=print):
 
 
 def plot_cost(records):
-    """Both on logarithmic axes, with lines of slope 1 and 3."""
+    """Plots both on logarithmic axes, with lines of slope 1 and 3."""
     figure, axes = plt.subplots(1, 2, figsize=(8.0, 3.4), sharey=True)
     for axis, varied, key, power in zip(
         axes, ("rows", "inducing"), ("rows", "inducing_points"), (1, 3), strict=True

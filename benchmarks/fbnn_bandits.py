@@ -1,23 +1,26 @@
-"""Contextual bandits with fBNN, and what to compare it with (table 3 of the paper).
+"""Contextual bandits with fBNN and other methods (table 3 of the paper).
 
-2,000 contexts in a random order, one hidden layer of 50 ReLU units on `[context, one-hot action]`,
-the first 50 actions in turn (three of each for the linear posterior); after every 50 contexts 100
-steps of Adam (5e-3, batches of 20) on all that was seen. Regret is the expected reward of the best
-action less that of the one taken, summed, in % of that of uniformly random actions.
+There are 2,000 contexts in a random order. Networks have one hidden layer of 50 ReLU units on
+`[context, one-hot action]`. The first 50 actions are taken in turn (three of each for the linear
+posterior). After every 50 contexts, 100 steps of Adam (5e-3, batches of 20) train on all that was
+seen. Regret is the expected reward of the best action less that of the chosen one, summed, in % of
+that of uniformly random actions.
 
-- `fbnn`: Thompson sampling, prior a Gaussian process, squared exponential with variance 1, noise
-  0.3, length 1 for contexts and for actions, fitted anew by marginal likelihood after 200 and 800
-  contexts (to 300 rows at most); 10 measurement points, contexts that were seen with any action;
-  `kl_weight="data"`. With a length for each input the fits to few rows went wrong, and a prior
-  fitted at 50 had too little variance left to explore (both seen in trials 100 to 102).
+- `fbnn`: Thompson sampling. The prior is a Gaussian process with a squared exponential kernel of
+  variance 1, noise 0.3, and length 1 for contexts and for actions. It is fitted again by marginal
+  likelihood after 200 and 800 contexts (to 300 rows at most). There are 10 measurement points,
+  which are seen contexts with any action; `kl_weight="data"`. With a length for each input the fits
+  to few rows went wrong, and a prior fitted at 50 had too little variance left to explore (both
+  seen in trials 100 to 102).
 - `bayes_by_backprop`: Thompson sampling, weights with priors N(0, 1 / fan-in).
 - `greedy`: the same network without a posterior, squared loss, the best mean.
 - `linear`: Thompson sampling with a Bayesian linear regression for each action,
   normal-inverse-gamma with the parameters of Riquelme et al. (2018).
 
-Mushroom: rewards +5 for an edible one, +5 or -35 for a poisonous one, 0 for none. Shuttle: 1 for
-the right class of seven. Wheel: five actions, 1.2 for the first, 1 for others, 50 for the action
-of a quadrant outside the radius 0.95. Rewards of the networks are divided by 10, 1 and 10.
+Mushroom has rewards +5 for an edible one, +5 or -35 for a poisonous one, and 0 for none. Shuttle
+has 1 for the right class of seven. Wheel has five actions: 1.2 for the first, 1 for others, 50 for
+the action of a quadrant outside the radius 0.95. Rewards of the networks are divided by 10, 1 and
+10.
 
     python benchmarks/fbnn_bandits.py --data-dir ../shared/data
 """
@@ -64,7 +67,7 @@ class Problem:
 
 
 def mushroom(data_dir, random):
-    """Eat (1) or not (0)."""
+    """Returns the problem to eat (1) or not (0)."""
     with np.load(os.path.join(data_dir, "bandits", "mushroom.npz")) as arrays:
         rows = random.choice(len(arrays["y"]), CONTEXTS, replace=False)
         x, poisonous = arrays["x"][rows].astype(float), arrays["y"][rows] == 1
@@ -80,7 +83,7 @@ def mushroom(data_dir, random):
 
 
 def shuttle(data_dir, random):
-    """Name one of seven classes."""
+    """Returns the problem to name one of seven classes."""
     with np.load(os.path.join(data_dir, "bandits", "shuttle.npz")) as arrays:
         rows = random.choice(len(arrays["y_train"]), CONTEXTS, replace=False)
         x, y = arrays["x_train"][rows].astype(float), arrays["y_train"][rows].astype(int) - 1
@@ -91,7 +94,7 @@ def shuttle(data_dir, random):
 
 
 def wheel(data_dir, random):
-    """The synthetic wheel of Riquelme et al. (2018) with radius 0.95."""
+    """Returns the synthetic wheel of Riquelme et al. (2018) with radius 0.95."""
     radius, angle = np.sqrt(random.uniform(size=CONTEXTS)), random.uniform(size=CONTEXTS)
     x = radius[:, None] * np.stack([np.cos(2 * np.pi * angle), np.sin(2 * np.pi * angle)], axis=1)
     expected = np.ones((CONTEXTS, 5))
@@ -107,13 +110,13 @@ PROBLEMS = {"mushroom": mushroom, "shuttle": shuttle, "wheel": wheel}
 
 
 def rows_of(contexts, actions, problem):
-    """Inputs of a network, `[N, C + K]`."""
+    """Returns inputs of a network, `[N, C + K]`."""
     return np.concatenate([contexts, np.eye(problem.num_actions)[actions]], axis=1, dtype="float32")
 
 
 def prior_of(problem):
-    """A Gaussian process with one length for contexts and one for actions."""
-    # Each factor sees the other's columns divided by a million: not at all.
+    """Makes a Gaussian process with one length for contexts and one for actions."""
+    # Each factor sees the other's columns divided by a million, so it ignores them.
     contexts = np.append(np.ones(problem.contexts.shape[1]), np.full(problem.num_actions, 1e6))
     factors = [tfpk.ExponentiatedQuadratic(1.0, 1.0), tfpk.ExponentiatedQuadratic(None, 1.0)]
     scales = [contexts, 1e6 / contexts]
@@ -256,7 +259,7 @@ class Linear:
         self.count += 1
 
     def update(self, count):
-        """Nothing: it is up to date."""
+        """Does nothing: the posterior is up to date."""
 
 
 METHODS = {
@@ -268,7 +271,7 @@ METHODS = {
 
 
 def run(problem, method, trial, data_dir):
-    """What came out of one trial."""
+    """Returns the results of one trial."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(trial)
     random = np.random.default_rng([trial, 3])

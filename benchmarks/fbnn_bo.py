@@ -1,15 +1,16 @@
 """Bayesian optimisation of functions drawn from Gaussian processes (figure 5 of the paper).
 
-Minima of functions of three inputs on [-1, 1]^3, drawn from processes with a squared exponential
-kernel (length 0.6), an arc-cosine kernel of order 1, and a Matern 1/2 kernel (length 1), variance 1
-(at |x| = 1 for the arc-cosine); values without noise. Five random queries, then 30 by max-value
-entropy search with 10 sampled minima, each from 30 starting points.
+The task is the minimum of functions of three inputs on [-1, 1]^3. They are drawn from processes
+with a squared exponential kernel (length 0.6), an arc-cosine kernel of order 1, and a Matern 1/2
+kernel (length 1), with variance 1 (at |x| = 1 for the arc-cosine). Values have no noise. Five
+random queries come first, then 30 by max-value entropy search with 10 sampled minima, each from 30
+starting points.
 
-- `fbnn`: one hidden layer of 200 units, cosines whose frequencies start as draws of N(0, 2^2) for
-  the stationary kernels and ReLU for the arc-cosine, the posterior of the output weights with a
-  full covariance (the paper: 5 x 100); the true kernel as prior, 30 uniform measurement points
-  beside all queries, 50 functions a step; 300 steps of Adam (3e-3) after each query on all values,
-  from where it was (the paper: 20,000).
+- `fbnn`: one hidden layer of 200 units. For the stationary kernels they are cosines whose
+  frequencies start as draws of N(0, 2^2), for the arc-cosine they are ReLU. The posterior of the
+  output weights has a full covariance (the paper: 5 x 100). The prior is the true kernel, with 30
+  uniform measurement points beside all queries and 50 functions a step. After each query, 300 steps
+  of Adam (3e-3) on all values continue from the last state (the paper: 20,000).
 - `bayes_by_backprop`: 1 x 100 ReLU units, one of the paper's two networks, priors N(0, 1 / fan-in),
   10 draws, the same steps.
 - `random_features`: Bayesian linear regression on 500 random Fourier features of the squared
@@ -58,7 +59,7 @@ KERNELS = {
 
 
 class SampledFunction:
-    """A draw of a Gaussian process, made as it is asked for.
+    """A draw of a Gaussian process, computed on demand.
 
     Args:
         kernel: TFP kernel.
@@ -81,7 +82,7 @@ class SampledFunction:
 
 
 def network(kernel):
-    """Inputs and outputs of one hidden layer of the kind that has the kernel in the limit."""
+    """Returns inputs and outputs of one hidden layer that has the kernel in the limit."""
     inputs = keras.Input((SIZE,))
     if isinstance(kernel, kernels.ArcCosineKernel):
         options = {"activation": "relu"}
@@ -96,7 +97,7 @@ def network(kernel):
 
 
 class Network:
-    """A model of a network that goes on training after each query."""
+    """A model of a network that continues training after each query."""
 
     def __init__(self, kernel, functional, seed):
         options = {"likelihood": likelihoods.Gaussian(NOISE), "standardize": False, "seed": seed}
@@ -109,7 +110,7 @@ class Network:
             options |= {"prior": prior, "measurement": measurement, "num_samples": 50}
             self.model = fbnn.FBNNModel(network(kernel), **options)
         else:
-            # `fit` sees the rows of all steps at once, so that its N is STEPS times theirs.
+            # `fit` sees the rows of all steps at once, so its N is STEPS times theirs.
             options |= {"num_samples": 10, "kl_weight": float(STEPS), "kl_annealing_steps": 0}
             self.model = fbnn.VariationalModel(factorised_network(SIZE, [100]), **options)
         self.model.compile(optimizer=keras.optimizers.Adam(3e-3))
@@ -121,7 +122,7 @@ class Network:
 
 
 class RandomFeatures:
-    """Bayesian linear regression on random Fourier features, as `decisions` takes models."""
+    """Bayesian linear regression on random Fourier features, as a model for `decisions`."""
 
     draws_smooth_functions, num_outputs = True, 1
 
@@ -155,7 +156,7 @@ class RandomFeatures:
 
 
 class RandomSearch:
-    """No model."""
+    """Draws queries without a model."""
 
     def fit(self, x, y):
         return None
@@ -170,7 +171,7 @@ METHODS = {
 
 
 def run(kernel, method, seed):
-    """One run: the smallest value after each query."""
+    """Runs one case, and returns the smallest value after each query."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
     random, kernel = np.random.default_rng([seed, 2]), KERNELS[kernel]()
@@ -189,7 +190,7 @@ def run(kernel, method, seed):
 
 
 def plot(records):
-    """The smallest value found against the number of queries; bands are 0.2 standard deviations."""
+    """Plots the smallest value against the queries; bands are 0.2 standard deviations."""
     figure, panels = plt.subplots(1, len(KERNELS), figsize=(9.6, 3.2), layout="constrained")
     for panel, kernel in zip(panels, KERNELS, strict=True):
         for colour, method in zip(COLOURS.values(), METHODS, strict=False):

@@ -1,11 +1,11 @@
-"""What injected noise and the estimator of the score do to the bound, where all is known.
+"""Effects of injected noise and of the score's estimator on the bound, where all is known.
 
-A linear model of four rows, five weights with N(0, 1) priors and noise 0.3: the prior on functions
-is a Gaussian process with a linear kernel, the posterior a normal law with full covariance, so that
-the evidence, the exact posterior and the divergence of any q from it have closed forms. Each cell
-trains q for 1,200 steps on all rows, 100 functions a step, Adam with 5e-2, 1e-2 and 2e-3 in 400
-steps each, in float64, and writes in nats (of all rows) and in standard deviations of the exact
-posterior of f at the rows:
+A linear model has four rows, five weights with N(0, 1) priors, and noise 0.3. The prior on
+functions is a Gaussian process with a linear kernel. The posterior is a normal distribution with
+full covariance, so the evidence, the exact posterior and the divergence of any q from it have
+closed forms. Each cell trains q in float64 for 1,200 steps on all rows, with 100 functions a step
+and Adam with 5e-2, 1e-2 and 2e-3 in 400 steps each. It writes, in nats (of all rows) and in
+standard deviations of the exact posterior of f at the rows:
 
 - `objective_minus_evidence`: mean of the objective over the last 100 steps; positive where it is no
   bound;
@@ -33,7 +33,7 @@ GAMMAS = (0.0, 0.01, 0.03, 0.1, 0.3, 0.5, 1.0)
 
 
 def data():
-    """Rows, targets, and the features of the weights and the bias."""
+    """Returns rows, targets, and the features of the weights and the bias."""
     random = np.random.default_rng(3)
     x = random.normal(size=(ROWS, 4))
     y = x @ random.normal(size=(4, 1)) + NOISE * random.normal(size=(ROWS, 1))
@@ -41,7 +41,7 @@ def data():
 
 
 def exact(y, features):
-    """Log evidence, and mean and covariance of f at the rows given them."""
+    """Returns the log evidence, and mean and covariance of f at the rows given them."""
     gram = features @ features.T
     total = gram + NOISE**2 * np.eye(ROWS)
     gain = gram @ np.linalg.inv(total)
@@ -51,7 +51,7 @@ def exact(y, features):
 
 
 def divergence(mean, covariance, other_mean, other_covariance):
-    """`KL[N || N]`."""
+    """Computes `KL[N || N]`."""
     inverse, difference = np.linalg.inv(other_covariance), other_mean - mean
     logs = np.linalg.slogdet(other_covariance)[1] - np.linalg.slogdet(covariance)[1]
     square = difference @ inverse @ difference
@@ -59,7 +59,7 @@ def divergence(mean, covariance, other_mean, other_covariance):
 
 
 def trained(x, y, gamma, estimator, seed):
-    """Mean and covariance of the trained weights, and the last objectives of a row."""
+    """Returns mean and covariance of the trained weights, and the last objectives of a row."""
     keras.utils.set_random_seed(seed)
     bandwidth, whiten = ESTIMATORS[estimator]
     layer = layers.VariationalDense(1, posterior="full", prior="standard", dtype="float64")
@@ -83,7 +83,7 @@ def trained(x, y, gamma, estimator, seed):
         [STEPS // 3, 2 * STEPS // 3], [5e-2, 1e-2, 2e-3]
     )
     model.compile(optimizer=keras.optimizers.Adam(schedule), num_rows=ROWS)
-    copies = [np.tile(a, (100, 1)) for a in (x, y)]  # an epoch of 100 steps on all rows
+    copies = [np.tile(a, (100, 1)) for a in (x, y)]  # an epoch is 100 steps on all rows
     options = {"batch_size": ROWS, "epochs": STEPS // 100, "shuffle": False, "verbose": 0}
     history = model.fit(*copies, **options).history
     mean = np.concatenate([value.numpy().ravel() for value in layer.posterior.means.values()])
@@ -92,7 +92,7 @@ def trained(x, y, gamma, estimator, seed):
 
 
 def run(estimator, gamma, seed):
-    """One trained q beside the exact posterior."""
+    """Compares one trained q with the exact posterior."""
     x, y, features = data()
     evidence, mean, covariance = exact(y, features)
     weights, spread, elbo = trained(x, y, gamma, estimator, seed)

@@ -2,26 +2,26 @@
 
     python benchmarks/fbnn_figures.py [--only cubic,periodic,piecewise,mauna] [--data-dir DIR]
 
-A cell is one model on one data set; `benchmarks/results/fbnn_figures.json` keeps those that are
+A cell is one model on one data set. `benchmarks/results/fbnn_figures.json` keeps the cells that are
 done, with what the pictures show. Protocol:
 
-- Inputs and targets are standardised. The prior of the first, second and fourth is a Gaussian
-  process fitted by marginal likelihood and then fixed, the noise of the likelihood fixed to its;
-  the exact Gaussian process of the same kernel and noise is what fBNN is compared with. In the
-  third the noise is 0.02 (the data have none) and the prior is only sampled.
-- Adam with the rate of `RATES`, a tenth and a hundredth of it in the last two fifths; the
-  divergence is annealed over the first fifth. fBNN: measurement points uniform in the box of the
-  figure, injected noise 0.002, `kl_weight="data"`. Bayes by Backprop ("bbb"): priors of weights of
-  variance 1 over the number of inputs, 10 weight draws a step.
+- Inputs and targets are standardised. The prior of the first, second and fourth figure is a
+  Gaussian process that is fitted by marginal likelihood and then fixed. The noise of the likelihood
+  is fixed to its noise. fBNN is compared with the exact Gaussian process of the same kernel and
+  noise. In the third figure the noise is 0.02 (the data have none) and the prior is only sampled.
+- Adam has the rate of `RATES`, then a tenth and a hundredth of it in the last two fifths. The
+  divergence is annealed over the first fifth. fBNN has measurement points uniform in the box of the
+  figure, injected noise 0.002, and `kl_weight="data"`. Bayes by Backprop ("bbb") has priors of
+  weights of variance 1 over the number of inputs, and 10 weight draws a step.
 - Networks, draws, points and steps are in `NETWORKS` and the table of each figure. The paper's
-  2 x 100 to 5 x 500 ReLU networks at up to 80,000 steps are more than two cores do.
-- "cosines" of Mauna Loa: 1,500 random cosines of the prior's kernel, not trained, the divergence in
-  closed form with injected noise of a fifth of the noise, the last layer from its regression on
-  them; all rows in each step, the rate falls by a cosine. The rational quadratic kernel of this
-  figure has the mixture rate 1.
-- Rows: a standard deviation or a mean of f on a grid is from 1,000 functions. `rms_of_means` is
-  the root mean square difference of the means, over that of the standard deviation of the exact
-  process; `stddev_ratio` is the median over the grid; each on the data, in the gap and outside.
+  2 x 100 to 5 x 500 ReLU networks at up to 80,000 steps are too much for two cores.
+- "cosines" of Mauna Loa has 1,500 random cosines of the prior's kernel, which are not trained. The
+  divergence is in closed form, with injected noise of a fifth of the noise. The last layer starts
+  at its regression on the cosines. Each step has all rows, and the rate falls by a cosine. The
+  rational quadratic kernel of this figure has the mixture rate 1.
+- A standard deviation or a mean of f on a grid is from 1,000 functions. `rms_of_means` is the root
+  mean square difference of the means, over that of the standard deviation of the exact process.
+  `stddev_ratio` is the median over the grid. Each is given on the data, in the gap and outside.
 """
 
 import argparse
@@ -58,11 +58,11 @@ class WithSeason(keras.layers.Layer):
 
 
 def network(units, activation, posterior="factorized", frequency=None, years=None):
-    """Inputs and outputs of variational layers; `posterior` is that of the last one.
+    """Returns inputs and outputs of variational layers; `posterior` is that of the last one.
 
-    With a `frequency` the first layer's weights start with that standard deviation; its biases
-    uniform on a circle, as random Fourier features have them, for cosines, and for others within
-    the frequency, so that units change at places about [-1, 1].
+    With a `frequency` the first layer's weights start with that standard deviation. Its biases are
+    uniform on a circle for cosines, as random Fourier features have them, and otherwise within the
+    frequency, so that units change at places about [-1, 1].
     """
     inputs = hidden = keras.Input((1,))
     if years is not None:
@@ -108,7 +108,7 @@ class Problem:
         self.noise = float(self.prior.noise_scale)
 
     def exact(self):
-        """Mean and standard deviation of the exact process on the grid."""
+        """Returns mean and standard deviation of the exact process on the grid."""
         kernel = self.prior.kernel()
         total = kernel.matrix(self.x, self.x).numpy() + self.noise**2 * np.eye(len(self.x))
         cross = kernel.matrix(self.grid, self.x).numpy()
@@ -117,7 +117,7 @@ class Problem:
         return (gain @ self.y)[:, 0], np.sqrt(np.maximum(variance, 0.0))
 
     def beside_exact(self, mean, stddev):
-        """How far a mean and a standard deviation are from those of the exact process."""
+        """Measures how far a mean and a standard deviation are from those of the exact process."""
         exact_mean, exact_stddev = self.exact()
         found = {}
         for name, chosen in self.regions.items():
@@ -132,7 +132,7 @@ class Problem:
 
 
 def cubic():
-    """x^3 with noise 3 on [-4, 4]."""
+    """Returns the problem of x^3 with noise 3 on [-4, 4]."""
     data, grid = datasets.cubic(0), np.linspace(-6.0, 6.0, 121)
     problem = Problem(data.x, data.y, grid, (-6.0, 6.0))
     problem.fit_prior(tfpk.ExponentiatedQuadratic(2.0, 1.0))
@@ -142,7 +142,7 @@ def cubic():
 
 
 def periodic():
-    """2 sin(4 x) seen on both sides of a gap; periodic and squared exponential kernels."""
+    """Returns 2 sin(4 x), seen on both sides of a gap; periodic and squared exponential kernels."""
     data, grid = datasets.periodic(0), np.linspace(-4.0, 4.0, 161)
     problem = Problem(data.x, data.y, grid, (-4.0, 4.0))
     period = float(np.pi / 2.0 / problem.scale[0])
@@ -155,7 +155,7 @@ def periodic():
 
 
 def piecewise(kind, seed):
-    """A random function of the prior, seen at both ends of [0, 1]."""
+    """Returns a random function of the prior, seen at both ends of [0, 1]."""
     data = getattr(datasets, f"piecewise_{kind}")(seed)
     problem = Problem(data.x, data.y, np.linspace(0.0, 1.0, 101), (0.0, 1.0), standardise=False)
     prior = {"constant": processes.PiecewiseConstant, "linear": processes.PiecewiseLinear}[kind]
@@ -164,7 +164,7 @@ def piecewise(kind, seed):
 
 
 def mauna_loa(data_dir):
-    """Monthly carbon dioxide to 2003, predicted to 2048."""
+    """Returns monthly carbon dioxide to 2003, predicted to 2048."""
     path = pathlib.Path(data_dir) / "timeseries" / "mauna_loa.csv"
     table = np.genfromtxt(path, delimiter=",", names=True)
     year, parts = table["decimal_year"], table["co2_ppm"]
@@ -178,7 +178,7 @@ def mauna_loa(data_dir):
     kernel = tfpk.ExponentiatedQuadratic(2.0, 40.0 / unit)
     kernel += season * tfpk.ExponentiatedQuadratic(1.0, 60.0 / unit)
     kernel += tfpk.RationalQuadratic(0.05, 1.0 / unit, scale_mixture_rate=1.0)
-    # Fitted, the mixture rate goes to 1e-4, whose frequencies no sample holds.
+    # A fit drives the mixture rate to 1e-4, whose frequencies no sample holds.
     problem.fit_prior(kernel, fixed=["period", "scale_mixture_rate"], max_iterations=40)
     problem.regions = {"data": grid < 2004.0, "outside": grid >= 2004.0}
     return problem
@@ -209,12 +209,12 @@ NETWORKS = {
 }
 
 
-#: Of Adam, in the first three fifths of the steps.
+#: Adam's rate in the first three fifths of the steps.
 RATES = {"cubic": 3e-3, "periodic": 1e-2, "piecewise": 1e-2, "mauna": 1e-2}
 
 
 def train(problem, method, options, budget, seed, rate=1e-2):
-    """A trained model."""
+    """Returns a trained model."""
     keras.utils.set_random_seed(seed)
     if "features" in options:
         return train_in_closed_form(problem, options["features"], budget, seed, rate)
@@ -232,7 +232,7 @@ def train(problem, method, options, budget, seed, rate=1e-2):
         [3 * steps // 5, 4 * steps // 5], [rate, rate / 10.0, rate / 100.0]
     )
     model.compile(optimizer=keras.optimizers.Adam(rates), num_rows=len(problem.x))
-    # An epoch of 100 steps, whatever the number of rows.
+    # An epoch has 100 steps, whatever the number of rows.
     order = np.random.default_rng(seed)
     rows_of_epoch = np.concatenate(
         [order.permutation(len(problem.x)) for _ in range(-(-100 * rows // len(problem.x)))]
@@ -249,7 +249,7 @@ def train(problem, method, options, budget, seed, rate=1e-2):
 
 
 def train_in_closed_form(problem, units, budget, seed, rate):
-    """A network of fixed random cosines of the prior's kernel, all rows in each step."""
+    """Trains a network of fixed random cosines of the prior's kernel; each step has all rows."""
     steps, _, points, rows = budget
     inputs = keras.Input((1,))
     features = layers.RandomFourierFeatures(units, problem.prior.kernel(), seed=seed)(inputs)
@@ -274,7 +274,7 @@ def train_in_closed_form(problem, units, budget, seed, rate):
 
 
 def cell(figure, data, method, net, seed, data_dir):
-    """One model: what the picture shows and what is compared, in standardised units."""
+    """Runs one model: what the picture shows and what is compared, in standardised units."""
     makers = {"cubic": cubic, "periodic": periodic}
     if figure == "mauna":
         problem = mauna_loa(data_dir)
@@ -326,7 +326,7 @@ def cell(figure, data, method, net, seed, data_dir):
 
 
 def cells(figure):
-    """What a figure needs, in order."""
+    """Returns the cells that a figure needs, in order."""
     if figure == "piecewise":
         places = [(k, "fbnn", "tanh", s) for s in (0, 1) for k in ("constant", "linear")]
     elif figure == "mauna":

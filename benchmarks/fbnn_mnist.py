@@ -1,15 +1,16 @@
-"""MNIST with a small convolutional network: fBNN beside Bayes by Backprop.
+"""MNIST with a small convolutional network: fBNN and Bayes by Backprop.
 
-Two convolutions (8 filters of 5 x 5 and 16 of 3 x 3, strides 2, ReLU) and a dense layer of 10
-logits, factorised Gaussian posteriors; pixels standardised by one mean and one standard deviation.
-The prior of fBNN: independent Gaussian processes of the logits, squared exponential, amplitude 5
-and length 20 (half the distance of two images); 4 measurement points beside 16 rows, images of
-uniform noise; the regularised divergence with injected noise 0.1, weighted by `--kl-weight` a row;
-48 function draws a step; two epochs. Bayes by Backprop: weights with normal priors of variance 1
-over their number of inputs, 4 draws, its divergence over the 60,000 rows; `_longer` takes ten times
-as many epochs, about as long as fBNN. Adam with 1e-3, and 1e-4 in the last third.
+The network has two convolutions (8 filters of 5 x 5 and 16 of 3 x 3, strides 2, ReLU) and a dense
+layer of 10 logits, with factorised Gaussian posteriors. Pixels are standardised by one mean and one
+standard deviation. The prior of fBNN is independent Gaussian processes of the logits, squared
+exponential with amplitude 5 and length 20 (half the distance of two images). It has 4 measurement
+points beside 16 rows, which are images of uniform noise. The regularised divergence has injected
+noise 0.1 and is weighted by `--kl-weight` a row. A step has 48 function draws; there are two
+epochs. Bayes by Backprop has weights with normal priors of variance 1 over their number of inputs,
+4 draws, and its divergence over the 60,000 rows. `_longer` takes ten times as many epochs, about
+as long as fBNN. Adam has the rate 1e-3, and 1e-4 in the last third.
 
-Predictions are means over 30 draws. The ECE has 15 bins; the AUROC is that of telling Fashion-MNIST
+Predictions are means over 30 draws. The ECE has 15 bins. The AUROC is that of telling Fashion-MNIST
 from MNIST test images by mutual information (of the label and the function) or by entropy.
 
     python benchmarks/fbnn_mnist.py [--data-dir DIR]
@@ -28,16 +29,16 @@ from tfp_fnspace import fbnn, layers, likelihoods, metrics, processes
 from tfp_fnspace.benchmark import run_missing
 
 RESULTS = "benchmarks/results/fbnn_mnist.json"
-#: Methods and how many times the epochs they take.
+#: Methods and the factor on their number of epochs.
 METHODS = {"fbnn": 1, "bayes_by_backprop": 1, "bayes_by_backprop_longer": 10}
 ROWS = 16
 
-#: Rows for which predictions are made at a time.
+#: Rows that are predicted at a time.
 _CHUNK = 500
 
 
 def network():
-    """Inputs and outputs of the variational layers."""
+    """Returns inputs and outputs of the variational layers."""
     inputs = keras.Input((28, 28, 1))
     hidden = layers.VariationalConv2D(8, 5, strides=2, activation="relu", prior="fan_in")(inputs)
     hidden = layers.VariationalConv2D(16, 3, strides=2, activation="relu", prior="fan_in")(hidden)
@@ -46,7 +47,7 @@ def network():
 
 
 def make(method, options, seed):
-    """A compiled model."""
+    """Makes a compiled model."""
     keras.utils.set_random_seed(seed)
     shared = {"standardize": False, "num_eval_samples": 30, "seed": seed}
     if method != "fbnn":
@@ -72,14 +73,14 @@ def make(method, options, seed):
 
 
 def predicted(model, images):
-    """Arrays of all images, a chunk at a time."""
+    """Predicts all images, a chunk at a time, and returns arrays."""
     chunks = [images[i : i + _CHUNK] for i in range(0, len(images), _CHUNK)]
     parts = [model.predict(chunk, batch_size=100, verbose=0) for chunk in chunks]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def run(method, seed, options, arrays):
-    """What came out of one model."""
+    """Returns the results of one model."""
     x_train, x_test, fashion = (
         arrays[name][..., np.newaxis] for name in ("x_train", "x_test", "x_fashion")
     )
@@ -90,12 +91,12 @@ def run(method, seed, options, arrays):
     model.fit(x_train, y_train, batch_size=ROWS, epochs=epochs, verbose=0)
     seconds = round(time.monotonic() - begin, 1)
     ours, other = predicted(model, x_test), predicted(model, fashion)
-    law = tfp.distributions.Categorical(probs=ours["probabilities"])
+    distribution = tfp.distributions.Categorical(probs=ours["probabilities"])
     chosen = ours["probabilities"][np.arange(len(y_test)), y_test]
     return {
         "accuracy": float(np.mean(np.argmax(ours["probabilities"], axis=1) == y_test)),
         "nll": round(float(-np.mean(np.log(chosen))), 4),
-        "ece": round(float(metrics.expected_calibration_error(y_test, law)), 4),
+        "ece": round(float(metrics.expected_calibration_error(y_test, distribution)), 4),
         "auroc_mutual_information": round(
             mnist.auroc(ours["mutual_information"], other["mutual_information"]), 4
         ),

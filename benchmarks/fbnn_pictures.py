@@ -11,14 +11,14 @@ COLOURS = {"fbnn": BLUE, "bbb": VERMILLION}
 
 
 def in_units(record, part="mean"):
-    """Mean and standard deviation of f in the units of the data; `part` may be `"exact"`."""
+    """Returns mean and standard deviation of f in the data's units; `part` may be `"exact"`."""
     source = record["exact"] if part == "exact" else record
     mean = numbers(source["mean"]) * record["scale"][1] + record["center"][1]
     return mean, numbers(source["stddev"]) * record["scale"][1]
 
 
 def band(panel, x, mean, stddev, colour, label=None):
-    """A mean with one and two standard deviations."""
+    """Draws a mean with one and two standard deviations."""
     panel.plot(x, mean, color=colour, lw=1.5, label=label)
     for width in (1.0, 2.0):
         panel.fill_between(
@@ -27,23 +27,23 @@ def band(panel, x, mean, stddev, colour, label=None):
 
 
 def rows_of(panel, record):
-    """The training rows."""
+    """Draws the training rows."""
     x = numbers(record["x"]) * record["scale"][0] + record["center"][0]
     panel.plot(x, numbers(record["y"]) * record["scale"][1] + record["center"][1], "k.", ms=4)
 
 
 def cubic(records):
-    """Figure 1: methods in rows, networks in columns."""
+    """Draws figure 1: methods in rows, networks in columns."""
     _grid_of(records, np.linspace(-6.0, 6.0, 121), (-300.0, 300.0), "fbnn_cubic.png")
 
 
 def periodic(records):
-    """Figure 2."""
+    """Draws figure 2."""
     _grid_of(records, np.linspace(-4.0, 4.0, 161), (-5.0, 5.0), "fbnn_periodic.png")
 
 
 def _grid_of(records, grid, limits, name):
-    """Methods in rows and networks in columns, or methods in columns if there is one network."""
+    """Puts methods in rows and networks in columns, or methods in columns for one network."""
     nets = list(dict.fromkeys(r["net"] for r in records))
     shape = (2, len(nets)) if len(nets) > 1 else (1, 2)
     figure, panels = plt.subplots(
@@ -69,7 +69,7 @@ def _grid_of(records, grid, limits, name):
 
 
 def piecewise(records):
-    """Figure 3: draws of the prior, and runs with four posterior draws."""
+    """Draws figure 3: draws of the prior, and runs with four posterior draws."""
     kinds, grid = ("constant", "linear"), np.linspace(0.0, 1.0, 101)
     runs = sorted({r["seed"] for r in records})
     figure, panels = plt.subplots(
@@ -100,7 +100,7 @@ def piecewise(records):
 
 
 def mauna(records):
-    """Figure 4: fBNN, Bayes by Backprop, fBNN of random cosines and the exact process."""
+    """Draws figure 4: fBNN, Bayes by Backprop, fBNN of random cosines and the exact process."""
     grid = np.arange(1958.0, 2048.01, 0.25 / 3.0)
     parts = [
         (f"{NAMES[r['method']]}, {r['net']}", COLOURS[r["method"]], in_units(r)) for r in records

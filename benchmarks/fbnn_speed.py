@@ -1,12 +1,12 @@
 """Milliseconds of a training step of `FBNNModel`, and where they go.
 
-A step of 20 training and 5 random points of 13 inputs with 100 function draws, Adam, a fixed
-Gaussian process as prior, through `fit` on 2,000 rows after an epoch that traces. Networks of one
-layer of 50 and of five layers of 100 ReLU units; the targets are 3.5 and 40 ms on an idle machine
-with two threads.
+A step has 20 training and 5 random points of 13 inputs, 100 function draws, Adam, and a fixed
+Gaussian process as prior. It runs through `fit` on 2,000 rows after an epoch that traces. The
+networks have one layer of 50 and five layers of 100 ReLU units. The targets are 3.5 and 40 ms on an
+idle machine with two threads.
 
-Where the time goes: the same with parts left out, each a network of its own, in milliseconds of
-all threads (`cpu_ms`); and the draws of the weights alone.
+To show where the time goes, the same step runs with parts left out, each with its own network, in
+milliseconds of all threads (`cpu_ms`), and the draws of the weights run alone.
 
     python benchmarks/fbnn_speed.py
     python benchmarks/fbnn_speed.py --memory      # 10^6 rows from a generator: peak memory
@@ -34,21 +34,21 @@ ROWS, INPUTS, BATCH, POINTS, SAMPLES = 2000, 13, 20, 5, 100
 
 
 class Silent(processes.GaussianProcess):
-    """A prior whose score costs nothing, for what the prior costs."""
+    """A prior whose score costs nothing, which shows what the prior costs."""
 
     def _score(self, f, x, noise_scale):
         return -f
 
 
 def data(rows=ROWS):
-    """Random rows."""
+    """Returns random rows."""
     random = np.random.default_rng(0)
     x = random.normal(size=(rows, INPUTS)).astype("float32")
     return x, np.sin(x[:, :1]) + 0.1 * random.normal(size=(rows, 1)).astype("float32")
 
 
 def make(units, prior=processes.GaussianProcess, model_class=fbnn.FBNNModel, **options):
-    """The model of a step."""
+    """Makes the model of a step."""
     keras.utils.set_random_seed(0)
     inputs = hidden = keras.Input((INPUTS,))
     for width in units:
@@ -64,7 +64,7 @@ def make(units, prior=processes.GaussianProcess, model_class=fbnn.FBNNModel, **o
 
 
 def step_time(model, epochs=5):
-    """The median and the least milliseconds of a step over epochs, and the least of all threads."""
+    """Returns median and least milliseconds of a step over epochs, and the least of all threads."""
     x, y = data()
     options = {"batch_size": BATCH, "epochs": 1, "verbose": 0}
     model.fit(x, y, **options)
@@ -82,7 +82,7 @@ def step_time(model, epochs=5):
 
 
 def draws_time(units, repeats=20):
-    """Milliseconds of all threads for the normal draws of a step alone."""
+    """Returns milliseconds of all threads for the normal draws of a step alone."""
     widths = [INPUTS, *units, 1]
     shapes = [[SAMPLES, a + 1, b] for a, b in zip(widths[:-1], widths[1:], strict=True)]
 
@@ -102,7 +102,7 @@ def draws_time(units, repeats=20):
 
 
 def speed(echo=print):
-    """The step of both networks, whole and without parts."""
+    """Measures the step of both networks, whole and without parts."""
     records = []
     for name, units in NETWORKS.items():
         kinds = {
@@ -121,7 +121,7 @@ def speed(echo=print):
 
 
 def memory(rows=1_000_000, batch=1000, echo=print):
-    """Peak memory while rows stream from a generator, after a tenth of them and at the end."""
+    """Measures peak memory of rows streamed from a generator, after a tenth and at the end."""
 
     def batches():
         random = np.random.default_rng(0)
@@ -132,7 +132,7 @@ def memory(rows=1_000_000, batch=1000, echo=print):
     signature = (tf.TensorSpec((None, INPUTS)), tf.TensorSpec((None, 1)))
     stream = tf.data.Dataset.from_generator(batches, output_signature=signature)
     stream = stream.map(lambda x, y: (x[:BATCH], y[:BATCH]))  # steps of the size above
-    model = make([50], standardize=False)  # a generator has no length to adapt to
+    model = make([50], standardize=False)  # `adapt` needs a length, which a generator lacks
     model.compile(optimizer=keras.optimizers.Adam(1e-3), num_rows=rows)
     peak = functools.partial(resource.getrusage, resource.RUSAGE_SELF)
     steps = rows // batch

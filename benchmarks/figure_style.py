@@ -1,4 +1,4 @@
-"""Colours and names of the methods in the pictures of the stable process, and where these go."""
+"""Colours and names of the methods in the stable process's pictures, and the pictures' folder."""
 
 import pathlib
 
@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 
 IMAGES = pathlib.Path("docs/images")
 
-#: Method -> colour, of Okabe and Ito.
+#: Method -> colour, from Okabe and Ito.
 COLOURS = {
     "stable_process": "#0072B2",
     "gp_matern32": "#D55E00",

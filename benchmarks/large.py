@@ -6,17 +6,17 @@
 - `generated`: 2,000,000 rows of the function of Friedman (1991) of ten inputs with noise N(0, 1),
   made as they are read, and 5,000 others. The log-likelihood of the truth is -1.419.
 
-Each cell (data set, method) is a process of its own with both cores. All read a `tf.data.Dataset`
-in batches (of `BATCHES` rows) and take steps of Adam (rates: `RATES`) for 240 seconds; the seconds
-are of all that comes before the test: the pass for the standardisation, the fit of fBNN's prior,
-tracing.
-`memory_mib` is the resident memory at those seconds, `steps` the steps so far.
+Each cell (data set, method) runs in its own process with both cores. All methods read a
+`tf.data.Dataset` in batches (of `BATCHES` rows) and take steps of Adam (rates: `RATES`) for 240
+seconds. The seconds include all that comes before the test: the pass for the standardisation, the
+fit of fBNN's prior, and tracing. `memory_mib` is the resident memory at those seconds, and `steps`
+the number of steps so far.
 
 - `bayes_by_backprop`: one hidden layer of 100 ReLU units, otherwise as in the recipe of the UCI
   tables.
-- `fbnn`: the same units, of which only those of the last layer are random, with a full covariance;
-  the divergence in closed form, at the rows and 20 points in the box of the first batch. The prior
-  is fitted to 500 rows of the first 20,000.
+- `fbnn`: the same units, of which only those of the last layer are random, with a full covariance.
+  The divergence is in closed form, at the rows and 20 points in the box of the first batch. The
+  prior is fitted to 500 rows of the first 20,000.
 - `sip_bnn`: a Bayesian network of two layers of 50 tanh units as prior, 50 inducing points, alpha
   0.5, 100 samples, as in the paper.
 """
@@ -50,7 +50,7 @@ GENERATED = 2_000_000
 
 
 def friedman(number, seed):
-    """Some rows of the generated set."""
+    """Draws some rows of the generated set."""
     x = tf.random.stateless_uniform([MADE, 10], [seed, 2 * number])
     y = 10.0 * tf.sin(np.pi * x[:, 0] * x[:, 1]) + 20.0 * (x[:, 2] - 0.5) ** 2
     y += 10.0 * x[:, 3] + 5.0 * x[:, 4]
@@ -59,7 +59,7 @@ def friedman(number, seed):
 
 
 def stream_of(name, data_dir, batch_size):
-    """The training stream, its number of rows, its first rows, and the test rows."""
+    """Returns the training stream, its number of rows, its first rows, and the test rows."""
     if name == "generated":
         numbers = tf.data.Dataset.range(GENERATED // MADE, output_type=tf.int32)
         stream = numbers.map(lambda number: friedman(number, 0)).rebatch(batch_size)
@@ -84,7 +84,7 @@ def stream_of(name, data_dir, batch_size):
 
 
 def make_model(method, first):
-    """An unfitted model of the protocol."""
+    """Makes an unfitted model of the protocol."""
     keras.utils.set_random_seed(0)
     size = first[0].shape[1]
     likelihood = likelihoods.Gaussian(0.5, trainable=True, min_scale=0.005)
@@ -108,7 +108,7 @@ def make_model(method, first):
 
 
 class Curve(keras.callbacks.Callback):
-    """Scores of the test rows after some seconds, which do not count themselves."""
+    """Scores the test rows after some seconds; the scoring itself does not count."""
 
     def __init__(self, test, start):
         super().__init__()
@@ -140,13 +140,13 @@ class Curve(keras.callbacks.Callback):
 
 
 def memory_mib():
-    """Resident memory of this process."""
+    """Returns the resident memory of this process."""
     with open("/proc/self/statm") as file:
         return round(int(file.read().split()[1]) * resource.getpagesize() / 2**20)
 
 
 def measure(data, method, data_dir):
-    """The curve of a cell."""
+    """Measures the curve of a cell."""
     stream, rows, first, test = stream_of(data, data_dir, BATCHES[method])
     start = time.monotonic()
     model = make_model(method, first)
@@ -164,14 +164,14 @@ def measure(data, method, data_dir):
 
 
 def run(data, method, data_dir):
-    """A cell in a process of its own."""
+    """Runs a cell in its own process."""
     command = [sys.executable, __file__, "--one", data, method, "--data-dir", data_dir]
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(out.splitlines()[-1])
 
 
 def picture(out):
-    """Log-likelihood against seconds."""
+    """Plots log-likelihood against seconds."""
     records = read_records(out)
     sets = [name for name in ("nyc_flights", "generated") if name in {r["data"] for r in records}]
     figure, panels = plt.subplots(1, len(sets), figsize=(4.0 * len(sets), 3.2), squeeze=False)

@@ -7,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 
 
 def load(data_dir):
-    """Images `[N, 28, 28]`, 0 to 255, and labels.
+    """Loads images `[N, 28, 28]`, 0 to 255, and labels.
 
     Args:
         data_dir: Folder with `mnist/mnist.npz` and `fashion/fashion_test.npz`.
@@ -24,13 +24,13 @@ def load(data_dir):
 
 
 def standardized(parts):
-    """The parts with images of mean 0 and standard deviation 1 over the training images."""
+    """Returns the parts with images of mean 0 and standard deviation 1 over the training images."""
     mean, stddev = parts["x_train"].mean(), parts["x_train"].std()
     names = ("x_train", "x_test", "x_fashion")
     return {**parts, **{name: ((parts[name] - mean) / stddev).astype("float32") for name in names}}
 
 
 def auroc(inside, outside):
-    """Probability that a score is higher outside than inside."""
+    """Computes the probability that a score is higher outside than inside."""
     labels = np.repeat([0, 1], [len(inside), len(outside)])
     return float(roc_auc_score(labels, np.concatenate([inside, outside])))

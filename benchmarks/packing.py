@@ -4,7 +4,7 @@ import numpy as np
 
 
 def packed(values, digits=4):
-    """Numbers as short text with so many significant digits; a list of such for a table."""
+    """Writes numbers as short text with some significant digits, and a table as a list of texts."""
     values = np.asarray(values)
     if values.ndim > 1:
         return [packed(row, digits) for row in values]
@@ -12,7 +12,7 @@ def packed(values, digits=4):
 
 
 def numbers(text):
-    """What `packed` wrote, as an array."""
+    """Returns as an array what `packed` wrote."""
     return np.array(
         [row.split() for row in text] if isinstance(text, list) else text.split(), float
     )

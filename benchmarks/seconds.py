@@ -1,8 +1,8 @@
-"""Seconds of a whole fit with shipped defaults, beside what a user would pick instead.
+"""Seconds of a whole fit with shipped defaults, beside the alternatives that a user has.
 
-A smooth function of ten columns with noise, 1,000 and 10,000 training rows; each estimator in a
-process of its own, one at a time, with all cores. What imports take is not counted, what tracing
-takes is.
+The target is a smooth function of ten columns with noise, with 1,000 and 10,000 training rows. Each
+estimator runs in its own process, one at a time, with all cores. The time of imports is not
+counted; that of tracing is.
 
     python benchmarks/seconds.py --out build/seconds [--estimators tagi diwp ngboost]
 """
@@ -20,7 +20,7 @@ SIZES, NUM_COLUMNS, NUM_TEST = (1000, 10_000), 10, 500
 
 
 def write_data(folder):
-    """The two sets, in the format of `benchmark uci`; their names."""
+    """Writes the two sets in the format of `benchmark uci`, and returns their names."""
     folder.mkdir(parents=True, exist_ok=True)
     names = []
     for size in SIZES:
@@ -35,7 +35,7 @@ def write_data(folder):
 
 
 def table(folder, names):
-    """Seconds to fit and to predict, and the scores, a row for each estimator."""
+    """Returns the seconds to fit and to predict, and the scores, as a row for each estimator."""
     rows = []
     for estimator in names:
         row = {"estimator": estimators.title(estimator)}

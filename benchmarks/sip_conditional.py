@@ -1,9 +1,11 @@
-"""How well the values at inducing points tell a prior function: draws, inducing points, jitter.
+"""How well the values at inducing points determine a prior function.
 
-- `table: error`: the prior is `sip.bnn_prior` as it starts, the points those of split 0,
-  standardised, the inducing points training rows. `error` is the root mean square of f(x) less its
-  conditional mean given f(Z), the conditional from S = `draws` draws and f from 500 others, over
-  the standard deviation of f, by number of inducing points;
+The tables vary draws, inducing points and jitter.
+
+- `table: error`: the prior is `sip.bnn_prior` as it starts, the points are those of split 0,
+  standardised, and the inducing points are training rows. `error` is the root mean square of f(x)
+  less its conditional mean given f(Z), over the standard deviation of f, by number of inducing
+  points. The conditional is from S = `draws` draws and f from 500 others.
 - `table: training`: `SIPModel` on split 0 with S = 100, alpha 0.5, batches of 100, 1,500 steps of
   Adam from 3e-3 by a cosine, seed 0.
 
@@ -32,7 +34,7 @@ STEPS, BATCH = 1500, 100
 
 @functools.cache
 def prior_draws(dataset, data_dir, seed=0):
-    """Functions at inducing points `[S, 200, 1]` and at test points `[S, N, 1]`."""
+    """Draws functions at inducing points `[S, 200, 1]` and at test points `[S, N, 1]`."""
     split = datasets.load(f"uci/{dataset}", data_dir).split(0)
     mean, stddev = split.x_train.mean(axis=0), split.x_train.std(axis=0)
     order = np.random.default_rng(seed).permutation(len(split.x_train))[: max(INDUCING)]
@@ -44,15 +46,15 @@ def prior_draws(dataset, data_dir, seed=0):
 
 
 def error(at_z, at_x, num_draws, jitter):
-    """See the module."""
-    law = conditional(empirical_moments(at_x[:num_draws], at_z[:num_draws]), jitter)
+    """Computes `error` of the module's docstring."""
+    given = conditional(empirical_moments(at_x[:num_draws], at_z[:num_draws]), jitter)
     tests = at_x[-TESTS:]
-    residuals = (tests - law.mean(at_z[-TESTS:])).numpy()
+    residuals = (tests - given.mean(at_z[-TESTS:])).numpy()
     return float(np.sqrt(np.mean(residuals**2)) / tests.numpy().std(axis=0).mean())
 
 
 def train(split, num_inducing, jitter, draws):
-    """Scores of a fit, on both parts of the split."""
+    """Returns scores of a fit, on both parts of the split."""
     model = sip.SIPModel(
         inducing_points=num_inducing,
         jitter=jitter,
@@ -73,7 +75,7 @@ def train(split, num_inducing, jitter, draws):
 
 
 def run(data_dir, table, dataset, jitter, draws, inducing=None):
-    """What a record says beside its cell."""
+    """Returns what a record says beside its cell."""
     if table == "training":
         split = datasets.load(f"uci/{dataset}", data_dir).split(0)
         return train(split, inducing, jitter, draws)

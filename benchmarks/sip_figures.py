@@ -2,18 +2,21 @@
 
     python benchmarks/sip_figures.py [--data-dir ../shared/data] [--only bimodal,heteroscedastic]
 
-A cell (data set, method) at a time; `benchmarks/results/sip_figures.json` keeps those that are
-done, with the numbers of `sip_laws.py` and the draws that the pictures show. Protocol:
+The script runs one cell (data set, method) at a time. `benchmarks/results/sip_figures.json` keeps
+the cells that are done, with the numbers of `sip_predictive.py` and the draws that the pictures
+show. Protocol:
 
-- Rows: `sip/bimodal.npz`, permutation 0, 1800 to train on, 200 kept out; for the others 1000
-  points of the generators of `tfp_fnspace.datasets` (seed 0). `log_likelihood` and the numbers are
-  of 2000 others of the generator (seed 1); `kept_out` is the log-likelihood of the 200.
-- A Bayesian network of two layers of 50 tanh units as the prior of all methods, 50 inducing points,
-  alpha = 1, batches of 50, 400 epochs of Adam with 1e-3, seed 0; SIP with adaptive contrast 800.
+- Rows: `sip/bimodal.npz`, permutation 0, has 1800 rows to train on and 200 kept out. The others
+  have 1000 points of the generators of `tfp_fnspace.datasets` (seed 0). `log_likelihood` and the
+  numbers are of 2000 other points of the generator (seed 1). `kept_out` is the log-likelihood of
+  the 200.
+- All methods have a Bayesian network of two layers of 50 tanh units as the prior, 50 inducing
+  points, alpha = 1, batches of 50, 400 epochs of Adam with 1e-3, and seed 0. SIP with adaptive
+  contrast has 800 epochs.
 - HMC has the prior and the noise that SIP learned: 4 chains of 500 iterations after 500 to adapt.
-- Figure 3: the data of Snelson and Ghahramani, 15 inducing points that start at one place, batches
-  of 10, 1200 epochs of Adam with 1e-2; once with a posterior that stays as it was drawn, as in the
-  paper. Figure 9: 50 inducing points.
+- Figure 3 has the data of Snelson and Ghahramani, 15 inducing points that start at one place,
+  batches of 10, and 1200 epochs of Adam with 1e-2. One run has a posterior that stays as it was
+  drawn, as in the paper. Figure 9 has 50 inducing points.
 """
 
 import argparse
@@ -24,7 +27,7 @@ import pathlib
 import keras
 import matplotlib.pyplot as plt
 import numpy as np
-import sip_laws
+import sip_predictive
 import tensorflow as tf
 import tensorflow_probability as tfp
 from figure_style import save
@@ -49,7 +52,7 @@ NAMES = {
 
 
 class InducingPlaces(keras.callbacks.Callback):
-    """Where the inducing points are at the start and after some epochs."""
+    """Records where the inducing points are at the start and after some epochs."""
 
     def __init__(self, every):
         super().__init__()
@@ -61,12 +64,12 @@ class InducingPlaces(keras.callbacks.Callback):
 
 
 def arrays(data):
-    """Inputs and targets in float32."""
+    """Returns inputs and targets in float32."""
     return data.x.astype(np.float32), data.y.astype(np.float32)
 
 
 def make_model(method, **options):
-    """An unfitted model of the protocol."""
+    """Makes an unfitted model of the protocol."""
     if method == "fbnn":
         prior, inputs = sip.bnn_prior(1), keras.Input((1,))
         prior.trainable = False
@@ -84,7 +87,7 @@ def make_model(method, **options):
 
 
 def prior_functions(model, x, count):
-    """Draws of the prior at x in the user's units."""
+    """Draws the prior at x, in the user's units."""
     if isinstance(model, sip.SIPModel | sip.VIPModel):
         return model.sample_prior_functions(x, count, seed=1)[..., 0]
     (x,) = model.scaled([tf.constant(x)])
@@ -93,7 +96,7 @@ def prior_functions(model, x, count):
 
 
 def training_rows(dataset, data_dir):
-    """Rows to train on, and rows of the same file that are kept out (None without a file)."""
+    """Returns rows to train on, and rows of the same file that are kept out (None if no file)."""
     if dataset != "bimodal":
         return arrays(SETS[dataset](0, 1000)), None
     with np.load(os.path.join(data_dir, "sip", "bimodal.npz")) as file:
@@ -103,7 +106,7 @@ def training_rows(dataset, data_dir):
 
 
 def run(dataset, method, data_dir):
-    """Fits a method, measures its predictive law, and draws what the picture shows."""
+    """Fits a method, measures its predictive distribution, and draws what the picture shows."""
     keras.utils.set_random_seed(0)
     (x, y), kept_out = training_rows(dataset, data_dir)
     test = SETS[dataset](1, 2000)
@@ -112,20 +115,20 @@ def run(dataset, method, data_dir):
     epochs = EPOCHS * (2 if method == "sip_contrast" else 1)
     history = model.fit(x, y, epochs=epochs, batch_size=BATCH, verbose=0).history
     scores = model.evaluate(x_test, y_test, verbose=0, return_dict=True)
-    law = model.predict_distribution(GRID)
-    measure = sip_laws.bimodal if dataset == "bimodal" else sip_laws.heteroscedastic
+    distribution = model.predict_distribution(GRID)
+    measure = sip_predictive.bimodal if dataset == "bimodal" else sip_predictive.heteroscedastic
     record = {
         "log_likelihood": round(-scores["nll"], 4),
         "rmse": round(scores["rmse"], 4),
         "crps": round(scores["crps"], 4),
         "epochs": epochs,
         "law": measure(model, test.x, test.y),
-        "prior_law": sip_laws.prior_beside_rows(
-            prior_functions(model, x_test, 1000), y_test, sip_laws.mean(dataset, test.x)
+        "prior_law": sip_predictive.prior_beside_rows(
+            prior_functions(model, x_test, 1000), y_test, sip_predictive.mean(dataset, test.x)
         ),
         "history": {k: packed(v[:: epochs // 20]) for k, v in history.items()},
         "prior": packed(prior_functions(model, GRID, 30)),
-        "predictive": packed(law.sample(20, seed=2).numpy()[..., 0]),
+        "predictive": packed(distribution.sample(20, seed=2).numpy()[..., 0]),
     }
     if kept_out is not None:
         record["kept_out"] = round(
@@ -137,7 +140,7 @@ def run(dataset, method, data_dir):
 
 
 def hamiltonian(model, x, y, chains=4, steps=500):
-    """Predictive draws of the exact posterior under the prior and the noise that SIP learned."""
+    """Draws predictions of the exact posterior under the prior and the noise that SIP learned."""
     (inputs,), targets = model.scaled([tf.constant(x)]), model.target_scaler(tf.constant(y))
     (grid,) = model.scaled([tf.constant(GRID)])
     parts = []
@@ -180,7 +183,7 @@ def hamiltonian(model, x, y, chains=4, steps=500):
 
 
 def compare(dataset, data_dir):
-    """Figures 2 (with 6) and 8: data, HMC, priors and predictive laws."""
+    """Draws figures 2 (with 6) and 8: data, HMC, priors and predictive distributions."""
     (x, y), _ = training_rows(dataset, data_dir)
     records = {r["method"]: r for r in read_records(RESULTS) if r["dataset"] == dataset}
     shown = [method for method in METHODS if method in records]
@@ -206,7 +209,7 @@ def compare(dataset, data_dir):
 
 
 def places(dataset, method, data_dir):
-    """Fits SIP and keeps the way of the inducing points: figures 3 and 9."""
+    """Fits SIP and keeps the path of the inducing points: figures 3 and 9."""
     keras.utils.set_random_seed(0)
     if dataset == "snelson":
         file = np.load(os.path.join(data_dir, "toy", "snelson.npz"))
@@ -227,21 +230,21 @@ def places(dataset, method, data_dir):
     way.places.append(model.inducing_inputs_in_user_units()[:, 0])
     margin = 0.15 * (x.max() - x.min())
     grid = np.linspace(x.min() - margin, x.max() + margin, 121, dtype=np.float32)[:, np.newaxis]
-    law = model.predict_distribution(grid)
+    distribution = model.predict_distribution(grid)
     return {
         "epochs": epochs,
         "start": spread(way.places[0], x),
         "end": spread(way.places[-1], x),
         "way": packed(way.places),
         "grid": packed(grid[:, 0]),
-        "mean": packed(law.mean().numpy()[:, 0]),
-        "predictive": packed(law.sample(20, seed=2).numpy()[..., 0]),
+        "mean": packed(distribution.mean().numpy()[:, 0]),
+        "predictive": packed(distribution.sample(20, seed=2).numpy()[..., 0]),
         "data": packed(np.stack([x[:, 0], y[:, 0]])),
     }
 
 
 def spread(places, x):
-    """First and last inducing point and the widest gap, in parts of the range of the data."""
+    """Returns first and last inducing point and the widest gap, as parts of the data's range."""
     low, width = float(x.min()), float(np.ptp(x))
     places = np.sort((np.asarray(places) - low) / width)
     return {
@@ -252,7 +255,7 @@ def spread(places, x):
 
 
 def plot_places(dataset):
-    """Predictive draws above, the way of the inducing points below."""
+    """Draws predictions above, and the path of the inducing points below."""
     (record,) = (
         r for r in read_records(RESULTS) if (r["dataset"], r["method"]) == (dataset, "sip")
     )

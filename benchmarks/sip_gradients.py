@@ -1,20 +1,20 @@
-"""What the divergence tells the prior, beside what the data tell it (figure 5 of the SIP paper).
+"""Gradients of the divergence and of the data term in the prior (figure 5 of the SIP paper).
 
 The objective of equation 15 drops the direct dependence of the divergence on the prior's parameters
 theta and the inducing points, because its gradient is said to be negligible. SIP with a Bayesian
-network as prior (`kl="forward"`, protocol of `sip_figures.py`) is fitted to the bimodal rows. Then,
-with posterior and prior fixed:
+network as prior (`kl="forward"`, protocol of `sip_figures.py`) is fitted to the bimodal rows. Then
+the posterior and the prior stay fixed, and these gradients are measured:
 
 - `data`: gradient of the data term, summed over the rows, mean and standard error of 40 seeds.
-- `discriminator`: as in the paper, finite differences of E_q[T] with the discriminator trained anew
-  at each of the two places: 3000 steps before, 300 at each place (Adam, 1e-4), the same seeds at
-  both; mean and standard error of 3 seeds. Differences of 0.05 in theta, 0.1 in standardised x.
-- `gaussian`: gradient of the divergence between the Gaussian laws with the moments of 4000 draws of
-  q and p, each with 1e-2 of the prior's mean variance on its diagonal; no discriminator. Mean and
-  standard error of 10 seeds.
+- `discriminator`: as in the paper, finite differences of E_q[T] with the discriminator trained
+  again at each of the two places: 3000 steps before, 300 at each place (Adam, 1e-4), the same seeds
+  at both; mean and standard error of 3 seeds. Differences are 0.05 in theta, 0.1 in standardised x.
+- `gaussian`: gradient of the divergence between the Gaussian distributions with the moments of 4000
+  draws of q and p, each with 1e-2 of the prior's mean variance on its diagonal; no discriminator.
+  Mean and standard error of 10 seeds.
 
-For all 50 inducing points and the 50 parameters of the prior with the largest gradient in the data
-term (the paper: 500).
+The gradients are in all 50 inducing points, and in the 50 parameters of the prior with the largest
+gradient in the data term (the paper: 500).
 
     python benchmarks/sip_gradients.py [--data-dir ../shared/data]
 """
@@ -42,7 +42,7 @@ STEP_SIZES = {"theta": 0.05, "inducing points": 0.1}
 
 
 def mean_and_error(values):
-    """Mean and standard error over the first axis."""
+    """Returns mean and standard error over the first axis."""
     values = np.asarray(values)
     return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
@@ -63,14 +63,14 @@ class Gradients:
         self.divergence = tf.function(self._divergence, autograph=False)
 
     def flat(self, gradients):
-        """Gradients of all variables as one vector."""
+        """Returns gradients of all variables as one vector."""
         pairs = zip(gradients, self.variables, strict=True)
         return np.concatenate(
             [np.zeros(v.shape).ravel() if g is None else g.numpy().ravel() for g, v in pairs]
         )
 
     def gradient(self, value, seeds):
-        """Mean and standard error over seeds of the gradient of a function of a seed."""
+        """Returns mean and standard error over seeds of the gradient of a function of a seed."""
 
         @tf.function(autograph=False)
         def one(seed):
@@ -81,21 +81,23 @@ class Gradients:
         return mean_and_error([self.flat(one(tf.constant([7, i]))) for i in range(seeds)])
 
     def data_term(self, seed):
-        """Sum over the rows, by all of them at once."""
+        """Computes the sum over the rows, by all of them at once."""
         count = tf.cast(len(self.targets), self.targets.dtype)
         _, _, parts = self.model.objectives(self.inputs, self.targets, count, seed)
         return count * parts["log_likelihood"]
 
     def gaussian(self, seed):
-        """Divergence of the Gaussian laws with the moments of q and p."""
-        laws = []
+        """Computes the divergence of the Gaussian distributions with the moments of q and p."""
+        distributions = []
         u = self.model._posterior_draws(DRAWS, tf.stack([seed[0], -seed[1]]), False)
         z = tf.convert_to_tensor(self.model.inducing_inputs.value)
         for draws in (u, self.model._prior_functions(z, DRAWS, seed)):
             draws = tf.reshape(draws, [DRAWS, -1])
             mean = tf.reduce_mean(draws, axis=0)
-            laws.append((mean, tf.matmul(draws - mean, draws - mean, transpose_a=True) / DRAWS))
-        (mean_q, q), (mean_p, p) = laws
+            distributions.append(
+                (mean, tf.matmul(draws - mean, draws - mean, transpose_a=True) / DRAWS)
+            )
+        (mean_q, q), (mean_p, p) = distributions
         size = q.shape[0]
         jitter = 1e-2 * tf.stop_gradient(tf.linalg.trace(p)) / size * tf.eye(size)
         roots = [tf.linalg.cholesky(k + jitter) for k in (q, p)]
@@ -106,7 +108,7 @@ class Gradients:
         return 0.5 * (squares - size) + determinants[1] - determinants[0]
 
     def _train(self, steps, seed):
-        """Steps of the discriminator."""
+        """Runs steps of the discriminator."""
 
         def step(i):
             self.model._discriminator_step(tf.stack([seed, i]))
@@ -115,7 +117,7 @@ class Gradients:
         tf.while_loop(lambda i: i < steps, step, [tf.constant(0)])
 
     def _divergence(self):
-        """E_q[T] with the discriminator as it is."""
+        """Computes E_q[T] with the discriminator as it is."""
         total = 0.0
         for i in range(10):
             q, p = self.model.divergence_draws(tf.constant([11, i]))
@@ -123,7 +125,7 @@ class Gradients:
         return total / 10.0
 
     def by_retraining(self, index, size):
-        """Finite differences of `divergence`, one of each retraining."""
+        """Returns finite differences of `divergence`, one for each retraining."""
         ends = np.cumsum([int(tf.size(v.value)) for v in self.variables])
         which = int(np.searchsorted(ends, index, side="right"))
         variable = self.variables[which]
@@ -150,7 +152,7 @@ class Gradients:
 
 
 def run(seed, data_dir):
-    """All gradients of one fitted model."""
+    """Computes all gradients of one fitted model."""
     keras.utils.set_random_seed(seed)
     (x, y), _ = sip_figures.training_rows("bimodal", data_dir)
     model = sip_figures.make_model("sip_forward", seed=seed)
@@ -185,7 +187,7 @@ def run(seed, data_dir):
 
 
 def ratios(record, name):
-    """Root mean squares of the divergence's gradients over that of the data term's."""
+    """Returns root mean squares of the divergence's gradients over that of the data term's."""
     sizes = {k: np.sqrt(np.mean(np.square(numbers(v)))) for k, v in record[name].items()}
     return {
         k: float(sizes[k] / sizes["data"])
@@ -194,7 +196,7 @@ def ratios(record, name):
 
 
 def plot(record):
-    """The divergence's gradients against the data term's."""
+    """Plots the divergence's gradients against the data term's."""
     figure, panels = plt.subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")
     for panel, name in zip(panels, STEP_SIZES, strict=True):
         for colour, kind in zip(COLOURS.values(), ("gaussian", "discriminator"), strict=False):

@@ -1,19 +1,19 @@
 """Whether one set of draws may serve the step of the model and that of the discriminator.
 
-Two normal laws of K values stand still, q = N(0.3, 0.8^2) and p = N(0, 1) in each, and a
+Two normal distributions of K values stand still, q = N(0.3, 0.8^2) and p = N(0, 1) in each value. A
 discriminator of the default kind learns to tell them from 100 draws of each a step, with Adam of
 1e-3, as in `SIPModel`. What a step says of KL(q || p) + KL(p || q) is compared with what the same
 discriminator says on 2,000 other draws, over the last 500 steps of 2,000:
 
-- `ask_then_learn`: asked before it learns from the draws, as `SIPModel` does. The bias is 0, since
-  it has not seen the draws; what is measured shows the spread;
-- `learn_then_ask`: asked on the draws that it has just learned from. The bias is what learning
-  moves it by on these draws less on others, which has little spread;
+- `ask_then_learn`: the discriminator is asked before it learns from the draws, as `SIPModel` does.
+  The bias is 0, since it has not seen the draws; what is measured shows the spread;
+- `learn_then_ask`: it is asked on the draws that it has just learned from. The bias is what
+  learning moves it by on these draws less on others, which has little spread;
 - `passes`: how often it learns from a set of draws, 1 as in `SIPModel`;
-- `estimate`: the mean on other draws, `exact` the closed form, which it reaches as far as it
-  generalises.
+- `estimate`: the mean on other draws. `exact` is the closed form, which the estimate reaches as far
+  as the discriminator generalises.
 
-All are in nats, `bias` and `error`, its standard error.
+All are in nats: `bias`, and `error`, its standard error.
 
     python benchmarks/sip_sharing.py
 """
@@ -30,26 +30,26 @@ from tfp_fnspace.methods.sip.log_ratio import LogRatio
 RESULTS = "benchmarks/results/sip_sharing.json"
 MEAN, STDDEV, DRAWS, FRESH = 0.3, 0.8, 100, 2000
 
-#: Steps before the comparison, and of it.
+#: Numbers of steps before the comparison and in it.
 STEPS, COMPARED = 1500, 500
 SIZES, PASSES = (5, 50), (1, 5)
 
 
 def draws(size, count, seed):
-    """Draws of q and of p, `[count, size]`."""
+    """Draws q and p, `[count, size]`."""
     q, p = (normal([count, size], fold_in(seed, i), tf.float32) for i in range(2))
     return MEAN + STDDEV * q, p
 
 
 def exact(size):
-    """The sum of both divergences in nats."""
+    """Returns the sum of both divergences in nats."""
     forward = 0.5 * (STDDEV**2 + MEAN**2 - 1.0) - np.log(STDDEV)
     reverse = 0.5 * ((1.0 + MEAN**2) / STDDEV**2 - 1.0) + np.log(STDDEV)
     return size * (forward + reverse)
 
 
 def totals(size, passes):
-    """Both divergences on the draws of a step and on others, before and after it learns.
+    """Returns both divergences on the draws of a step and on others, before and after it learns.
 
     Returns:
         Array `[COMPARED, 2, 2]`: before and after, the same draws and others.
@@ -88,15 +88,15 @@ def totals(size, passes):
 
 
 def mean_and_error(values):
-    """Of 25 blocks: steps that follow each other share a discriminator."""
+    """Averages 25 blocks, because steps that follow each other share a discriminator."""
     blocks = values.reshape(25, -1).mean(axis=1)
     return {"bias": float(values.mean()), "error": float(blocks.std(ddof=1) / 5.0)}
 
 
 def run(values, passes):
-    """What a record says beside its cell."""
+    """Returns what a record says beside its cell."""
     found = totals(values, passes)
-    difference = found[..., 0] - found[..., 1]  # of the same draws from others
+    difference = found[..., 0] - found[..., 1]  # the same draws less the others
     return {
         "ask_then_learn": mean_and_error(difference[:, 0]),
         "learn_then_ask": mean_and_error(difference[:, 1] - difference[:, 0]),

@@ -1,8 +1,8 @@
 """Milliseconds of a step of `SIPModel` and its discriminator.
 
-A step of the model and one of the discriminator at the size of boston: 455 rows of 13 inputs, 100
+The model and the discriminator take one step each at the size of boston: 455 rows of 13 inputs, 100
 draws of the posterior and of the prior, 50 inducing points, a Bayesian network of two layers of 50
-as prior, batches of 10 and of 100, Adam; through `fit`, after an epoch that traces.
+as prior, batches of 10 and of 100, and Adam. It runs through `fit`, after an epoch that traces.
 
     python benchmarks/sip_speed.py
     python benchmarks/sip_speed.py --profile folder    # a trace for TensorBoard
@@ -28,21 +28,21 @@ ROWS, INPUTS, SAMPLES, INDUCING = 455, 13, 100, 50
 
 
 def make_model(prior, x, y, batch):
-    """A model that has trained for an epoch."""
+    """Makes a model that has trained for an epoch."""
     model = SIPModel(prior, INDUCING, num_samples=SAMPLES, seed=0)
     model.fit(x, y, batch_size=batch, verbose=0)
     return model
 
 
 def data():
-    """Random rows of that size."""
+    """Returns random rows of that size."""
     random = np.random.default_rng(0)
     x = random.normal(size=(ROWS, INPUTS))
     return x, np.sin(x[:, :1]) + 0.1 * random.normal(size=(ROWS, 1))
 
 
 def step_time(prior, batch, repetitions=7):
-    """Median milliseconds of a step, over calls of `fit` of about 100 steps each."""
+    """Returns the median milliseconds of a step, over calls of `fit` of about 100 steps each."""
     x, y = data()
     model = make_model(prior, x, y, batch)
     epochs = -(-100 * batch // ROWS)
@@ -56,7 +56,7 @@ def step_time(prior, batch, repetitions=7):
 
 
 def profile(folder):
-    """A trace of an epoch."""
+    """Writes a trace of an epoch."""
     x, y = data()
     model = make_model("bnn", x, y, 10)
     tf.profiler.experimental.start(folder)

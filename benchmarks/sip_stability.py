@@ -1,10 +1,11 @@
 """Whether training of SIP is stable: five seeds on boston.
 
-Split 0 of boston, the protocol of the paper but for the batch: priors `"bnn"` and
-`"neural_sampler"`, 50 inducing points, alpha 0.5, 100 samples, Adam with 1e-3 for both optimizers,
-batches of 100 rows, 500 epochs; with and without adaptive contrast. Of each run the least and the
-largest loss after the warm-up (nats a row), the scores of the test rows, the accuracy of the
-discriminator in the last epoch, the factorisations that needed more jitter, and what the log said.
+The data are split 0 of boston, and the protocol is that of the paper except for the batch: priors
+`"bnn"` and `"neural_sampler"`, 50 inducing points, alpha 0.5, 100 samples, Adam with 1e-3 for both
+optimizers, batches of 100 rows, 500 epochs, with and without adaptive contrast. Each run records
+the least and the largest loss after the warm-up (nats a row), the scores of the test rows, the
+accuracy of the discriminator in the last epoch, the factorisations that needed more jitter, and
+what the log said.
 
     python benchmarks/sip_stability.py [--data-dir ../shared/data/uci]
 """
@@ -24,7 +25,7 @@ SEEDS, EPOCHS, BATCH = range(5), 500, 100
 
 
 def run(prior, adaptive_contrast, seed, data_dir):
-    """One run."""
+    """Does one run."""
     split = datasets.load("boston", data_dir).split(0)
     keras.utils.set_random_seed(seed)
     model = sip.SIPModel(prior, inducing_points=50, adaptive_contrast=adaptive_contrast, seed=seed)

@@ -13,9 +13,9 @@
 | `york_map` | S11, S13 | `stable_york.png` |
 | `york_intervals` | S12 | `stable_york_intervals.png` |
 
-The first four are drawn from `stable_functions_stable.json` and `stable_functions_baselines.json`;
+The first four are drawn from `stable_functions_stable.json` and `stable_functions_baselines.json`.
 Gaussian processes without predictions there are fitted (the sampled one takes 20 seconds a
-function). Traces are computed, and York's grid if `york_grid.json` is missing.
+function). Traces are computed, and York's grid too if `york_grid.json` is missing.
 """
 
 import argparse
@@ -34,12 +34,12 @@ from tfp_fnspace.stable_process import StableProcessModel
 
 RESULTS = pathlib.Path("benchmarks/results")
 
-#: Methods whose predictions are drawn; errors are those of all.
+#: Methods whose predictions are drawn; errors are drawn for all methods.
 SHOWN = ("stable_process", "gp_matern32")
 
 
 def predictions(data_dir, methods):
-    """(function, method) -> median and 90 % interval of f at the new inputs, training seed 0."""
+    """Returns (function, method) -> median and 90 % interval of f at new inputs, for seed 0."""
     found = {
         (record["function"], record["method"]): record["prediction"]
         for kind in ("stable", "baselines")
@@ -57,12 +57,12 @@ def predictions(data_dir, methods):
 
 
 def label(name):
-    """A function's name without its design."""
+    """Returns a function's name without its design."""
     return name.split("_", 1)[1].replace("_", " ")
 
 
 def lines(data_dir):
-    """Median and 90 % band of f on a line."""
+    """Draws median and 90 % band of f on a line."""
     found = predictions(data_dir, SHOWN)
     names = [name for name in stable_functions.FUNCTIONS if name.startswith("line")]
     figure, panels = plt.subplots(
@@ -85,7 +85,7 @@ def lines(data_dir):
 
 
 def draw_surface(panel, x, values, **limits):
-    """An image of values `[M]` on a regular grid `[M, 2]` that covers [-1, 1]^2."""
+    """Draws an image of values `[M]` on a regular grid `[M, 2]` that covers [-1, 1]^2."""
     side = int(np.sqrt(len(values)))
     surface = np.asarray(values)[np.lexsort((x[:, 0], x[:, 1]))].reshape(side, side)
     edge = side / (side - 1.0)
@@ -93,7 +93,7 @@ def draw_surface(panel, x, values, **limits):
 
 
 def planes(data_dir):
-    """True function, medians, and width of the 90 % interval of f in the plane."""
+    """Draws the true function, medians, and width of the 90 % interval of f in the plane."""
     found = predictions(data_dir, SHOWN)
     names = [name for name in stable_functions.FUNCTIONS if name.startswith("plane")]
     figure, panels = plt.subplots(
@@ -125,7 +125,7 @@ def planes(data_dir):
 
 
 def errors(data_dir):
-    """Box plots of the absolute errors of the medians, a panel for each function."""
+    """Draws box plots of the absolute errors of the medians, a panel for each function."""
     found = predictions(data_dir, COLOURS)
     figure, panels = plt.subplots(2, 5, figsize=(13, 5.6), layout="constrained")
     *shown, last = panels.ravel()
@@ -151,7 +151,7 @@ def errors(data_dir):
 
 
 def quantiles(data_dir):
-    """Quantiles of f, not of observations, of the quadrants; a row for each method."""
+    """Draws quantiles of f, not of observations, of the quadrants; a row for each method."""
     name = "plane_quadrants"
     found, data = predictions(data_dir, SHOWN), stable_functions.problem(name, data_dir)
     ends = [found[name, method][key] for method in SHOWN for key in ("lower", "upper")]
@@ -173,10 +173,10 @@ def quantiles(data_dir):
 
 
 def chains_from_start(data, epochs=30):
-    """Draws of four chains from their start, burn-in included.
+    """Draws four chains from their start, burn-in included.
 
-    Settings are those of `stable_functions.fit_stable`, but for new inputs: sigma, alpha and nu
-    have the same posterior without.
+    Settings are those of `stable_functions.fit_stable`, except for new inputs: sigma, alpha and nu
+    have the same posterior without them.
 
     Returns:
         Iterations `[K]`, the last one of burn-in, and the draws: name -> `[chains, K]`.
@@ -204,7 +204,7 @@ def chains_from_start(data, epochs=30):
 
 
 def traces(data_dir):
-    """Sigma, alpha and nu of one line and one plane."""
+    """Draws sigma, alpha and nu of one line and one plane."""
     figure, panels = plt.subplots(2, 3, figsize=(12, 5.2), sharex=True, layout="constrained")
     for row, name in zip(panels, ("line_three_jumps", "plane_quadrants"), strict=True):
         data = stable_functions.problem(name, data_dir)
@@ -233,7 +233,7 @@ FIGURES = {
 
 
 def main():
-    """Draws all of them, or those named."""
+    """Draws all pictures, or those named."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data-dir", default="../shared/data")
     parser.add_argument("--only", default=",".join(FIGURES))

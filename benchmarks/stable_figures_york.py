@@ -19,7 +19,7 @@ SIDE = 10
 
 
 def grid_record(data_dir, epochs=20, seed=0):
-    """Quantiles of the observations on a regular grid, from `GRID`; computed if it is missing.
+    """Returns quantiles of observations on a regular grid, from `GRID`; computes them if missing.
 
     The partition is the exact one of sites and grid together. The grid covers the central 96 % of
     the sites' coordinates.
@@ -47,7 +47,7 @@ def grid_record(data_dir, epochs=20, seed=0):
 
 
 def sites_and_quantiles(data_dir):
-    """Figures S11 and S13: sites, and quantiles of the predictive law on a grid."""
+    """Draws figures S11 and S13: sites, and quantiles of the predictive distribution on a grid."""
     x, y, x_new = stable_york.load(data_dir)
     record = grid_record(data_dir)
     quantiles = np.array(record["quantiles"])
@@ -71,12 +71,12 @@ def sites_and_quantiles(data_dir):
 
 
 def intervals(data_dir):
-    """Figure S12: 90 % intervals of the observations at the validation inputs."""
+    """Draws figure S12: 90 % intervals of the observations at the validation inputs."""
     x, y, _ = stable_york.load(data_dir)
     stable = np.genfromtxt(stable_york.PREDICTIONS, delimiter=",", names=True)
     x_new = np.stack([stable["x_std"], stable["y_std"]], axis=1)
     process = stable_functions.BASELINES["gp_matern32"](x, y, x_new, 0)
-    # The intervals of f, widened by the noise.
+    # These are the intervals of f, widened by the noise.
     reach = special.ndtri((1.0 + stable_functions.LEVEL) / 2.0)
     half = np.hypot(process["upper"] - process["median"], reach * process["chosen"]["noise"])
     width = stable["upper"] - stable["lower"]

@@ -1,9 +1,9 @@
 """The nine test functions of the stable process paper, with Gaussian processes for comparison.
 
-Loria & Bhadra (2023), sections 4.1, 4.2, S.3.3 and S.3.4: five functions on a line (40 training
-points, 100 new ones), four in a plane (7 x 7 training points, 9 x 9 new ones), noise 0.5. The
-paper's two examples have their stored training sets, the others seed 0 of `datasets`. Nothing is
-standardised but the targets inside the Gaussian processes.
+Loria & Bhadra (2023), sections 4.1, 4.2, S.3.3 and S.3.4, have five functions on a line (40
+training points, 100 new ones) and four in a plane (7 x 7 training points, 9 x 9 new ones), with
+noise 0.5. The paper's two examples have their stored training sets, the others seed 0 of
+`datasets`. Nothing is standardised except the targets inside the Gaussian processes.
 
     python benchmarks/stable_functions.py --data-dir ../shared/data
     python benchmarks/stable_functions.py --baselines --data-dir ../shared/data
@@ -30,7 +30,7 @@ from tfp_fnspace.metrics import ess_bulk, rhat
 from tfp_fnspace.stable_process import StableProcessModel
 
 NOISE = 0.5
-LEVEL = 0.9  # of the intervals
+LEVEL = 0.9  # level of the intervals
 LINE = ("three_jumps", "one_jump", "two_jumps", "piecewise_smooth", "smooth")
 PLANE = ("quadrants", "diagonal", "curved_edge", "smooth")
 
@@ -67,7 +67,7 @@ class Problem(NamedTuple):
 
 
 def problem(name, data_dir, seed=0):
-    """One of `FUNCTIONS` with its designs; `seed` draws the noise where no file has the data."""
+    """Returns one of `FUNCTIONS` with its designs; `seed` draws the noise if no file has data."""
     design, function = name.split("_", 1)
     make, sizes = {"line": (datasets.step_1d, (40, 100)), "plane": (datasets.step_2d, (7, 9))}[
         design
@@ -82,18 +82,18 @@ def problem(name, data_dir, seed=0):
 
 
 def true_error(prediction, f):
-    """Mean absolute error to the true function."""
+    """Returns the mean absolute error to the true function."""
     return float(np.mean(np.abs(prediction - f)))
 
 
 def paper_error(prediction, f, seed=0, repetitions=100):
-    """Mean absolute error to fresh noisy targets; 0.399 for the true function, in expectation."""
+    """Returns the mean absolute error to fresh noisy targets; the true function expects 0.399."""
     targets = f + NOISE * np.random.default_rng(seed).standard_normal((repetitions, len(f)))
     return float(np.mean(np.abs(prediction - targets)))
 
 
 def scores(prediction, f):
-    """Errors of the median and of the mean, and what the intervals for f cover."""
+    """Returns errors of the median and of the mean, and what the intervals for f cover."""
     covered = (prediction["lower"] <= f) & (f <= prediction["upper"])
     return {
         "error": true_error(prediction["median"], f),
@@ -106,13 +106,14 @@ def scores(prediction, f):
 
 # Gaussian processes ------------------------------------------------------------------------------
 
-# All: y minus its mean, divided by its standard deviation, is a Gaussian process with kernel
-# amplitude^2 k(|x - x'| / length) plus noise; one length for all inputs. The results are those
-# of f, without noise: median, mean and the central 90 % interval, `[M]` each, and "chosen".
+# In all of them y minus its mean, divided by its standard deviation, is a Gaussian process with
+# kernel amplitude^2 k(|x - x'| / length) plus noise, with one length for all inputs. The results
+# are those of f, without noise: median, mean and the central 90 % interval, `[M]` each, and
+# "chosen".
 
 
 def gp_maximum_likelihood(x, y, x_new, seed, kernel):
-    """Exact Gaussian process, maximum marginal likelihood from 10 starting points.
+    """Fits an exact Gaussian process: maximum marginal likelihood from 10 starting points.
 
     Args:
         x: `[N, X]`.
@@ -132,7 +133,7 @@ def gp_maximum_likelihood(x, y, x_new, seed, kernel):
     model = GaussianProcessRegressor(
         covariance, n_restarts_optimizer=9, normalize_y=True, random_state=seed
     )
-    with warnings.catch_warnings():  # a length at its bound is in the record
+    with warnings.catch_warnings():  # the record shows a length at its bound
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(x, y)
     mean, stddev = model.predict(x_new, return_std=True)
@@ -152,14 +153,14 @@ def gp_maximum_likelihood(x, y, x_new, seed, kernel):
     }
 
 
-#: Prior of the logarithms of amplitude, length and noise scale (targets standardised): weak, 95 %
-#: of each within a factor of 19 of exp(mean).
+#: Prior of the logarithms of amplitude, length and noise scale (targets standardised): it is weak,
+#: with 95 % of each within a factor of 19 of exp(mean).
 LOG_MEANS = np.array([0.0, 0.0, -1.5])
 LOG_STDDEV = 1.5
 
 
 def gp_sampled(x, y, x_new, seed, num_chains=4, num_draws=2000, num_warmup=500):
-    """Exact Gaussian process, Matern 5/2, hyper-parameters by slice sampling, log-normal priors.
+    """Fits an exact Matern 5/2 process; slice samples hyper-parameters with log-normal priors.
 
     Args:
         x: `[N, X]`.
@@ -207,7 +208,7 @@ def _matern52(distances, amplitude, length):
 
 
 def _whitened(distances, targets, theta):
-    """Cholesky factor L of the covariance of the targets, and L^-1 of the targets."""
+    """Returns Cholesky factor L of the covariance of the targets, and L^-1 of the targets."""
     amplitude, length, noise = np.exp(theta)
     covariance = _matern52(distances, amplitude, length)
     covariance[np.diag_indices_from(covariance)] += noise**2 + 1e-10 * amplitude**2
@@ -216,7 +217,7 @@ def _whitened(distances, targets, theta):
 
 
 def _log_posterior(distances, targets, theta):
-    """Log density of (log amplitude, log length, log noise), up to a constant."""
+    """Returns the log density of (log amplitude, log length, log noise), up to a constant."""
     try:
         factor, whitened = _whitened(distances, targets, theta)
     except np.linalg.LinAlgError:  # far in the tail of the prior
@@ -226,7 +227,7 @@ def _log_posterior(distances, targets, theta):
 
 
 def _function_moments(distances, distances_new, targets, theta):
-    """Mean and variance of f at the new points, `[2, M]`."""
+    """Returns mean and variance of f at the new points, `[2, M]`."""
     factor, whitened = _whitened(distances, targets, theta)
     joint = np.linalg.solve(factor, _matern52(distances_new, *np.exp(theta[:2])).T)  # [N, M]
     variance = np.exp(2.0 * theta[0]) - (joint**2).sum(axis=0)
@@ -234,7 +235,7 @@ def _function_moments(distances, distances_new, targets, theta):
 
 
 def slice_sample(log_density, start, num_draws, rng, width=1.0):
-    """One coordinate after the other (Neal 2003, stepping out and shrinkage).
+    """Updates one coordinate after the other (Neal 2003, stepping out and shrinkage).
 
     Returns:
         Draws `[num_draws, P]`.
@@ -272,7 +273,7 @@ def _shrink(along, level, centre, left, right, rng):
 
 
 def _mixture_quantile(means, stddevs, level):
-    """Quantile of equally weighted normals, `[S, M]` to `[M]`, by bisection."""
+    """Computes the quantile of equally weighted normals, `[S, M]` to `[M]`, by bisection."""
     ends = means + special.ndtri(level) * stddevs
     lower, upper = ends.min(axis=0), ends.max(axis=0)
     for _ in range(50):
@@ -295,7 +296,7 @@ BASELINES = {
 
 
 def run_baselines(data_dir, names, seed=0, echo=print):
-    """Every baseline on the functions.
+    """Runs every baseline on the functions.
 
     Returns:
         List of records.
@@ -331,10 +332,10 @@ def run_baselines(data_dir, names, seed=0, echo=print):
 
 
 def fit_stable(data, seed, epochs=30):
-    """The stable process, alpha, nu and sigma inferred, on raw inputs and targets.
+    """Fits the stable process on raw inputs and targets, with alpha, nu and sigma inferred.
 
-    Four chains of `100 * epochs` iterations, the first 10 epochs of burn-in, joint exact partition
-    of the training and the new points.
+    There are four chains of `100 * epochs` iterations, with 10 epochs of burn-in first. The
+    partition is the joint exact one of the training and the new points.
     """
     model = StableProcessModel(
         alpha="infer", nu="infer", nu_prior=(0.0, 1.5), standardize=False, seed=seed
@@ -344,7 +345,7 @@ def fit_stable(data, seed, epochs=30):
 
 
 def run_stable(data_dir, names, seed=0, echo=print):
-    """The stable process on the functions.
+    """Runs the stable process on the functions.
 
     Returns:
         List of records.
@@ -398,7 +399,7 @@ def run_stable(data_dir, names, seed=0, echo=print):
 
 
 def main():
-    """Runs what the arguments ask for."""
+    """Runs what the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--baselines", action="store_true", help="run the Gaussian processes")
     parser.add_argument("--data-dir", default="../shared/data")

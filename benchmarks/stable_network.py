@@ -1,13 +1,14 @@
 """Proposition 1 of the stable process paper: wide networks with stable weights, and their limit.
 
 f(x) = sum_j v_j sign(b_j + w_j x), (b, w) standard normal, v symmetric alpha-stable of scale
-(nu/2)^(1/2) p^(-1/alpha) for p hidden units, nu = 1. Draws of f on a line for several widths stand
-beside draws of the process, and below them the largest distance between the distribution functions
-of an increment f(x') - f(x) of the network and of the process, without Monte Carlo error.
+(nu/2)^(1/2) p^(-1/alpha) for p hidden units, nu = 1. The figure has draws of f on a line for
+several widths beside draws of the process. Below them it has the largest distance between the
+distribution functions of an increment f(x') - f(x) of the network and of the process, without
+Monte Carlo error.
 
-At one point a network of any width has the law of the process. An increment is 2 times the sum of
-the weights of the units that change sign between x and x', K ~ Binomial(p, q) of them: symmetric
-stable of scale 2 (nu/2)^(1/2) (K/p)^(1/alpha), in the limit 2 (nu/2)^(1/2) q^(1/alpha).
+At one point a network of any width has the distribution of the process. An increment is 2 times the
+sum of the weights of the units that change sign between x and x', K ~ Binomial(p, q) of them. It is
+symmetric stable of scale 2 (nu/2)^(1/2) (K/p)^(1/alpha), in the limit 2 (nu/2)^(1/2) q^(1/alpha).
 
     python benchmarks/stable_network.py --figure docs/images/stable_network.png
 """
@@ -38,12 +39,12 @@ def grid():
 
 
 def stable_weights(alpha, scale, shape, seed):
-    law = Stable(*(tf.constant(v, tf.float64) for v in (alpha, 0.0, 0.0, scale)))
-    return law.sample(shape, seed=[0, seed]).numpy()
+    distribution = Stable(*(tf.constant(v, tf.float64) for v in (alpha, 0.0, 0.0, scale)))
+    return distribution.sample(shape, seed=[0, seed]).numpy()
 
 
 def network_draws(x, width, alpha, seed):
-    """Draws of f of a finite network, `[DRAWS, N]`."""
+    """Draws f of a finite network, `[DRAWS, N]`."""
     rng = np.random.default_rng([seed, width])
     scale = math.sqrt(NU / 2.0) * width ** (-1.0 / alpha)
     weights = stable_weights(alpha, scale, (DRAWS, width), seed + width)
@@ -55,36 +56,36 @@ def network_draws(x, width, alpha, seed):
 
 
 def process_draws(x, alpha, seed):
-    """Draws of the limit, `[DRAWS, N]`."""
+    """Draws the limit, `[DRAWS, N]`."""
     alpha = tf.constant(alpha, tf.float64)
-    law = StableProcess(x, alpha, NU, partition=hyperplanes.exact(x))
-    return law.sample(DRAWS, seed=[0, seed]).numpy()
+    distribution = StableProcess(x, alpha, NU, partition=hyperplanes.exact(x))
+    return distribution.sample(DRAWS, seed=[0, seed]).numpy()
 
 
 def increment_distance(width, alpha):
-    """Largest difference of the distribution functions of f(x') - f(x), network and process.
+    """Returns the largest difference of two distribution functions of f(x') - f(x).
 
-    Both laws are symmetric, so that positive arguments suffice. The arguments are in units of
-    the limit's scale.
+    They are those of the network and of the process. Both distributions are symmetric, so positive
+    arguments suffice. The arguments are in units of the limit's scale.
     """
     q = abs(math.atan(INCREMENT[1]) - math.atan(INCREMENT[0])) / math.pi
     counts = np.arange(width + 1)
     probability = stats.binom.pmf(counts, width, q)
     counts, probability = (part[probability > 1e-12] for part in (counts, probability))
     table, at = np.geomspace(1e-12, 1e12, 8001), np.geomspace(1e-4, 1e4, 2001)
-    law = Stable(*(tf.constant(v, tf.float64) for v in (alpha, 0.0, 0.0, 1.0)))
-    cdf, limit = law.cdf(table).numpy(), law.cdf(at).numpy()
+    distribution = Stable(*(tf.constant(v, tf.float64) for v in (alpha, 0.0, 0.0, 1.0)))
+    cdf, limit = distribution.cdf(table).numpy(), distribution.cdf(at).numpy()
     ratio = (counts / (width * q)) ** (1.0 / alpha)
     network = sum(
         p * (np.interp(np.log(at / r), np.log(table), cdf) if r > 0.0 else 1.0)
         for p, r in zip(probability, ratio, strict=True)
     )
-    # At 0+ the network's jump, the probability that no unit changes sign.
+    # At 0+ the network has a jump, the probability that no unit changes sign.
     return float(max(np.max(np.abs(network - limit)), 0.5 * probability[counts == 0].sum()))
 
 
 def run(seed):
-    """Distances for every index and width."""
+    """Returns distances for every index and width."""
     return [
         {
             "alpha": alpha,
@@ -101,9 +102,10 @@ def run(seed):
 
 
 def draw(records, seed, path):
-    """A row for each index: draws of networks and process; below, the distances.
+    """Draws a row for each index: draws of networks and process; below, the distances.
 
-    For alpha < 1 single draws are far larger than the others: a logarithmic axis beyond +-1.
+    For alpha < 1 single draws are far larger than the others, so the axis is logarithmic beyond
+    +-1.
     """
     import matplotlib
 

@@ -1,11 +1,11 @@
 """Effective samples a second of the stable process, beside Algorithm S.2 of the paper in NumPy.
 
-Both sample the same posterior of the paper's two examples, alpha = 1.1 and nu = 1, sigma inferred;
-f is recorded at the training and the new points. Algorithm S.2 is
-`tests/reference/stable_process.py` with one BLAS thread, which is its fastest here; its four
-chains run one after the other in one process, so that their number does not change its effective
-samples a second. Ours run in one batch, four and eight, and are timed after the block that
-compiles. What counts is the smallest number of bulk effective samples a second over all points.
+Both sample the same posterior of the paper's two examples, with alpha = 1.1 and nu = 1, and sigma
+inferred; f is recorded at the training and the new points. Algorithm S.2 is
+`tests/reference/stable_process.py` with one BLAS thread, which is its fastest here. Its four chains
+run one after the other in one process, so their number does not change its effective samples a
+second. Our chains run in one batch of four or eight, and are timed after the block that compiles.
+The result is the smallest number of bulk effective samples a second over all points.
 
     python benchmarks/stable_speed.py --data-dir ../shared/data
     python benchmarks/stable_speed.py --cost        # milliseconds against n and groups, and a plot
@@ -37,11 +37,11 @@ PARTITION_RESULTS = "benchmarks/results/stable_partitions.json"
 COST_PLOT = "docs/images/stable_cost.png"
 ALPHA, NU, CHAINS = 1.1, 1.0, 4
 
-#: Numbers of chains of ours.
+#: The numbers of our chains.
 BATCHES = (4, 8)
 
-#: Function, iterations and burn-in of Algorithm S.2, draws, iterations between two draws and
-#: burn-in of ours, and the ratios that we mean to reach, of f and of sigma.
+#: Function, iterations and burn-in of Algorithm S.2; draws, iterations between two draws and burn-
+#: in of ours; and the ratios that we mean to reach, of f and of sigma.
 CASES = {
     "1-D": ("line_three_jumps", 20_000, 2000, 8000, 1, 1000, 50.0, 20.0),
     "2-D": ("plane_quadrants", 3600, 600, 6000, 1, 1000, 50.0, 100.0),
@@ -49,7 +49,7 @@ CASES = {
 
 
 def summarise(f, sigma, seconds, iterations):
-    """Effective samples a second; f `[chains, draws, points]`, sigma `[chains, draws]`."""
+    """Returns effective samples a second; f `[chains, draws, points]`, sigma `[chains, draws]`."""
     per_point = ess_bulk(f) / seconds
     return {
         "seconds": round(seconds, 2),
@@ -63,7 +63,7 @@ def summarise(f, sigma, seconds, iterations):
 
 
 def run_reference(data, partition, iterations, burn_in):
-    """Algorithm S.2; an iteration is one of one chain."""
+    """Runs Algorithm S.2; an iteration is one of one chain."""
     import stable_process
 
     signs = partition.signs(np.concatenate([data.x, data.x_new]))
@@ -80,7 +80,7 @@ def run_reference(data, partition, iterations, burn_in):
 
 
 def chains_of(data, partition, settings, name="grouped", count=1, thin=1, chains=CHAINS):
-    """A compiled block of draws `(seed, state) -> (state, f, sigma)`, and an initial state."""
+    """Returns a compiled block of draws `(seed, state) -> (state, f, sigma)`, and a first state."""
     problem = samplers.make_problem(
         partition.signs(data.x), partition.probabilities, np.tile(data.y, (chains, 1))
     )
@@ -99,7 +99,7 @@ def chains_of(data, partition, settings, name="grouped", count=1, thin=1, chains
 
 
 def run_ours(data, partition, draws, thin, burn_in, chains, name="grouped"):
-    """The library's sampler; an iteration is one of one chain, all chains at a time."""
+    """Runs the library's sampler; an iteration is one of one chain, all chains at a time."""
     size = 100
     settings = samplers.Settings(adapt_for=burn_in)
     block, state = chains_of(data, partition, settings, name, size, thin, chains)
@@ -117,7 +117,7 @@ def run_ours(data, partition, draws, thin, burn_in, chains, name="grouped"):
 
 
 def compare(case, data_dir, echo=print):
-    """One example, both programs, in turn; a record for each number of chains."""
+    """Runs both programs on one example, in turn; a record for each number of chains."""
     function, iterations, burn_in, draws, thin, our_burn_in, *targets = CASES[case]
     data = stable_functions.problem(function, data_dir)
     partition = hyperplanes.partition(data.x, "exact", x_predict=data.x_new)
@@ -155,7 +155,7 @@ PARTITIONS = ((1, 1000, 0.1), (2, 188, 3.0))
 
 
 def time_partitions(out=PARTITION_RESULTS):
-    """Seconds of exact partitions of random points: the first of a process, and the best of 5."""
+    """Times exact partitions of random points: the first of a process, and the best of 5."""
     records = []
     for num_inputs, n, target in PARTITIONS:
         x = np.random.default_rng(0).normal(size=(n, num_inputs))
@@ -183,7 +183,7 @@ def time_partitions(out=PARTITION_RESULTS):
 
 # Cost --------------------------------------------------------------------------------------------
 
-#: Inputs, numbers of training points, samplers; Hamiltonian Monte Carlo up to `_HMC_GROUPS` groups.
+#: Inputs, numbers of training points, samplers; HMC takes up to `_HMC_GROUPS` groups.
 COSTS = {
     1: ((10, 30, 100, 300, 1000), ("grouped", "metropolis", "hmc")),
     2: ((10, 20, 40, 70, 100, 128), ("grouped", "metropolis", "hmc")),
@@ -192,7 +192,7 @@ _HMC_GROUPS = 100
 
 
 def cost(num_inputs, n, name, iterations=20):
-    """Milliseconds of an iteration of four chains, without draws of f."""
+    """Returns milliseconds of an iteration of four chains, without draws of f."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1.0, 1.0, (n, num_inputs))
     y = 5.0 * (x[:, 0] > 0.0) + 0.5 * rng.standard_normal(n)
@@ -216,7 +216,7 @@ def cost(num_inputs, n, name, iterations=20):
 
 
 def run_costs(echo=print, out=COST_RESULTS):
-    """All of `COSTS`; cells that are in the file are kept."""
+    """Runs all of `COSTS`, and keeps cells that are in the file."""
     records = read_records(out)
     done = {(r["inputs"], r["n"], r["sampler"]) for r in records}
     for num_inputs, (sizes, names) in COSTS.items():
@@ -231,7 +231,7 @@ def run_costs(echo=print, out=COST_RESULTS):
 
 
 def plot_costs(records, path=COST_PLOT):
-    """Milliseconds an iteration against n, a panel for each number of inputs."""
+    """Plots milliseconds an iteration against n, a panel for each number of inputs."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
@@ -250,7 +250,7 @@ def plot_costs(records, path=COST_PLOT):
 
 
 def main():
-    """Runs what the arguments ask for."""
+    """Runs what the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data-dir", default="../shared/data")
     parser.add_argument("--cost", action="store_true", help="cost against n, and its plot")

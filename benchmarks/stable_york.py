@@ -1,8 +1,9 @@
 """Nitrogen dioxide in York (section 5 of the stable process paper): predictions and pictures.
 
-Trains on the 128 sites in standardised units, alpha, nu and sigma inferred from those sites only,
-with the joint exact partition of the 128 sites and the 60 validation inputs, and writes predictive
-medians and 90 % intervals of the observations. The targets of the validation sites are not here.
+The script trains on the 128 sites in standardised units, with alpha, nu and sigma inferred from
+those sites only. The partition is the joint exact one of the 128 sites and the 60 validation
+inputs. It writes predictive medians and 90 % intervals of the observations. The targets of the
+validation sites are not here.
 
     python benchmarks/stable_york.py --data-dir ../shared/data
     python benchmarks/stable_york.py --validate     # 8 folds of the training sites
@@ -24,7 +25,7 @@ FOLDS = 8
 
 
 def load(data_dir):
-    """Inputs `[128, 2]`, targets `[128]` and validation inputs `[60, 2]`, standardised."""
+    """Returns inputs `[128, 2]`, targets `[128]` and validation inputs `[60, 2]`, standardised."""
     folder = pathlib.Path(data_dir) / "stable"
     train, new = (
         np.genfromtxt(folder / f"york_no2_{part}.csv", delimiter=",", names=True)
@@ -35,7 +36,7 @@ def load(data_dir):
 
 
 def fit(x, y, x_new, seed, epochs):
-    """The model, and the seconds it took; an epoch is 100 iterations of four chains."""
+    """Returns the model, and the seconds it took; an epoch is 100 iterations of four chains."""
     begin = time.perf_counter()
     model = StableProcessModel(
         alpha="infer", nu="infer", nu_prior=(0.0, 1.5), standardize=False, seed=seed
@@ -45,7 +46,7 @@ def fit(x, y, x_new, seed, epochs):
 
 
 def record_of(model, x_new, seconds, **more):
-    """What the chains found, and how well they mixed."""
+    """Returns what the chains found, and how well they mixed."""
     found = model.diagnostics(x_new)
     draws = model.posterior_draws()
     return {
@@ -75,7 +76,7 @@ def predict(data_dir, epochs=30, seed=0):
 
 
 def validate(data_dir, epochs=12, seed=0):
-    """Error and coverage on held-out training sites; folds in the file are kept."""
+    """Computes error and coverage on held-out training sites; folds in the file are kept."""
     x, y, _ = load(data_dir)
     folds = np.array_split(np.random.default_rng(seed).permutation(len(y)), FOLDS)
     for k, test in enumerate(folds):
@@ -105,7 +106,7 @@ def validate(data_dir, epochs=12, seed=0):
 
 
 def main():
-    """Runs what the arguments ask for."""
+    """Runs what the arguments name."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data-dir", default="../shared/data")
     parser.add_argument("--validate", action="store_true", help="8 folds of the training sites")

@@ -1,6 +1,7 @@
-"""Rows of `docs/benchmarks.md` but those of the papers' regression sets, for `benchmark report`.
+"""Rows of `docs/benchmarks.md`, except for the papers' regression sets, for `benchmark report`.
 
-A row: what, the paper's number or another program's, ours, whether it is as good.
+A row says what is compared, the paper's or another program's number, ours, and whether ours is as
+good.
 """
 
 import json
@@ -23,14 +24,14 @@ TAGI_MNIST = {
 #: Table 2 of the DIWP paper: accuracy, log-likelihood and ELBO of a row.
 DIWP_MNIST = {"diwp": ("97.7 %", "-0.089", "-0.198"), "nngp": ("96.5 %", "-0.134", "-0.268")}
 
-#: Variants that table does not have; the defect is the size of the batch in the degrees of freedom.
+#: Variants that table 2 lacks; the defect puts the batch size into the degrees of freedom.
 DIWP_STARTS = {
     "diwp_from_delta_1": "DIWP from δ = 1",
     "diwp_defective_from_delta_1": "DIWP from δ = 1 with the defect",
 }
 
-#: Table 4 of the fBNN paper, 1 x 50: regret in per cent of that of uniform actions, means and
-#: standard deviations of ten trials; its statlog is shuttle.
+#: Table 4 of the fBNN paper, 1 x 50: regret in per cent of that of uniform actions, as means and
+#: standard deviations of ten trials. Its statlog is shuttle.
 BANDITS = {
     "fbnn": {"mushroom": "21.38 ± 7.00", "shuttle": "8.85 ± 4.55", "wheel": "65.05 ± 20.10"},
     "bayes_by_backprop": {
@@ -42,24 +43,24 @@ BANDITS = {
 
 METHODS = {"fbnn": "fBNN", "bayes_by_backprop": "Bayes by Backprop"}
 
-#: A difference of single runs that says nothing.
+#: A relative difference of single runs that means nothing.
 _LEVEL = 0.05
 
 
 def records(name):
-    """The records of a results file."""
+    """Returns the records of a results file."""
     return pd.DataFrame(json.loads((RESULTS / f"{name}.json").read_text()))
 
 
 def compared(ours, theirs, better):
-    """As good, of single numbers: level where they differ by 5 % or less."""
+    """Compares single numbers: they are level if they differ by 5 % or less."""
     if abs(ours - theirs) <= _LEVEL * abs(theirs):
         return "level"
     return "yes" if better * (ours - theirs) > 0.0 else "no"
 
 
 def tagi():
-    """MNIST beside the paper, and speed beside pytagi."""
+    """Compares MNIST with the paper, and speed with pytagi."""
     tests = records("tagi_mnist").query("stage == 'test'")
     rows = []
     for network, (title, *theirs) in TAGI_MNIST.items():
@@ -84,7 +85,7 @@ def tagi():
 
 
 def stable_process():
-    """The nine functions beside the best Gaussian process, and speed beside Algorithm S.2."""
+    """Compares the nine functions with the best Gaussian process, and speed with Algorithm S.2."""
     ours = records("stable_functions_stable").set_index("function")["paper_error"]
     others = records("stable_functions_baselines").groupby("function", sort=False)["paper_error"]
     rows = [
@@ -112,7 +113,7 @@ def stable_process():
 
 
 def fbnn():
-    """Bandits beside the paper, and optimisation beside Bayes by Backprop."""
+    """Compares bandits with the paper, and optimisation with Bayes by Backprop."""
     found, rows = records("fbnn_bandits"), []
     for method, problems in BANDITS.items():
         for problem, text in problems.items():
@@ -146,7 +147,7 @@ def fbnn():
 
 
 def sip():
-    """Speed beside the authors' program."""
+    """Compares speed with the authors' program."""
     return [
         [
             f"prior {record['prior'].replace('_', ' ')}, batch 10, ms a step (authors)",
@@ -159,7 +160,7 @@ def sip():
 
 
 def diwp():
-    """MNIST beside the paper, and speed beside the authors' program."""
+    """Compares MNIST with the paper, and speed with the authors' program."""
     rows, found = [], records("diwp_mnist").set_index("method")
     names = ("accuracy", "log-likelihood", "ELBO of a row")
     for method, theirs in DIWP_MNIST.items():

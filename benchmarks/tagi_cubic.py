@@ -1,9 +1,9 @@
 """The cubic toy of the TAGI paper (section 4.1, figure 5): how the posterior changes by epoch.
 
-y = x^3 + v, v ~ N(0, 9), 20 training and 20 validation points on [-4, 4]; one hidden layer of 100
-ReLU units; inputs and targets normalised to [-1, 1]; one observation at a time (update="exact",
-the paper's recursion); the noise scale is the true one. The likelihood of the validation set says
-when to stop.
+The data are y = x^3 + v, v ~ N(0, 9), with 20 training and 20 validation points on [-4, 4]. The
+network has one hidden layer of 100 ReLU units, and inputs and targets are normalised to [-1, 1].
+Learning takes one observation at a time (update="exact", the paper's recursion), and the noise
+scale is the true one. The likelihood of the validation set says when to stop.
 
     python benchmarks/tagi_cubic.py --figure docs/images/tagi_cubic.png
 """
@@ -42,7 +42,7 @@ class Snapshots(keras.callbacks.Callback):
 
 
 def make_model(noise_scale, seed):
-    """One hidden layer, the paper's prior."""
+    """Makes one hidden layer with the paper's prior."""
     inputs = keras.Input((1,))
     outputs = fns.tagi.Dense(1)(fns.tagi.Dense(UNITS, activation="relu")(inputs))
     noise = fns.likelihoods.Gaussian(scale=noise_scale)
@@ -84,7 +84,7 @@ def run(seed):
 
 
 def draw(model, snapshots, record, data, scales, path):
-    """Four predictive bands and the likelihoods against the epochs."""
+    """Draws four predictive bands, and the likelihoods against the epochs."""
     import matplotlib
 
     matplotlib.use("Agg")

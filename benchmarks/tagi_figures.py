@@ -2,16 +2,16 @@
 
     python benchmarks/tagi_figures.py [--only products,correlations,hmc,posterior,sum,inputs]
 
-- products (figure 1): a hidden unit, the sum of A products of standard normals, against the
-  Gaussian of TAGI.
-- correlations (figure 2): of two hidden units given the weights, 1000 draws of these.
-- hmc (figure 5): the cubic toy; TAGI at the best epoch beside HMC of TensorFlow Probability. HMC
-  has the same network and noise and independent priors, N(0, 1) for the first layer and N(0, 1/100)
-  for the second: 4 chains of 2000 draws after 2000 steps, 40 leapfrog steps each.
-- posterior (figure 6): correlations with full covariances of parameters and units. The cubic toy,
-  one row at a time.
+- products (figure 1): a hidden unit, which is the sum of A products of standard normals, against
+  the Gaussian of TAGI.
+- correlations (figure 2): those of two hidden units given the weights, for 1000 draws of these.
+- hmc (figure 5): the cubic toy, with TAGI at the best epoch beside HMC of TensorFlow Probability.
+  HMC has the same network and noise and independent priors, N(0, 1) for the first layer and
+  N(0, 1/100) for the second: 4 chains of 2000 draws after 2000 steps, 40 leapfrog steps each.
+- posterior (figure 6): correlations with full covariances of parameters and units. The data are the
+  cubic toy, one row at a time.
 - sum (figure 7): posterior correlation of A standard normals given their sum.
-- inputs (figure 8): x^3 with known weights, inputs with a standard deviation of 0.2.
+- inputs (figure 8): x^3 with known weights, and inputs with a standard deviation of 0.2.
 
 The numbers in the pictures are written to `benchmarks/results/tagi_figures.json`.
 """
@@ -42,7 +42,7 @@ def _rounded(value):
 
 
 def products(seed=0):
-    """Figure 1."""
+    """Draws figure 1."""
     rng = np.random.default_rng(seed)
     figure, panels = plt.subplots(1, 3, figsize=(9.6, 2.9), layout="constrained")
     for panel, count in zip(panels, (1, 10, 100), strict=True):
@@ -58,8 +58,8 @@ def products(seed=0):
         layer.kernel_mean.assign(np.zeros((count, 1)))
         layer.kernel_variance.assign(np.ones((count, 1)))
         mean, variance = layer((np.zeros((1, count)), np.ones((1, count))))
-        law = stats.norm(float(mean[0, 0]), float(variance[0, 0]) ** 0.5)
-        panel.plot(grid, law.pdf(grid), color=VERMILLION, label="TAGI")
+        distribution = stats.norm(float(mean[0, 0]), float(variance[0, 0]) ** 0.5)
+        panel.plot(grid, distribution.pdf(grid), color=VERMILLION, label="TAGI")
         panel.set(title=f"A = {count}", xlabel="hidden unit", yticks=[])
         if count == 1:
             panel.set_ylim(0.0, 1.6)
@@ -69,7 +69,7 @@ def products(seed=0):
 
 
 def correlations(seed=0):
-    """Figure 2."""
+    """Draws figure 2."""
     rng = np.random.default_rng(seed)
     counts = np.unique(np.geomspace(1, 1000, 25).astype(int))
     spread = []
@@ -96,7 +96,7 @@ def correlations(seed=0):
 
 
 def hmc_draws(x, y, noise, grid, units, seed=0):
-    """Functions on the grid, `[draws, len(grid)]`, of the posterior by HMC; and R-hat of f."""
+    """Draws posterior functions on the grid, `[draws, len(grid)]`, by HMC; R-hat of f too."""
     shapes = [(1, units), (units,), (units, 1), (1,)]
     scales = [1.0, 1.0, units**-0.5, units**-0.5]
     sizes = [int(np.prod(shape)) for shape in shapes]
@@ -139,7 +139,7 @@ def hmc_draws(x, y, noise, grid, units, seed=0):
 
 
 def hmc(seed=0):
-    """Figure 5, e: TAGI beside HMC."""
+    """Draws figure 5, e: TAGI beside HMC."""
     model, snapshots, record, (train, _), (x_scale, y_scale) = tagi_cubic.run(seed)
     model.set_weights(snapshots.weights[record["best_epoch"]])
     grid = np.linspace(-6.0, 6.0, 241)[:, np.newaxis]
@@ -182,7 +182,7 @@ def hmc(seed=0):
 
 
 def _upper(covariance):
-    """Sorted correlations above the diagonal, 200 quantiles of them."""
+    """Returns 200 quantiles of the correlations above the diagonal."""
     stddev = np.sqrt(np.diag(covariance))
     rows, columns = np.triu_indices(len(stddev), 1)
     values = covariance[rows, columns] / (stddev[rows] * stddev[columns])
@@ -190,7 +190,7 @@ def _upper(covariance):
 
 
 def _correlations(model, x, y):
-    """Of the parameters of the widest layer, and of its units given the row."""
+    """Returns correlations of the widest layer's parameters, and of its units given the row."""
     widths = [layer.kernel_mean.shape.num_elements() for layer in model.chain.dense_layers]
     layer = model.chain.dense_layers[int(np.argmax(widths))]
     covariance = model.chain._parameter_covariance(layer).numpy()
@@ -207,7 +207,7 @@ def _correlations(model, x, y):
 
 
 def posterior(epochs=20, seed=0):
-    """Figure 6."""
+    """Draws figure 6."""
     data = datasets.cubic(seed)
     x, y = data.x / np.abs(data.x).max(), data.y / np.abs(data.y).max()
     figure, panels = plt.subplots(2, 4, figsize=(11, 5), layout="constrained")
@@ -270,7 +270,7 @@ def known(layer, kernel, bias=None):
 
 
 def sum_of_units():
-    """Figure 7."""
+    """Draws figure 7."""
     counts = [2, 3, 5, 10, 20, 50, 100, 200, 500, 1000]
     found = []
     for count in counts:
@@ -299,7 +299,7 @@ def sum_of_units():
 
 
 def _cubic_network(depth, units=50, seed=0):
-    """An ordinary network that has learnt x^3."""
+    """Trains an ordinary network on x^3."""
     keras.utils.set_random_seed(seed)
     hidden = [keras.layers.Dense(units, activation="relu") for _ in range(depth)]
     network = keras.Sequential([keras.Input((1,)), *hidden, keras.layers.Dense(1)])
@@ -314,7 +314,7 @@ def _cubic_network(depth, units=50, seed=0):
 
 
 def uncertain_inputs():
-    """Figure 8."""
+    """Draws figure 8."""
     grid = np.linspace(-1.0, 1.0, 201)[:, np.newaxis]
     reference = 0.6 * grid[:, 0] ** 2
     figure, panels = plt.subplots(2, 2, figsize=(9, 5.6), sharex=True, layout="constrained")

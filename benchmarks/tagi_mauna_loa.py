@@ -2,18 +2,19 @@
 
     python benchmarks/tagi_mauna_loa.py [--data-dir DIR]
 
-Monthly means. The growth over a year, co2 of a month less that of the same month of the year before
-and less a line in time, is predicted from the growths of the 24 months before by an LSTM of 40
-units, with a noise scale that is learnt. A tenth of the months before `TRAIN_END`, drawn by the
-seed, and the whole of `GAP` are missing: growths to and from them are NaN as targets; in the
-windows they are that of the month before, with a variance that grows by the mean squared difference
-of two months. What comes after a missing month starts from the month a year before it and a growth
-like that. Epochs with the best density of the last five years before `TRAIN_END`, at most
-`EPOCHS`.
+The data are monthly means. The growth over a year is co2 of a month less that of the same month of
+the year before and less a line in time. An LSTM of 40 units with a learnt noise scale predicts it
+from the growths of the 24 months before. A tenth of the months before `TRAIN_END`, drawn by the
+seed, and the whole of `GAP` are missing. Growths to and from missing months are NaN as targets. In
+the windows they are that of the month before, with a variance that grows by the mean squared
+difference of two months. Values after a missing month start from the month a year before it and a
+growth like that. The model is that of the epoch, of at most `EPOCHS`, with the best density of the
+last five years before `TRAIN_END`.
 
-Scores on the months after: one step ahead with measured windows, and the forecast, in which each
-growth comes from moments of the growths before it, its own. The variances of the years are added
-up, as if their errors were independent. Beside it the growth of the line alone.
+Scores are on the months after. They are one step ahead with measured windows, and for the forecast,
+in which each growth comes from moments of the model's own growths before it. The variances of the
+years are added up, as if their errors were independent. The growth of the line alone is scored
+too.
 """
 
 import argparse
@@ -60,7 +61,7 @@ class Series:
         self.variance[:12] = 1.0
         for t in 12 + np.flatnonzero(np.isnan(self.growth[12:])):
             self.mean[t], self.variance[t] = self.mean[t - 1], self.variance[t - 1] + spread
-        # Missing months: those of the year before and their growth.
+        # Missing months have the level of the year before and their growth.
         seen = ~self.missing
         self.level = np.where(seen, self.co2, np.interp(self.year, self.year[seen], self.co2[seen]))
         self.level_variance = np.zeros(len(growth))
@@ -70,13 +71,13 @@ class Series:
             self.level_variance[t] = self.level_variance[t - 12] + growth_variance
 
     def windows(self, times, mean=None, variance=None):
-        """Moments of the growths before each of these, two arrays `[N, WINDOW, 1]`."""
+        """Returns moments of the growths before each of these, two arrays `[N, WINDOW, 1]`."""
         steps = np.asarray(times)[:, np.newaxis] + np.arange(-WINDOW, 0)
         parts = (self.mean, self.variance) if mean is None else (mean, variance)
         return [part[steps][..., np.newaxis].astype("float32") for part in parts]
 
     def added_up(self, growth, variance):
-        """Means and standard deviations of the months after training by their growths, ppm."""
+        """Returns means and standard deviations in ppm after training, from growths."""
         level, spread = self.level.copy(), self.level_variance.copy()
         for t in range(self.num_train, len(level)):
             i = t - self.num_train
@@ -86,7 +87,7 @@ class Series:
 
 
 def fitted(series, seed):
-    """A model, and the epoch that was the best."""
+    """Returns a fitted model, and its best epoch."""
     mean, variance = keras.Input((WINDOW, 1)), keras.Input((WINDOW, 1))
     hidden = tagi.LSTM(UNITS)((mean, variance))
     noise = likelihoods.Gaussian(0.2, trainable=True)
@@ -112,7 +113,7 @@ def fitted(series, seed):
 
 
 def forecast(model, series):
-    """Means and standard deviations in ppm after the training months, one step and many."""
+    """Returns means and standard deviations in ppm after the training months, one step and many."""
     times = np.arange(series.num_train, len(series.year))
     found = model.predict(series.windows(times), verbose=0)
     mean = series.level[times - 12] + series.line[times] + series.scale * found["mean"][:, 0]
@@ -126,7 +127,7 @@ def forecast(model, series):
 
 
 def run(data_dir, seed):
-    """Scores of one model."""
+    """Returns scores of one model."""
     series = Series(data_dir, seed)
     model, epoch = fitted(series, seed)
     truth = series.co2[series.num_train :]
@@ -145,7 +146,7 @@ def run(data_dir, seed):
 
 
 def picture(data_dir, seed=0):
-    """The series, its missing months and the forecast."""
+    """Draws the series, its missing months and the forecast."""
     series = Series(data_dir, seed)
     mean, stddev = forecast(fitted(series, seed)[0], series)["forecast"]
     year, after = series.year, series.year[series.num_train :]

@@ -2,11 +2,11 @@
 
     python benchmarks/tagi_memory.py
 
-One layer (dense, or a convolution of 3 x 3 on images of 3 x 3) of growing width learns four rows,
-each size in a process of its own, by `fit` or by `train_on_batch`, with XLA or without, or as
-`jit_compile="auto"` has it (for a dense layer, with XLA). The peak of
-the resident memory is a straight line in the number of weights; its slope, in numbers of four
-bytes, is what a weight costs, the two of its mean and variance included.
+One layer (dense, or a convolution of 3 x 3 on images of 3 x 3) of growing width learns four rows.
+Each size runs in its own process, by `fit` or by `train_on_batch`, with XLA, without it, or with
+`jit_compile="auto"` (for a dense layer, that means with XLA). The peak of the resident memory is a
+straight line in the number of weights. Its slope, in numbers of four bytes, is what a weight costs,
+including its mean and its variance.
 """
 
 import argparse
@@ -20,12 +20,12 @@ import numpy as np
 from tfp_fnspace.benchmark import run_missing
 
 RESULTS = "benchmarks/results/tagi_memory.json"
-#: Layer -> widths; a layer of width k has k^2 weights, nine times as many if a convolution.
+#: Layer -> widths; a layer of width k has k^2 weights, a convolution has nine times as many.
 WIDTHS = {"dense": (2048, 4096, 6144), "convolution": (768, 1408, 2048)}
 
 
 def peak(layer, width, call, jit_compile):
-    """Weights, and the peak of the resident memory in bytes; of this process."""
+    """Returns the number of weights, and this process's peak of resident memory in bytes."""
     import keras
 
     from tfp_fnspace import likelihoods, tagi
@@ -52,7 +52,7 @@ def peak(layer, width, call, jit_compile):
 
 
 def run(layer, call, jit_compile):
-    """The slope of the peaks, and how far they are from a straight line."""
+    """Returns the slope of the peaks, and how far they are from a straight line."""
     points = []
     for width in WIDTHS[layer]:
         command = [

@@ -1,15 +1,15 @@
 """MNIST with TAGI (table 2 of the paper), and a small convolutional network.
 
-The paper's protocol: images in (0, 1), two hidden layers of ReLU units, 11 outputs (the nodes of a
-binary tree of 10 classes), alpha = 1/3, weights with Xavier's prior and biases with variance 0.01;
-a twentieth of the training images, drawn by the seed, is for validation. The number of epochs is
-that with the fewest validation errors, stopped when 6 epochs (20 for the small networks) were no
-better, or after 40 (60). The noise of a network is the one of 0.1, 0.2, 0.3 and 0.4 with the fewest
-validation errors, with seed 0, the largest of equal ones.
+The paper's protocol has images in (0, 1), two hidden layers of ReLU units, 11 outputs (the nodes of
+a binary tree of 10 classes), alpha = 1/3, weights with Xavier's prior, and biases with variance
+0.01. A twentieth of the training images, drawn by the seed, is for validation. The number of epochs
+is that with the fewest validation errors. Training stops when 6 epochs (20 for the small networks)
+were no better, or after 40 (60). The noise of a network is the one of 0.1, 0.2, 0.3 and 0.4 with
+the fewest validation errors with seed 0, and the largest if several are equal.
 
-`convolutional`: standardised images, 32 filters of 4 x 4 (padded) and 64 of 5 x 5, each with ReLU
-and average pooling of 3 x 3 with strides 2, 150 ReLU units; batches of 16. Its noise is chosen by
-the first four epochs.
+`convolutional` has standardised images, 32 filters of 4 x 4 (padded) and 64 of 5 x 5, each with
+ReLU and average pooling of 3 x 3 with strides 2, 150 ReLU units, and batches of 16. Its noise is
+chosen by the first four epochs.
 
 The entropy of the label tells Fashion-MNIST test images from MNIST's: its AUROC is reported.
 
@@ -33,7 +33,7 @@ SCALES = (0.1, 0.2, 0.3, 0.4)
 #: Name -> rows in a batch.
 NETWORKS = {"dense_800": 10, "dense_100": 10, "convolutional": 16, "dense_100_batch_1": 1}
 
-#: Name -> most epochs, and after how many that are no better training stops.
+#: Name -> most epochs, and the number of epochs without improvement after which training stops.
 EPOCHS = {
     "dense_800": (40, 6),
     "dense_100": (60, 20),
@@ -41,7 +41,7 @@ EPOCHS = {
     "dense_100_batch_1": (60, 20),
 }
 
-#: Most epochs in the choice of the noise, where they are fewer than in training.
+#: Most epochs in the choice of the noise, if they are fewer than in training.
 SELECTION_EPOCHS = {"convolutional": 4}
 
 #: The paper's prior of a layer.
@@ -49,7 +49,7 @@ PRIOR = {"prior": "xavier", "bias_variance": 0.01}
 
 
 def outputs_of(name, inputs):
-    """The layers of a network."""
+    """Returns the layers of a network."""
     if name == "convolutional":
         hidden = tagi.Conv2D(32, 4, padding="same", activation="relu")(inputs)
         hidden = tagi.AveragePooling2D(3, strides=2)(hidden)
@@ -82,7 +82,7 @@ class Data:
 
 
 def make(name, scale, seed, shape):
-    """A model that has seen nothing."""
+    """Makes a model that has seen nothing."""
     inputs = keras.Input(shape)
     likelihood = likelihoods.HierarchicalCategorical(10, scale=scale)
     return tagi.TAGIModel(
@@ -91,7 +91,7 @@ def make(name, scale, seed, shape):
 
 
 def error(model, x, y):
-    """Misclassified images, per cent."""
+    """Returns the percentage of misclassified images."""
     return round(100.0 * (1.0 - model.evaluate(x, y, return_dict=True, verbose=0)["accuracy"]), 3)
 
 
@@ -103,7 +103,7 @@ def early_stopping(network):
 
 
 def select(arrays, network, scale):
-    """Validation errors of a scale of the noise, after each epoch."""
+    """Returns validation errors of a scale of the noise, after each epoch."""
     data = Data(arrays, network, 0)
     model = make(network, scale, 0, data.train[0].shape[1:])
     fit = {"batch_size": NETWORKS[network], "verbose": 0, "validation_data": data.validation}
@@ -114,7 +114,7 @@ def select(arrays, network, scale):
 
 
 def run(arrays, network, scale, seed):
-    """What came out of one model."""
+    """Returns the results of one model."""
     data = Data(arrays, network, seed)
     model = make(network, scale, seed, data.train[0].shape[1:])
     fit = {"batch_size": NETWORKS[network], "verbose": 0}
@@ -147,7 +147,7 @@ def run(arrays, network, scale, seed):
 
 
 def best_scale(records, network):
-    """The scale with the fewest validation errors, the largest of equal ones."""
+    """Returns the scale with the fewest validation errors, and the largest of equal ones."""
     rows = [r for r in records if r["stage"] == "selection" and r["network"] == network]
     return min(rows, key=lambda row: (min(row["validation_errors"]), -row["scale"]))["scale"]
 

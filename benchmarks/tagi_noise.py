@@ -2,12 +2,13 @@
 
     python benchmarks/tagi_noise.py
 
-Data: `sine`, equation 20 of the paper on sparse implicit processes, y = 7 sin x + e sin x + 10,
-e ~ N(0, 4), 1000 points on [-4, 4]; `ramp`, y = 20 sin 2x + v, v ~ N(0, (1 + 9 max(x, 0))^2), 1000
-points on [-2, 2]. Models: two layers of 50 ReLU units with exact moments, 50 epochs, batches of
-10; noise as a second output (`curve`), one learnt scale (`constant`), and a scale chosen by
-cross-validation (`cross_validated`). `curve_error` is the integral of |estimated - true stddev of
-the noise| over that of the true one; nll on 1000 new points, `truth` that of the generator.
+The data `sine` follow equation 20 of the paper on sparse implicit processes, y = 7 sin x + e sin x
++ 10, e ~ N(0, 4), at 1000 points on [-4, 4]. The data `ramp` are y = 20 sin 2x + v, v ~ N(0, (1 + 9
+max(x, 0))^2), at 1000 points on [-2, 2]. The models have two layers of 50 ReLU units with exact
+moments, 50 epochs, and batches of 10. Their noise is a second output (`curve`), one learnt scale
+(`constant`), or a scale chosen by cross-validation (`cross_validated`). `curve_error` is the
+integral of |estimated - true stddev of the noise| over that of the true one. nll is on 1000 new
+points, and `truth` is that of the generator.
 """
 
 import argparse
@@ -43,7 +44,7 @@ MODELS = {
 
 
 def draw(name, seed, count=1000):
-    """Inputs, targets, and their true mean and standard deviation."""
+    """Draws inputs and targets, and returns their true mean and standard deviation too."""
     rng = np.random.default_rng(seed)
     function, end = DATA[name]
     x = rng.uniform(-end, end, size=(count, 1))

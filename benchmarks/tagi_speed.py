@@ -1,8 +1,8 @@
 """Samples a second of `TAGIModel.fit` on NumPy arrays, beside pytagi in the same run.
 
-Each measurement is a process of its own; the two programs take turns, and medians and ratios are
-reported. Ours is timed through the public `fit` after one epoch that compiles; pytagi through its
-training loop of forward, update, backward and step.
+Each measurement runs in its own process. The two programs take turns, and medians and ratios are
+reported. Ours is timed through the public `fit` after one epoch that compiles, and pytagi through
+its training loop of forward, update, backward and step.
 
     pip install pytagi nvidia-nccl-cu12        # and Debian's libopenmpi3
     python benchmarks/tagi_speed.py --out benchmarks/results/tagi_speed.json
@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 
 class Case(NamedTuple):
-    """A network: its sizes if it is dense, none for the convolutional one; and how it is run."""
+    """A network (its sizes if it is dense, none for the convolutional one), and how it is run."""
 
     sizes: list[int] | None
     batch_size: int
@@ -45,7 +45,7 @@ CASES = {
 
 
 def data(case):
-    """Random inputs, for the convolutional network images 28 x 28 x 1, and targets, float32."""
+    """Returns random inputs (28 x 28 x 1 for the convolutional network) and targets, float32."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -56,7 +56,7 @@ def data(case):
 
 
 def our_layers(case, inputs):
-    """The layers of a network; the convolutional one has 32 filters of 4 x 4 and 64 of 5 x 5."""
+    """Returns a network's layers; the convolutional one has 32 filters of 4 x 4 and 64 of 5 x 5."""
     from tfp_fnspace import tagi
 
     units = inputs
@@ -72,7 +72,7 @@ def our_layers(case, inputs):
 
 
 def their_layers(case):
-    """The same network of pytagi."""
+    """Returns the same network of pytagi."""
     from pytagi.nn import AvgPool2d, Conv2d, Linear, ReLU
 
     if case.sizes:
@@ -93,7 +93,7 @@ def their_layers(case):
 
 
 def run_ours(case, jit_compile="auto"):
-    """Samples a second of `fit`, and the seconds of the first epoch with compilation."""
+    """Returns samples a second of `fit`, and the seconds of the first epoch with compilation."""
     import keras
 
     import tfp_fnspace as fns
@@ -112,7 +112,7 @@ def run_ours(case, jit_compile="auto"):
 
 
 def run_pytagi(case, threads):
-    """Samples a second of pytagi's training loop, after one batch."""
+    """Returns samples a second of pytagi's training loop, after one batch."""
     import numpy as np
     from pytagi.nn import OutputUpdater, Sequential
 
@@ -143,7 +143,7 @@ def run_pytagi(case, threads):
 
 
 def child(program, case, threads):
-    """One measurement, printed as JSON."""
+    """Makes one measurement, and prints it as JSON."""
     if program != "pytagi":
         rate, first = run_ours(CASES[case], True if program == "ours, XLA" else "auto")
         print(json.dumps({"rate": rate, "first_epoch_seconds": first}))
@@ -167,7 +167,7 @@ def measure(program, case, threads=0):
 
 
 def compare(case, repeats):
-    """A record of the medians and of the ratio to pytagi's best number of threads."""
+    """Returns a record of the medians and of the ratio to pytagi's best number of threads."""
     thread_counts = CASES[case].threads
     rates = {"ours": [], **{f"pytagi, {n} threads": [] for n in thread_counts}}
     first = []
@@ -175,7 +175,7 @@ def compare(case, repeats):
         ours = measure("ours", case)
         rates["ours"].append(ours["rate"])
         first.append(ours["first_epoch_seconds"])
-        if CASES[case].sizes is None:  # what "auto" does not do on a CPU
+        if CASES[case].sizes is None:  # "auto" does not do this on a CPU
             compiled = measure("ours, XLA", case)["rate"]
             rates.setdefault("ours, XLA", []).append(compiled)
         for threads in thread_counts:

@@ -16,6 +16,11 @@ BLUE, VERMILLION, GREY, INK = "#0072B2", "#D55E00", "#6E6E6E", "#1A1A1A"
 #: Question, answer if yes, why. They are asked from the top.
 QUESTIONS = [
     (
+        "A table with a target,\nand nothing to choose?",
+        "all methods, weighed",
+        "fns.sklearn.FunctionSpaceRegressor, Classifier",
+    ),
+    (
         "A few hundred rows, smooth,\nand a kernel comes to mind?",
         "an exact Gaussian process",
         "scikit-learn, GPflow, GPyTorch",
@@ -28,7 +33,7 @@ QUESTIONS = [
     (
         "Several values at one x,\nor noise of odd shapes?",
         "SIP",
-        "fns.sip: predictive laws of any shape",
+        "fns.sip: predictive distributions of any shape",
     ),
     (
         "Many rows or a stream,\nand no time to tune?",
@@ -75,7 +80,7 @@ def main():
     for i, (question, answer, why) in enumerate(QUESTIONS):
         y = -1.25 * i
         box(ax, left, y, question, colour=GREY, filled=False, width=3.4)
-        colour = VERMILLION if i == 0 else BLUE
+        colour = BLUE if why.startswith("fns.") else VERMILLION  # not of this library
         box(ax, right, y, answer, colour=colour, filled=True, width=3.3)
         ax.text(right, y - 0.5, why, ha="center", va="center", color=INK, fontsize=11)
         arrow(ax, (left + 1.75, y), (right - 1.7, y), "yes", (0, 0.14))

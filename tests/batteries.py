@@ -1,4 +1,4 @@
-"""What the generic tests run over: a new class costs one line here and cannot skip a test."""
+"""The classes that the generic tests run over: a new class costs one line and skips no test."""
 
 import warnings
 
@@ -63,14 +63,14 @@ CHAINS = {
     ],
 }
 
-#: Layers that divide by the spread of a row, their own uncertainty included: a unit with little of
-#: it may become less certain when others are known.
+#: Layers that divide by the spread of a row, which includes the units' own uncertainty: a unit with
+#: little of it may become less certain when others are known.
 TAGI_LAYERS_WITH_ROW_STATISTICS = ("chain_of_sequences",)
 
 
 @keras.saving.register_keras_serializable(package="batteries")
 class Chain(fns.tagi.TAGILayer):
-    """Layers after each other, as one: those that want images or sequences among them."""
+    """Several layers in sequence as one layer, for layers that take images or sequences."""
 
     def __init__(self, recipe, **kwargs):
         super().__init__(**kwargs)
@@ -142,7 +142,7 @@ TAGI_MERGING_LAYERS = {
 def tagi_model(
     make_layer=None, *, merging=False, num_inputs=4, num_outputs=2, jit_compile=False, **options
 ):
-    """A small TAGI model around one layer of the tables above; XLA would take most of its time."""
+    """Makes a small TAGI model around a layer of the tables above; compiling with XLA is slower."""
     inputs = keras.Input((num_inputs,))
     hidden = fns.tagi.Dense(6, activation="relu")(inputs)
     if make_layer is not None:
@@ -155,7 +155,7 @@ def tagi_model(
 
 
 def stable_model(**options):
-    """A small stable process; one partition for all seeds, whose chains are compiled once."""
+    """Makes a small stable process; all seeds share one partition, so chains compile once."""
     small = {"num_chains": 2, "sweeps_per_epoch": 10, "burn_in": 1, "max_draws": 40}
     partition = hyperplanes.sampled(4, 24, seed=0)
     options = {"partition": partition, "seed": 0, **small, **options}
@@ -163,15 +163,15 @@ def stable_model(**options):
 
 
 def diwp_model(**options):
-    """A small deep inverse Wishart process."""
+    """Makes a small deep inverse Wishart process."""
     small = {"inducing_points": 6, "depth": 1, "num_samples": 2, "num_eval_samples": 20}
     model = fns.diwp.DIWPModel(**{**small, "seed": 0, **options})
-    model.compile(optimizer=keras.optimizers.Adam(0.01))  # its own depends on the first `fit`
+    model.compile(optimizer=keras.optimizers.Adam(0.01))  # the default depends on the first `fit`
     return model
 
 
 def variational_network():
-    """A small network of variational layers, the same at every call."""
+    """Makes a small network of variational layers, the same at every call."""
     keras.utils.set_random_seed(0)
     inputs = keras.Input((4,), dtype="float64" if _is_double() else "float32")
     hidden = fns.layers.VariationalDense(5, activation="tanh")(inputs)
@@ -183,8 +183,8 @@ def _is_double():
 
 
 def variational_model(**options):
-    """A small network in the space of weights."""
-    # A warm-up depends on the steps of the first `fit`.
+    """Makes a small network with a posterior over its weights."""
+    # The default warm-up depends on the steps of the first `fit`.
     small = {"num_samples": 3, "num_eval_samples": 20, "kl_annealing_steps": 0, "seed": 0}
     model = fns.fbnn.VariationalModel(variational_network(), **{**small, **options})
     model.compile(optimizer=keras.optimizers.Adam(0.05))
@@ -192,7 +192,7 @@ def variational_model(**options):
 
 
 def fbnn_model(**options):
-    """A small network whose prior is a Gaussian process."""
+    """Makes a small network whose prior is a Gaussian process."""
     small = {"num_samples": 8, "num_eval_samples": 20, "seed": 0, "whiten": False}
     kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(1.0, 2.0)
     prior = fns.processes.GaussianProcess(kernel, num_outputs=2)
@@ -203,7 +203,7 @@ def fbnn_model(**options):
 
 
 def closed_form_model(**options):
-    """The same of a network whose functions are Gaussian."""
+    """Makes a small fBNN whose functions are Gaussian, with the divergence in closed form."""
     keras.utils.set_random_seed(0)
     inputs = keras.Input((4,), dtype="float64" if _is_double() else "float32")
     kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(1.0, 2.0)
@@ -217,9 +217,10 @@ def closed_form_model(**options):
 
 
 def sip_model(**options):
-    """A small sparse implicit process."""
+    """Makes a small sparse implicit process."""
     small = {"inducing_points": 5, "num_samples": 10, "num_eval_samples": 20, "num_noise": 4}
-    # A warm-up depends on the steps of the first `fit`; a small jitter makes rounding larger.
+    # The default warm-up depends on the steps of the first `fit`; a small jitter amplifies
+    # rounding.
     small.update(warm_up=0.0, jitter=1e-2, seed=0)
     model = fns.sip.SIPModel("neural_sampler", **{**small, **options})
     model.compile(keras.optimizers.Adam(0.01))
@@ -229,12 +230,12 @@ def sip_model(**options):
 #: Name -> constructor of a small, unfitted model with 4 inputs and 2 outputs that learns from
 #: batches.
 MODELS = {
-    "TAGI": lambda **options: tagi_model(jit_compile="auto", **options),  # as it is made
+    "TAGI": lambda **options: tagi_model(jit_compile="auto", **options),  # as users get it
     "TAGI_exact": lambda **options: tagi_model(update="exact", **options),
 }
 
-#: The same for models that learn by gradients of a bound; what they take from the first data is
-#: from the first batches of a dataset, so that datasets are not the same as arrays.
+#: The same for models that learn by gradients of a bound. They take their start from the first
+#: batches of a dataset, so a dataset does not give the same model as arrays.
 MODELS_BY_GRADIENTS = {
     "DIWP": diwp_model,
     "SIP": sip_model,
@@ -258,7 +259,7 @@ IN_HALF_PRECISION = (fns.fbnn.VariationalModel,)
 
 
 def fit(model, x, y, batch_size=None, **options):
-    """`fit` of any model, without `batch_size` where there are no batches, and without noise."""
+    """Calls `fit` of any model, without `batch_size` where it takes none; hides chain warnings."""
     if not isinstance(model, fns.stable_process.StableProcessModel):
         options["batch_size"] = batch_size
     with warnings.catch_warnings():
@@ -266,8 +267,8 @@ def fit(model, x, y, batch_size=None, **options):
         return model.fit(x, y, verbose=0, **options)
 
 
-#: Name -> class, arguments, shape of the inputs and of the outputs, of layers from a tensor to a
-#: tensor. Where Keras trains them, variational layers have a `kl_weight`.
+#: Name -> class, arguments, input shape and output shape of layers that map a tensor to a tensor.
+#: Variational layers have a `kl_weight` where Keras trains them.
 TENSOR_LAYERS = {
     "VariationalDense": (
         fns.layers.VariationalDense,

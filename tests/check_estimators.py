@@ -1,7 +1,7 @@
 """scikit-learn's checks of real estimators, which take minutes each: `make estimators`.
 
-`python tests/check_estimators.py [NAME ...]` prints what did not pass, and fails where that is not
-listed here. The base classes pass all of them in tests/test_sklearn.py.
+`python tests/check_estimators.py [NAME ...]` prints the checks that do not pass, and fails if one
+of them is not listed here. The base classes pass all of them in tests/test_sklearn.py.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from tfp_fnspace import sklearn as estimators
 
-#: Checks that a recipe can fail though the base classes pass: sizes, repeatability, files.
+#: Checks that a recipe can fail although the base classes pass: sizes, repeatability, files.
 OF_THE_RECIPE = [
     "check_fit2d_1feature",
     "check_fit_idempotent",
@@ -23,7 +23,7 @@ OF_THE_RECIPE = [
 
 _NO_WEIGHTS = "the method gives no meaning to weights, and refuses them"
 
-#: The checks that no estimator passes which refuses weights, and why.
+#: The checks that fail for every estimator that refuses weights, and why.
 WITHOUT_WEIGHTS = {
     "check_sample_weights_pandas_series": _NO_WEIGHTS,
     "check_sample_weights_not_an_array": _NO_WEIGHTS,
@@ -39,7 +39,7 @@ EXCEPTIONS = dict.fromkeys(estimators.__all__, WITHOUT_WEIGHTS)
 
 
 def failures(estimator, only=None):
-    """Name -> error of the checks that do not pass and are not listed, of all or of some."""
+    """Returns the unlisted checks that fail, all or only some, as name -> error."""
     listed, failed = EXCEPTIONS.get(type(estimator).__name__, {}), {}
     for fresh, check in estimator_checks_generator(estimator):
         name = getattr(check, "func", check).__name__

@@ -1,4 +1,4 @@
-"""What all tests share: references, shared folders, statistical assertions, dtypes."""
+"""Shared parts of all tests: references, shared folders, statistical assertions, dtypes."""
 
 import os
 import pathlib
@@ -12,8 +12,8 @@ from scipy import stats
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
-# Without packages under `tests`, shared parts are found by path: `import batteries`, `import tagi`.
-# Appended, so that nothing there can shadow a module of the standard library.
+# `tests` has no packages, so shared parts are found by path: `import batteries`, `import tagi`. The
+# paths are appended, so that nothing there can shadow a module of the standard library.
 sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "reference")]
 
 
@@ -21,12 +21,12 @@ sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "reference")]
 
 
 def time_is_over(until, now):
-    """Whether slow tests are to be skipped: seconds since 1970 as words, none for never."""
+    """Says whether slow tests are skipped; `until` is a string of seconds since 1970, or empty."""
     return bool(until) and now > float(until)
 
 
 def pytest_runtest_setup(item):
-    """On a slow machine CI has no time for all tests: slow ones, which run last, are skipped."""
+    """Skips slow tests, which run last, where a slow machine has used up CI's time for them."""
     variable = "TFP_FNSPACE_SLOW_TESTS_UNTIL"
     is_slow = item.get_closest_marker("slow") is not None
     if is_slow and time_is_over(os.environ.get(variable), time.time()):
@@ -37,7 +37,7 @@ def pytest_runtest_setup(item):
 
 
 def shared_folder(name, variable=None):
-    """A folder of data beside the repository, or a skipped test."""
+    """Returns a folder of data beside the repository, or skips the test."""
     given = os.environ.get(variable) if variable else None
     folder = pathlib.Path(given or ROOT.parent / "shared" / name)
     if not folder.is_dir():
@@ -48,13 +48,13 @@ def shared_folder(name, variable=None):
 
 @pytest.fixture(scope="session")
 def data_folder():
-    """The data sets: $TFP_FNSPACE_DATA, or ../shared/data."""
+    """Returns the folder of data sets: $TFP_FNSPACE_DATA, or ../shared/data."""
     return shared_folder("data", "TFP_FNSPACE_DATA")
 
 
 @pytest.fixture(scope="session")
 def oracle_folder():
-    """Results of other programs: ../shared/oracles."""
+    """Returns the folder with the results of other programs: ../shared/oracles."""
     return shared_folder("oracles")
 
 
@@ -62,7 +62,7 @@ def oracle_folder():
 
 
 def _assert_close(name, estimate, error, expected, false_fail):
-    """Bonferroni over all entries; rounding of the samples (float32) is forgiven."""
+    """Compares by Bonferroni over all entries; forgives the rounding of float32 samples."""
     estimate, expected = np.broadcast_arrays(np.asarray(estimate, np.float64), expected)
     quantile = stats.norm.isf(false_fail / (2 * estimate.size))
     bound = quantile * error + 2e-6 * (1.0 + np.abs(expected))
@@ -90,7 +90,7 @@ def check_mean_close(samples, expected, false_fail=1e-6):
 
 
 def check_variance_close(samples, expected, false_fail=1e-6):
-    """As `check_mean_close`, for the variance; its error is from the fourth moment."""
+    """Asserts as `check_mean_close`, for the variance; its error is from the fourth moment."""
     samples = np.asarray(samples, np.float64)
     squares = (samples - samples.mean(axis=0)) ** 2
     error = squares.std(axis=0) / np.sqrt(len(samples))
@@ -113,7 +113,7 @@ def assert_variance_close():
 
 @pytest.fixture
 def float64():
-    """Everything that Keras makes in the test is float64."""
+    """Makes everything that Keras creates in the test float64."""
     floatx, policy = keras.config.floatx(), keras.config.dtype_policy()
     keras.config.set_floatx("float64")
     keras.config.set_dtype_policy("float64")

@@ -1,15 +1,15 @@
-"""Which cases of a test `make test` runs, and which only `make exhaustive` does."""
+"""Chooses which cases of a test `make test` runs and which only `make exhaustive` runs."""
 
 import pytest
 
 
 def sample_of(cases, kept, marks=()):
-    """Parameters of a test: the cases that are kept, and the others for `make exhaustive`.
+    """Returns the parameters of a test: the kept cases, and the others for `make exhaustive`.
 
     Args:
-        cases: Their names.
-        kept: The names of those that `make test` runs: of each path through the code, one.
-        marks: Other marks of those that are not kept.
+        cases: The names of all cases.
+        kept: The names of the cases that `make test` runs: one for each path through the code.
+        marks: Further marks of the cases that are not kept.
     """
     assert set(kept) <= set(cases), "a case that is kept is no case"
     left_out = [pytest.mark.exhaustive, *marks]

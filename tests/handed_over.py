@@ -27,7 +27,7 @@ def objects(values, make):
     return [[make(float(value)) for value in row] for row in values]
 
 
-#: What holds the same numbers as a float64 array.
+#: Containers that hold the same numbers as a float64 array.
 CONTAINERS = {
     "array": lambda v: v,
     "fortran": np.asfortranarray,
@@ -53,7 +53,7 @@ CONTAINERS = {
     "matrix_in_a_list": lambda v: [v],
 }
 
-#: What holds numbers that have been rounded: compared with the array of these.
+#: Containers that hold rounded numbers: the result is compared with the array of these.
 ROUNDED = {
     "float32": lambda v: v.astype(np.float32),
     "float16": lambda v: np.clip(v, -6e4, 6e4).astype(np.float16),
@@ -80,7 +80,7 @@ def turned(names):
     return [names[1], names[0], *names[2:]]
 
 
-#: What must be refused.
+#: Faults that must be refused.
 FAULTS = {
     "nan": lambda v: replaced(v, np.nan),
     "infinite": lambda v: replaced(v, -np.inf),
@@ -136,10 +136,10 @@ FAULTS = {
     "an_object": lambda v: [[object()] * v.shape[1]] * len(v),
 }
 
-#: Targets that are missing, which TAGI takes.
+#: Missing targets, which TAGI accepts.
 MISSING = {"nan", "masked", "none_among_numbers", "na", "polars_null"}
 
-#: Faults that the first data of some models cannot have: they say what the columns are.
+#: Faults that the first data of some models cannot have, because these data define the columns.
 OF_COLUMNS = {
     "turned",
     "turned_polars",
@@ -154,7 +154,7 @@ OF_COLUMNS = {
 
 
 class Batches(keras.utils.PyDataset):
-    """Batches by number, of arrays `(x,)` or `(x, y)`."""
+    """Batches by number, made of the arrays `(x,)` or `(x, y)`."""
 
     def __init__(self, arrays, size, hold):
         super().__init__()
@@ -190,7 +190,7 @@ def endless_dataset(arrays, size, hold=None):
     return dataset(arrays, size).repeat()
 
 
-#: Functions of arrays, the rows of a batch and what holds a batch (datasets have tensors).
+#: Functions of arrays, of the rows of a batch and of the batch's container (datasets have tensors).
 STREAMS = {
     "dataset": dataset,
     "dataset_of_unknown_shapes": dataset_of_unknown_shapes,
@@ -199,13 +199,14 @@ STREAMS = {
     "generator": generator,
 }
 
-#: Those that begin anew in every epoch.
+#: Streams that start again in every epoch.
 LASTING_STREAMS = ["dataset", "dataset_of_unknown_shapes", "PyDataset"]
 
-#: What is wrong in all batches, of the faults of arrays.
+#: Faults of arrays that a stream has in all its batches.
 FAULTS_IN_STREAMS = ["nan", "infinite", "huge", "one_column_less", "one_column_more", "no_columns"]
 
-#: Functions of arrays x and y: streams whose batches are no pairs of inputs and targets.
+#: Functions of arrays x and y that return streams whose batches are not pairs of inputs and
+#: targets.
 BAD_STREAMS = {
     "x_alone": lambda x, y: tf.data.Dataset.from_tensor_slices(x).batch(8),
     "three_parts": lambda x, y: dataset((x, y, np.ones(len(x))), 8),

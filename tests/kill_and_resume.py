@@ -1,12 +1,13 @@
-"""Kills `fit` of every model with `kill -9` at random moments, and looks where the next one ends.
+"""Kills `fit` of every model with `kill -9` at random moments, and checks where the next fit ends.
 
     make kill                                           ten moments for each of five models, twice
     python tests/kill_and_resume.py --models TAGI --moments 2 --rounds 1 --copies 3
 
-In a round a process fits with a backup and is killed at a random moment, as many times as there
-are moments, each time from the beginning; another process resumes what it left. With `--copies` the
-folder of the backup is copied, file by file, while a process fits undisturbed, and each copy is
-resumed. The weights, those of the optimizer too, must be those of an undisturbed run, to the bit.
+In a round a process fits with a backup and is killed at a random moment. This is repeated for each
+moment, each time from the beginning, and another process resumes what the killed one left. With
+`--copies` the folder of the backup is copied, file by file, while a process fits undisturbed, and
+each copy is resumed. All weights, including those of the optimizer, must equal those of an
+undisturbed run to the bit.
 """
 
 import argparse
@@ -26,10 +27,10 @@ import numpy as np
 
 import tfp_fnspace as fns
 
-#: Seconds that a process may take, on a machine that has much else to do.
+#: Seconds that a process may take, on a machine that is busy with other work.
 _PATIENCE = 600.0
 
-#: Name in `batteries.ALL_MODELS` -> epochs: short ones, of a few seconds together.
+#: Name in `batteries.ALL_MODELS` -> number of epochs; the fit takes a few seconds.
 MODELS = {"TAGI": 100, "stable_process": 40, "fBNN": 60, "SIP": 40, "DIWP": 40}
 
 
@@ -41,14 +42,14 @@ def data():
 
 
 def state(model):
-    """All weights, of the optimizer too."""
+    """Returns all weights, including those of the optimizer."""
     optimizer = getattr(model, "optimizer", None)
     variables = [*model.weights, *(optimizer.variables if optimizer is not None else ())]
     return [v.numpy() for v in variables]
 
 
 def fit(name, backup, result, owner, save_freq):
-    """What a process does: fits, says when it begins, and writes the weights."""
+    """Fits in a process: says when it begins, and writes the weights."""
     model = batteries.ALL_MODELS[name](seed=1)
     x, y = data()
     callback = {"keras": keras.callbacks, "fns": fns.callbacks}[owner].BackupAndRestore
@@ -61,7 +62,7 @@ def fit(name, backup, result, owner, save_freq):
 
 
 def start(*arguments):
-    """Starts a process that does `fit`."""
+    """Starts a process that runs `fit`."""
     return subprocess.Popen([sys.executable, __file__, "--fit", *arguments])
 
 
@@ -74,7 +75,7 @@ def finish(process):
 
 
 def begun(process, result):
-    """Waits for a process to begin its fit; when that was."""
+    """Waits until a process begins its fit, and returns that time."""
     until = time.monotonic() + _PATIENCE
     while not os.path.exists(f"{result}.begun"):
         if time.monotonic() > until or process.poll() is not None:
@@ -98,7 +99,7 @@ def has_backup(folder):
 
 
 def copy(source, target):
-    """What `cp -r` does: file by file, whatever happens meanwhile."""
+    """Copies as `cp -r` does: file by file, whatever happens meanwhile."""
     os.makedirs(target)
     for entry in os.listdir(source) if os.path.isdir(source) else ():
         with contextlib.suppress(OSError):
@@ -106,7 +107,7 @@ def copy(source, target):
 
 
 def run(name, folder, args, rng):
-    """The results of one model: the number of cases, and how many of them were right."""
+    """Returns the results of one model: the number of cases, and how many of them were right."""
     how = args.callback, args.save_freq
     right = cases = started = 0
     first, one = None, f"{folder}/undisturbed.npz"
@@ -138,8 +139,8 @@ def run(name, folder, args, rng):
         backup, result = f"{folder}/backup{number}", f"{folder}/result{number}.npz"
         process = start(name, backup, result, *how)
         since = begun(process, result)
-        # Most of a short fit is tracing, before the first backup: every fourth moment is anywhere,
-        # the others come after this process has written a backup.
+        # Most of a short fit is tracing, which comes before the first backup. Every fourth moment
+        # is anywhere; the others come after this process has written a backup.
         if number % 4:
             while not has_backup(backup) and process.poll() is None:
                 time.sleep(0.002)
@@ -148,7 +149,7 @@ def run(name, folder, args, rng):
             time.sleep(rng.uniform(0.0, seconds))
         process.kill()  # SIGKILL
         process.wait()
-        if os.path.exists(result):  # it had ended: an earlier moment
+        if os.path.exists(result):  # the fit had ended: try an earlier moment
             seconds, after_first = 0.9 * seconds, 0.9 * after_first
             os.remove(result), os.remove(f"{result}.begun")
             continue

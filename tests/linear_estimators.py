@@ -1,4 +1,4 @@
-"""A recipe in closed form: linear models, so that what estimators do with any recipe is quick."""
+"""A recipe in closed form: linear models, which test quickly what estimators do with any recipe."""
 
 import types
 
@@ -8,12 +8,12 @@ import toys
 import tfp_fnspace as fns
 from tfp_fnspace.sklearn import TAGIClassifier, TAGIRegressor
 
-#: Variance of the weights of the prior, in the user's units: none to speak of.
+#: Variance of the prior weights, in the user's units: so large that the prior has no effect.
 _WIDE = 1e6
 
 
 def fit_table(x, y, num_classes=None, sample_weight=None, seed=0, report=None, **options):
-    """Least squares, of targets or of one-hot labels, as a fitted model."""
+    """Fits least squares to targets or one-hot labels, and returns it as a fitted model."""
     targets = y if num_classes is None else 8.0 * np.eye(num_classes)[y] - 4.0
     weights = np.ones(len(x)) if sample_weight is None else sample_weight
     rows = np.hstack([np.ones((len(x), 1)), x])
@@ -43,7 +43,7 @@ def fit_table(x, y, num_classes=None, sample_weight=None, seed=0, report=None, *
 
 
 class LinearRegressor(TAGIRegressor):
-    """A regressor with all that one can have, whose recipe is the one above."""
+    """A regressor with all optional features, whose recipe is the one above."""
 
     _takes_variances, _takes_weights = False, True
 
@@ -52,7 +52,7 @@ class LinearRegressor(TAGIRegressor):
 
 
 class LinearClassifier(TAGIClassifier):
-    """A classifier with all that one can have, whose recipe is the one above."""
+    """A classifier with all optional features, whose recipe is the one above."""
 
     _takes_variances, _takes_weights = False, True
 

@@ -19,7 +19,7 @@ for name in sys.argv[2:]:
 
 
 def serve_elsewhere(saved, x, folder):
-    """What saved models answer in a new process, isolated from the environment of this one.
+    """Runs saved models in a new process, isolated from the environment of this one.
 
     Args:
         saved: Path of a saved model, or a mapping of names to paths: one process serves them all.
@@ -27,8 +27,8 @@ def serve_elsewhere(saved, x, folder):
         folder: Folder for the inputs.
 
     Returns:
-        Mapping of the outputs of `serve`, and `"sample"`, drawn with the seed (1, 2); or one for
-        each name.
+        Mapping of the outputs of `serve`, and `"sample"`, drawn with the seed (1, 2); for a mapping
+        of paths, one such mapping for each name.
     """
     np.save(folder / "x.npy", x)
     paths = {name: str(path) for name, path in saved.items()} if isinstance(saved, dict) else {}

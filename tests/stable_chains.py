@@ -1,4 +1,4 @@
-"""What the tests of the stable process's samplers share: problems, states, runs of chains."""
+"""Shared parts of the tests of the stable process's samplers: problems, states, runs of chains."""
 
 import functools
 
@@ -14,14 +14,15 @@ from tfp_fnspace.methods.stable_process.samplers import state as chain
 LEVELS, ALPHAS, PROBLEMS = oracles.LEVELS, oracles.ALPHAS, dict(oracles.PROBLEMS)
 ALPHA_RANGE, NU_PRIOR = oracles.ALPHA_RANGE, oracles.NU_PRIOR
 
-#: Fixed noise and hyper-parameters.
+#: Settings with fixed noise and hyper-parameters.
 FIXED = samplers.Settings(infer_noise=False, adapt_for=0, relocations=8)
 
-#: As many chains where the number is free: XLA compiles the moves once for each shape of
-#: chains, points and atoms, whatever the settings but `relocations`; HMC's for each settings too.
+#: The number of chains where it is free: XLA compiles the moves once for each shape of chains,
+#: points and atoms, whatever the settings but `relocations`. HMC's moves also compile for each
+#: settings.
 CHAINS = 96
 
-#: Inferred noise, fixed hyper-parameters.
+#: Settings with inferred noise and fixed hyper-parameters.
 NOISE_ONLY = FIXED._replace(infer_noise=True)
 
 
@@ -30,23 +31,23 @@ def tensor(value):
 
 
 def partition_of(name):
-    """Partition, signs at training and new points, and y."""
+    """Returns the partition, the signs at training and new points, and y."""
     x, x_new, y = PROBLEMS[name]
     return *oracles.partition_of(x, x_new), np.asarray(y, np.float64)
 
 
 @functools.cache
 def compiled(one_step):
-    """`samplers.run` as a graph: one trace for each shape and settings."""
+    """Compiles `samplers.run` as a graph: one trace for each shape and settings."""
     return tf.function(functools.partial(samplers.run, one_step=one_step), autograph=False)
 
 
 def run_chains(
     name, settings, chains, count, *, thin=1, seed=0, one_step=grouped.one_step, **start
 ):
-    """Draws of f `[K, B, n + m]`, `Draws`, the last state and the mean `Info`.
+    """Returns draws of f `[K, B, n + m]`, `Draws`, the last state and the mean `Info`.
 
-    The first fifth of the iterations is left out. One call only: XLA compiles for each.
+    The first fifth of the iterations is left out. There is only one call, as XLA compiles for each.
     """
     problem, signs, state = problem_and_state(name, chains, seed=seed, **start)
     burn = count // 5
@@ -59,7 +60,7 @@ def run_chains(
 
 
 def problem_and_state(name, chains, alphas=ALPHAS, noise=0.25, seed=0):
-    """`Problem`, signs at all points and an initial state, the chains sorted by alpha."""
+    """Returns `Problem`, signs at all points and an initial state; chains are sorted by alpha."""
     partition, signs, y = partition_of(name)
     problem = samplers.make_problem(
         signs[: len(y)], partition.probabilities, np.tile(y, (chains, 1))
@@ -79,13 +80,13 @@ def everything(prior, noise_df=None):
     )
 
 
-# The joint law -----------------------------------------------------------------------------------
+# The joint distribution -------------------------------------------------------------------------
 
 
-def from_the_joint_law(
+def from_the_joint_distribution(
     name, chains, alphas, noise_prior=None, nu_prior=None, seed=0, noise_df=None
 ):
-    """State and problem whose targets are drawn given the state: exact, one data set a chain."""
+    """Draws state and problem, with targets given the state: exact, one data set for each chain."""
     rng = np.random.default_rng(seed)
     partition, signs, y = partition_of(name)
     patterns = signs[: len(y)]
@@ -112,7 +113,7 @@ def from_the_joint_law(
 
 
 def precision_of(state, problem):
-    """Q^-1 by brute force, and the groups' totals."""
+    """Computes Q^-1 by brute force, and the groups' totals."""
     masses = tf.exp(chain.log_masses(state.log_scales, problem, state.alpha))
     totals = chain.group_totals(masses, problem)
     factor = gaussian.cholesky_of_covariance(totals, state, problem)

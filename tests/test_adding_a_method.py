@@ -1,4 +1,4 @@
-"""docs/adding_a_method.md works: its files, put into a copy of the package, are a method."""
+"""docs/adding_a_method.md works: its files, put into a copy of the package, form a method."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from scipy import stats
 ROOT = Path(__file__).resolve().parents[1]
 TITLED = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
 
-# In another process: the copy is imported there, not the package of these tests.
+# The copy is imported in another process, because these tests import the package itself.
 CODE = """
 import sys
 
@@ -57,7 +57,7 @@ sys.exit(main(["benchmark", "paper", sys.argv[1] + "/benchmarks/uci/paper/linear
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
-    """A copy of the package with the files of the page; pieces of files that exist are added."""
+    """Copies the package and adds the files of the page, and its pieces to files that exist."""
     copy = tmp_path_factory.mktemp("copy") / "tfp_fnspace"
     shutil.copytree(ROOT / "tfp_fnspace", copy, ignore=shutil.ignore_patterns("__pycache__"))
     blocks = TITLED.findall((ROOT / "docs" / "adding_a_method.md").read_text(encoding="utf-8"))
@@ -93,7 +93,7 @@ def test_new_method_keeps_the_contract_and_has_the_exact_posterior(package, tmp_
     assert done.returncode == 0, done.stderr[-3000:]
     assert '"variant": "linear"' in (tmp_path / "records.json").read_text()
 
-    # The posterior in closed form: prior N(0, I), noise variance 0.25.
+    # The posterior in closed form has the prior N(0, I) and noise variance 0.25.
     features = np.column_stack([np.ones(40), x])
     covariance = np.linalg.inv(features.T @ features / 0.25 + np.eye(3))
     mean = features @ covariance @ features.T @ y / 0.25
@@ -102,9 +102,9 @@ def test_new_method_keeps_the_contract_and_has_the_exact_posterior(package, tmp_
         y[:, 0], cov=features @ features.T + 0.25 * np.eye(40)
     )
     with np.load(tmp_path / "found.npz") as found:
-        # The bound is the evidence where the posterior is exact.
+        # The bound equals the evidence where the posterior is exact.
         np.testing.assert_allclose(found["elbo"], evidence / 40.0, rtol=1e-3)
         np.testing.assert_allclose(found["mean"], mean, atol=0.01 * stddev.max())
         np.testing.assert_allclose(found["epistemic_stddev"], stddev, rtol=0.02)
-        # 2,000 draws: a standard deviation has a relative error of 1.6 %.
+        # With 2,000 draws a standard deviation has a relative error of 1.6 %.
         np.testing.assert_allclose(found["draws"].std(axis=0), stddev, rtol=0.08)

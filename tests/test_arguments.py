@@ -1,4 +1,4 @@
-"""Checks of single arguments: what they take, what they refuse, and what they say."""
+"""Checks of single arguments: what they accept, what they refuse, and their error texts."""
 
 import re
 from fractions import Fraction
@@ -24,7 +24,7 @@ NOT_FINITE = [np.nan, np.inf, -np.inf, np.float32(np.inf), 10**400, -(10**400)]
 
 
 def refused(function, *values, **options):
-    """The message of a refusal, with the name and the value at its end."""
+    """Returns the message of a refusal, which has the name and the value at its end."""
     with pytest.raises(ValueError) as caught:
         function("size", *values, **options)
     message = str(caught.value)
@@ -87,7 +87,7 @@ def test_limits():
 
 @pytest.mark.parametrize("choices", [("a", "b"), ["a", "b"], {"a": 1, "b": 2}])
 def test_choices(choices):
-    value = "".join(["a"])  # equal, not the same object
+    value = "".join(["a"])  # equal, but not the same object
     assert arguments.checked_choice("size", value, choices) is value
     for other in ["c", "ab", "", None, 1, True, b"a", np.nan, ("a",), ["a"], {"a"}, {"a": "a"}] + [
         np.array("a"),

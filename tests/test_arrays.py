@@ -1,4 +1,4 @@
-"""What users hand over as arrays and data frames: the right value, or one clear error."""
+"""Arrays and data frames that users hand over: the right value, or one clear error."""
 
 import array
 import collections
@@ -29,7 +29,7 @@ X = np.random.default_rng(0).normal(size=(20, 4))
 Y = X[:, :2] + 0.1
 NAMES = ["size", "age", "rooms", "floor"]
 
-#: One model of each method; what is tested here is the same for all, since it is written once.
+#: One model of each method. The tests here need no more, since all models share this code.
 METHODS = ["TAGI", "DIWP", "SIP", "fBNN", "variational", "stable_process"]
 
 
@@ -41,7 +41,7 @@ def fitted_model(name, x=X, y=Y):
 
 @pytest.fixture(scope="module")
 def models():
-    """Fitted models by name, made when they are asked for."""
+    """Returns a function from names to fitted models, which it makes on demand."""
     made = {}
 
     def get(name):
@@ -61,7 +61,7 @@ def target_frame(order=("price", "rent"), make=pd.DataFrame):
 
 
 def refused(function, *arguments, kind=ValueError, **options):
-    """The message of a refusal, which ends in what was received."""
+    """Returns the message of a refusal, which ends in what was received."""
     with pytest.raises(kind, match="Received: ") as caught:
         function(*arguments, **options)
     return str(caught.value)
@@ -73,7 +73,7 @@ TURNED = [NAMES[1], NAMES[0], *NAMES[2:]]
 
 
 def entries(model):
-    """Every method that takes inputs, and those that take targets too."""
+    """Returns every method that takes inputs, and those that take targets too."""
     of_x = [model.predict, model.predict_on_batch, model.predict_distribution]
     of_x += [lambda x: model.sample_functions(x, 2)]
     of_xy = [lambda x, y: model.evaluate(x, y, verbose=0), model.test_on_batch]
@@ -131,7 +131,7 @@ def test_columns_of_adapt_are_those_of_the_model():
     model.adapt(frame(), target_frame())
     assert "`x` must have the columns" in refused(model.predict, frame(TURNED))
     assert "`x` must have the columns" in refused(model.fit, frame(TURNED), Y, verbose=0)
-    model.adapt(frame(TURNED), Y)  # nothing is learnt yet: other units
+    model.adapt(frame(TURNED), Y)  # nothing is learnt yet, so these are new units
     assert model.column_names == TURNED and model.target_names is None
     model.predict(frame(TURNED))
 
@@ -140,7 +140,7 @@ def test_columns_of_adapt_are_those_of_the_model():
 def test_columns_of_the_first_frame_that_is_learnt_are_remembered(learn):
     model = batteries.tagi_model()
     model.adapt(X, Y)
-    model.predict(frame(TURNED))  # nothing says what is in the columns
+    model.predict(frame(TURNED))  # nothing has named the columns
     getattr(model, learn)(frame(), target_frame())
     assert model.column_names == NAMES and model.target_names == ["price", "rent"]
     assert "`x` must have the columns" in refused(model.predict, frame(TURNED))
@@ -182,7 +182,7 @@ def test_numbers_and_tuples_are_names_too():
             refused(columns.check_column_names, other, given, "x")
         columns.check_column_names(pd.DataFrame(X), given, "x")  # no names
         columns.check_column_names(X, given, "x")
-    # the numbers of the columns: nothing is known, but of another order
+    # These are the numbers of the columns, which say nothing unless their order is another one.
     for expected in (None, (0, 1, 2, 3)):
         columns.check_column_names(pd.DataFrame(X), expected, "x")
         columns.check_column_names(pd.DataFrame(X, columns=years), expected, "x")
@@ -204,7 +204,7 @@ def test_inducing_points_and_figures_have_the_columns_of_the_model(models):
 MASKED = np.ma.array(X, mask=np.arange(80).reshape(20, 4) == 13)
 WITHOUT = np.where(MASKED.mask, np.nan, X)
 
-#: What equals an array, and the array.
+#: Pairs of an object and an equal array.
 SAME = {
     "float16": (X.astype(np.float16), X.astype(np.float16).astype(float)),
     "longdouble": (X.astype(np.longdouble), X),
@@ -250,9 +250,9 @@ DATES = pd.date_range("2020", periods=20)
 WITH_DATES = {"when": DATES.to_numpy(), "size": X[:, 0]}
 
 
-#: What is refused, and a part of what is said.
+#: Objects that are refused, and a part of the error text.
 class Endless:
-    """A sequence by its methods that never says that it is at its end."""
+    """A sequence by its methods, which never raises at its end."""
 
     def __len__(self):
         return 3
@@ -368,7 +368,7 @@ def test_labels_that_are_words_or_one_hot():
             message = refused(model.fit, X, given, kind=TypeError, verbose=0)
             for encoder in ("`pandas.factorize", "`LabelEncoder`", "`keras.layers.StringLookup`"):
                 assert encoder in message, message
-    assert pd.factorize(words)[0].tolist() == labels.tolist()  # what the message promises
+    assert pd.factorize(words)[0].tolist() == labels.tolist()  # the message promises this
 
 
 # Arguments ---------------------------------------------------------------------------------------
@@ -376,7 +376,7 @@ def test_labels_that_are_words_or_one_hot():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_what_is_no_callback(name):
-    import tf_keras  # of TFP; it is slow to import
+    import tf_keras  # comes with TFP, and is slow to import
 
     model = batteries.ALL_MODELS[name]()
     for given in (
@@ -447,7 +447,7 @@ def test_classes_and_keras_2_in_place_of_objects():
 
 
 def test_warnings_name_the_line_of_the_caller():
-    model = batteries.diwp_model(inducing_points=30)  # more than there are rows
+    model = batteries.diwp_model(inducing_points=30)  # more than the number of rows
     with pytest.warns(UserWarning, match="The first data have 20 rows") as caught:
         model.fit(X, Y, verbose=0)
     (found,) = [w for w in caught if "The first data" in str(w.message)]
@@ -474,7 +474,7 @@ def test_metrics_of_compile_without_validation_are_said_to_be_nowhere():
 
 
 class _Trained(NamedTuple):
-    """What `warn_of_no_progress` looks at."""
+    """The attributes that `warn_of_no_progress` uses."""
 
     likelihood: object
     steps_seen: tf.Variable
@@ -484,7 +484,7 @@ class _Trained(NamedTuple):
 
 
 def test_a_constant_is_what_training_is_compared_with():
-    """The best constant by SciPy, of each kind of likelihood, to 1e-5."""
+    """SciPy finds the best constant for each kind of likelihood, to 1e-5."""
     generator = np.random.default_rng(0)
     y = generator.normal(size=(200, 2)).astype("float32") * [1.0, 2.0] + 3.0
     labels = generator.integers(0, 3, size=(200, 1)).astype("float32")

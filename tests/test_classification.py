@@ -1,4 +1,4 @@
-"""Classes in the contract: labels, metrics, what is predicted, saved and served."""
+"""Classes in the contract: labels, metrics, predictions, saved and served models."""
 
 import keras
 import numpy as np
@@ -30,7 +30,7 @@ def bernoulli(num_outputs=1, **options):
     return toys.LinearModel(2, num_outputs, fns.likelihoods.Bernoulli(), seed=0, **options)
 
 
-#: Name -> constructor, targets made of the labels.
+#: Name -> constructor, and targets made of the labels.
 MODELS = {
     "categorical": (categorical, lambda labels: labels),
     "categorical_draws": (lambda: categorical(draws=True), lambda labels: labels[:, np.newaxis]),
@@ -44,7 +44,7 @@ MODELS = {
 
 @pytest.fixture(scope="module", params=MODELS)
 def fitted(request):
-    """A model that tests read only, its data and the history of its fit."""
+    """Returns a model that tests only read, its data and the history of its fit."""
     make, targets_of = MODELS[request.param]
     x, labels = example_data()
     model = make()
@@ -87,13 +87,13 @@ def test_predictions(fitted):
     assert outputs["mutual_information"].max() > 1e-3
     for key, value in model.predict(x, batch_size=7).items():
         np.testing.assert_allclose(value, outputs[key], rtol=1e-4, atol=1e-5)
-    law = model.predict_distribution(x)
-    assert law.batch_shape == (60,)
+    distribution = model.predict_distribution(x)
+    assert distribution.batch_shape == (60,)
     scores = model.evaluate(x, y, batch_size=7, return_dict=True, verbose=0)
     functions = {"accuracy": metrics.accuracy, "nll": metrics.nll}
     functions["ece"] = metrics.expected_calibration_error
     for name, function in functions.items():
-        np.testing.assert_allclose(scores[name], function(y, law), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(scores[name], function(y, distribution), rtol=1e-4, atol=1e-5)
 
 
 def test_function_samples_are_logits(fitted):
@@ -103,7 +103,7 @@ def test_function_samples_are_logits(fitted):
         expected = tf.nn.softmax(logits).numpy().mean(0)
     else:
         expected = tf.sigmoid(logits).numpy().mean(0)
-    # A probability's mean over the 50 draws that the model predicts with, or over Gaussian logits.
+    # The model averages a probability over its 50 prediction draws, or over Gaussian logits.
     atol = 0.2 if model.draws else 0.04
     np.testing.assert_allclose(model.predict(x)["probabilities"], expected, atol=atol)
 
@@ -296,12 +296,12 @@ def test_metrics_of_classes_against_loops(num_bins):
     rng = np.random.default_rng(1)
     probs = rng.dirichlet([0.5, 0.5, 0.5], size=200)
     y = rng.integers(3, size=200)
-    law = tfd.Categorical(probs=probs)
+    distribution = tfd.Categorical(probs=probs)
     hit, confidence = probs.argmax(1) == y, probs.max(1)
-    np.testing.assert_allclose(metrics.accuracy(y, law), hit.mean())
-    ece = metrics.expected_calibration_error(y, law, num_bins)
+    np.testing.assert_allclose(metrics.accuracy(y, distribution), hit.mean())
+    ece = metrics.expected_calibration_error(y, distribution, num_bins)
     np.testing.assert_allclose(ece, reference_ece(confidence, hit, num_bins), rtol=1e-6)
-    nll = metrics.nll(y[:, np.newaxis], law)
+    nll = metrics.nll(y[:, np.newaxis], distribution)
     np.testing.assert_allclose(nll, -np.log(probs[range(200), y]).mean(), rtol=1e-6)
     for metric, expected in (
         (metrics.ExpectedCalibrationError(num_bins, dtype="float64"), ece),
@@ -319,15 +319,15 @@ def test_metrics_of_binary_outputs_and_missing_labels():
     p = rng.uniform(size=(50, 2))
     y = rng.integers(2, size=(50, 2)).astype("float64")
     y[3, 1] = np.nan
-    law = tfd.Independent(tfd.Bernoulli(probs=p), 1)
+    distribution = tfd.Independent(tfd.Bernoulli(probs=p), 1)
     seen = ~np.isnan(y)
     hit, confidence = ((p > 0.5) == y)[seen], np.maximum(p, 1 - p)[seen]
-    np.testing.assert_allclose(metrics.accuracy(y, law), hit.mean())
-    ece = metrics.expected_calibration_error(y, law, 10)
+    np.testing.assert_allclose(metrics.accuracy(y, distribution), hit.mean())
+    ece = metrics.expected_calibration_error(y, distribution, 10)
     np.testing.assert_allclose(ece, reference_ece(confidence, hit, 10), rtol=1e-6)
 
 
-def test_metrics_of_classes_refuse_other_laws():
+def test_metrics_of_classes_refuse_other_distributions():
     with pytest.raises(TypeError, match="Scores of classes need tfd.Categorical or .*Received"):
         metrics.accuracy([[0.0]], tfd.Independent(tfd.Normal([[0.0]], 1.0), 1))
     with pytest.raises(ValueError, match="`num_bins` must be a positive integer. Received: num_b"):

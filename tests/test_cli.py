@@ -1,4 +1,4 @@
-"""The command line itself; what `benchmark` and `demo` do is in benchmark/, test_demo.py."""
+"""The command line itself; benchmark/ and test_demo.py test what `benchmark` and `demo` do."""
 
 import os
 import subprocess
@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+import tfp_fnspace
 from tfp_fnspace import cli, demo, startup
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def stopped(capsys, *arguments):
-    """Exit status, output and errors of words at which argparse stops."""
+    """Returns exit status, output and errors of words at which argparse stops."""
     with pytest.raises(SystemExit) as stop:
         cli.main(list(arguments))
     return stop.value.code, *capsys.readouterr()
@@ -24,6 +25,14 @@ def test_help_lists_the_commands(capsys):
     assert status == 0
     assert out.startswith("usage: python -m tfp_fnspace")
     assert "demo" in out and "benchmark" in out
+
+
+def test_version_lists_what_a_report_of_a_fault_needs(capsys):
+    status, out, _ = stopped(capsys, "--version")
+    names = [line.split()[0] for line in out.splitlines()]
+    assert status == 0
+    assert names[:4] == ["python", "tfp_fnspace", "tensorflow", "keras"]
+    assert f"tfp_fnspace {tfp_fnspace.__version__}" in out
 
 
 def test_help_of_uci_lists_the_methods(capsys):

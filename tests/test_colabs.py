@@ -1,4 +1,4 @@
-"""Every notebook runs top to bottom, and is stored with what it then showed."""
+"""Every notebook runs from top to bottom, and is stored with its output."""
 
 import importlib.util
 import os
@@ -23,7 +23,7 @@ WARNING = re.compile(r"(?i:warning|deprecat|traceback)|[A-Z]\w*Error\b")
 
 
 def texts(notebook):
-    """What the outputs show as text."""
+    """Yields the text that the outputs show."""
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             yield output.get("text", "")
@@ -32,7 +32,7 @@ def texts(notebook):
 
 def test_there_are_notebooks():
     assert len(NOTEBOOKS) >= 7
-    assert sorted(ROOT.glob("colabs/**/*.ipynb")) == NOTEBOOKS  # none is hidden in a folder
+    assert sorted(ROOT.glob("colabs/**/*.ipynb")) == NOTEBOOKS  # none is hidden in a subfolder
 
 
 @EACH
@@ -47,14 +47,14 @@ def test_notebook_has_what_its_cells_showed(path):
 
 def test_other_code_than_what_ran_is_noticed():
     notebook = colabs.read(NOTEBOOKS[0])
-    notebook.cells[0].source += " "  # words may change
+    notebook.cells[0].source += " "  # the text cells may change
     assert not colabs.is_stale(notebook)
     notebook.cells[2].source += " "
     assert colabs.is_stale(notebook)
 
 
 def assert_shows(notebook):
-    """Pictures, where it ran, no warning, and nothing of the machine."""
+    """Checks for pictures, a "runs on" line, no warning, and no path of the machine."""
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert any("image/png" in output.get("data", {}) for output in outputs)
     assert [output.text for output in outputs if output.get("name") == "stderr"] == []
@@ -74,7 +74,7 @@ def test_notebook_installs_the_package_first_from_what_is_at_hand(path):
     assert 'find_spec("tfp_fnspace")' in install.source
     assert 'glob("tfp_fnspace-*.whl"), here.parent]' in install.source
     sources = "".join(cell.source for cell in notebook.cells)
-    assert "git+" not in sources and "colab.research" not in sources  # addresses: mkdocs.yml
+    assert "git+" not in sources and "colab.research" not in sources  # mkdocs.yml has the addresses
 
 
 def test_kernel_ends_with_its_notebook(tmp_path):

@@ -1,4 +1,4 @@
-"""Every layer and every model through one battery."""
+"""Tests that every layer and every model passes."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -111,7 +111,7 @@ def test_layer_sampled_forward_is_reproducible_and_one_function_per_draw(name):
         assert np.abs(first - layer.sample(inputs, seed=(3, 5))).max() > 1e-3
 
 
-#: One of each kind: activations differ in a function, which the tests above call.
+#: One layer of each kind: activations differ in a function, which the tests above call.
 IN_A_MODEL = ["Dense_exact_tanh", "relu", "exact_tanh", "Reshape", "user_bilinear"]
 IN_A_MODEL += ["user_elementwise", *(name for name in LAYERS if name.startswith("chain"))]
 IN_A_MODEL += MERGING
@@ -138,11 +138,11 @@ def make_model(request):
     return batteries.MODELS[request.param]
 
 
-#: How most of the tests fit: to trace or to compile is most of their time.
+#: Options of `fit` in most tests, which spend most of their time on tracing and compiling.
 FIT = {"epochs": 2, "batch_size": 8}
 
 
-#: A TAGI model is one whatever its update, and what Bayes by Backprop is, fBNN is too.
+#: A TAGI model is one with either update, and fBNN covers what Bayes by Backprop is.
 CONTRACT = [name for name in batteries.ALL_MODELS if name not in ("TAGI_exact", "variational")]
 
 
@@ -151,14 +151,14 @@ def make_any_model(request):
     return batteries.ALL_MODELS[request.param]
 
 
-#: For what models share: one that learns from moments, one by gradients, one from all rows.
+#: For shared code: one model learns from moments, one by gradients, one from all rows.
 SHARED = sample_of(batteries.ALL_MODELS, ["TAGI", "SIP", "stable_process"])
 shared = pytest.mark.parametrize("make_any_model", SHARED, indirect=True)
 
 
 @pytest.fixture(scope="module")
 def fitted(make_any_model):
-    """A model fitted with `FIT` for tests that leave it as it is, and its data."""
+    """Returns a model fitted with `FIT`, for tests that do not change it, and its data."""
     x, y = example_data()
     model = make_any_model()
     batteries.fit(model, x, y, **FIT)
@@ -166,7 +166,7 @@ def fitted(make_any_model):
 
 
 def copy_of(model, folder):
-    """The model from its file."""
+    """Returns the model from its file."""
     model.save(folder / "copy.keras")
     return keras.models.load_model(folder / "copy.keras")
 
@@ -233,21 +233,21 @@ def test_predict_distribution_matches_predict(fitted):
     np.testing.assert_allclose(distribution.stddev(), outputs["stddev"], rtol=1e-5)
 
 
-def test_joint_law_of_the_points_has_the_law_of_each(fitted):
+def test_joint_distribution_of_the_points_has_the_distribution_of_each(fitted):
     model, x, _ = fitted
     if not hasattr(model, "num_eval_samples") and not hasattr(model, "stored_values"):
         with pytest.raises(ValueError, match="`joint` must be False for .* joint=True"):
             model.predict_distribution(x, joint=True)
         return
-    law, each = model.predict_distribution(x, joint=True), model.predict_distribution(x)
-    assert law.batch_shape == () and law.event_shape == (23, 2)
-    assert law.sample(3, seed=0).shape == (3, 23, 2)
-    draws, stddev = np.asarray(law.components_distribution.mean()), np.asarray(each.stddev())
-    # Draws of functions are those of the marginal law, or S others.
-    assert np.all(np.abs(law.mean() - each.mean()) < 6.0 * stddev / np.sqrt(len(draws)))
+    jointly, each = model.predict_distribution(x, joint=True), model.predict_distribution(x)
+    assert jointly.batch_shape == () and jointly.event_shape == (23, 2)
+    assert jointly.sample(3, seed=0).shape == (3, 23, 2)
+    draws, stddev = np.asarray(jointly.components_distribution.mean()), np.asarray(each.stddev())
+    # Draws of functions are those of the marginal distribution, or S others.
+    assert np.all(np.abs(jointly.mean() - each.mean()) < 6.0 * stddev / np.sqrt(len(draws)))
     noise = stddev**2 - model.predict(x)["epistemic_stddev"] ** 2
-    weights = law.mixture_distribution.probs_parameter()
-    ours = np.tensordot(weights, law.components_distribution.variance(), 1)
+    weights = jointly.mixture_distribution.probs_parameter()
+    ours = np.tensordot(weights, jointly.components_distribution.variance(), 1)
     np.testing.assert_allclose(ours, noise, rtol=1e-3)
     again = model.predict_distribution(x, joint=True)
     np.testing.assert_array_equal(again.components_distribution.mean(), draws)
@@ -389,13 +389,13 @@ def test_model_under_dtype_policies(make_any_model, fitted, policy, tmp_path):
     assert all(value.dtype == "float64" for value in outputs.values())  # the user's units
     if policy == "mixed_float16":
         in_half = isinstance(model, batteries.IN_HALF_PRECISION)
-        if in_half:  # Keras scales the loss, and leaves out steps whose gradients overflow
+        if in_half:  # Keras scales the loss, and skips steps whose gradients overflow
             reference = copy_of(reference, tmp_path)
             reference.set_weights(model.get_weights())
         difference = np.abs(outputs["mean"] - reference.predict(x)["mean"]) / outputs["stddev"]
-        # Nothing else may have passed through half precision, by which DIWP's inputs alone would
-        # make 0.009. Keras scales the loss of every model by a power of two, after which
-        # TensorFlow groups products in another order.
+        # Nothing else may have passed through half precision: for DIWP's inputs alone this would
+        # give 0.009. Keras scales the loss of every model by a power of two, after which TensorFlow
+        # groups products in another order.
         assert np.max(difference) <= (0.05 if in_half else 1e-4)
         assert np.any(difference > 1e-4) == in_half
 

@@ -7,7 +7,8 @@ from scipy import stats
 
 from tfp_fnspace import datasets
 
-# Each test of a law below fails by chance with this probability (over seeds; the seed is fixed).
+# Each test of a distribution below fails by chance with this probability over seeds; the seed here
+# is fixed.
 FALSE_FAIL = 1e-6
 
 TOYS = {
@@ -35,9 +36,9 @@ PAPER_SIZE = {
 UCI = ["boston", "energy", "naval", "power", "protein", "wine", "yacht"]
 
 
-def assert_law(values, law):
-    """Kolmogorov-Smirnov test of i.i.d. values against a frozen SciPy distribution or a CDF."""
-    cdf = law if callable(law) else law.cdf
+def assert_distribution(values, distribution):
+    """Tests i.i.d. values by Kolmogorov-Smirnov against a frozen SciPy distribution or a CDF."""
+    cdf = distribution if callable(distribution) else distribution.cdf
     assert stats.kstest(np.ravel(values), cdf).pvalue > FALSE_FAIL
 
 
@@ -107,13 +108,13 @@ def test_f_is_the_function_at_x(name):
 )
 def test_noise_is_normal_with_the_stated_stddev(make, stddev):
     toy = make()
-    assert_law(toy.y - toy.f, stats.norm(0.0, stddev))
+    assert_distribution(toy.y - toy.f, stats.norm(0.0, stddev))
 
 
 def test_heteroscedastic_noise_has_stddev_two_times_sine():
     toy = datasets.heteroscedastic(0, 4000)
     np.testing.assert_allclose(toy.f, 7 * np.sin(toy.x) + 10)
-    assert_law((toy.y - toy.f) / np.sin(toy.x), stats.norm(0.0, 2.0))
+    assert_distribution((toy.y - toy.f) / np.sin(toy.x), stats.norm(0.0, 2.0))
 
 
 def test_bimodal_given_x_is_the_mixture_of_two_curves():
@@ -121,13 +122,13 @@ def test_bimodal_given_x_is_the_mixture_of_two_curves():
     assert f is None and function is None
     transformed = 0.5 * stats.norm.cdf(y - 10 * np.sin(x - 0.5))
     transformed += 0.5 * stats.norm.cdf(y - 10 * np.cos(x - 0.5))
-    assert_law(transformed, stats.uniform())
+    assert_distribution(transformed, stats.uniform())
 
 
 def test_bimodal_chooses_the_curve_independently_of_x():
     x, y, _, _ = datasets.bimodal(0, 4000)
     gap = np.abs(np.sin(x - 0.5) - np.cos(x - 0.5))
-    # Where the curves are 10 apart, the nearer one is the chosen one but for 6e-7 a point.
+    # Where the curves are 10 apart, the nearer one is the chosen one except for 6e-7 a point.
     far = gap > 1.0
     sine = np.abs(y - 10 * np.sin(x - 0.5)) < np.abs(y - 10 * np.cos(x - 0.5))
     for half in (x < 0, x >= 0):
@@ -145,13 +146,13 @@ def test_bimodal_chooses_the_curve_independently_of_x():
     ],
 )
 def test_inputs_are_uniform(make, low, high):
-    assert_law(make(0, 4000).x, stats.uniform(low, high - low))
+    assert_distribution(make(0, 4000).x, stats.uniform(low, high - low))
 
 
 def test_periodic_inputs_are_uniform_on_both_sides_of_the_gap():
     x = datasets.periodic(0, 4000).x
     assert np.abs(x).min() >= 0.5
-    assert_law(x - np.sign(x) * 0.5, stats.uniform(-1.5, 3.0))
+    assert_distribution(x - np.sign(x) * 0.5, stats.uniform(-1.5, 3.0))
 
 
 @pytest.mark.parametrize("make", [datasets.piecewise_constant, datasets.piecewise_linear])
@@ -169,7 +170,7 @@ def test_piecewise_constant_has_one_jump_less_than_levels():
         f = datasets.piecewise_constant(seed).function(grid)
         assert f.min() >= 0.0 and f.max() <= 1.0
         num_jumps.append(np.count_nonzero(np.diff(f[:, 0])))
-    # A sum of Poisson counts is Poisson; two jumps fall in one of 20000 cells with probability
+    # A sum of Poisson counts is Poisson. Two jumps fall in one of 20000 cells with probability
     # about 300 * 9 / 2 / 20000 = 0.07 in all, which moves the sum by 1.
     total = np.sum(num_jumps)
     assert stats.poisson(900).ppf(FALSE_FAIL / 2) - 1 <= total
@@ -179,7 +180,7 @@ def test_piecewise_constant_has_one_jump_less_than_levels():
 def test_piecewise_linear_is_continuous_and_ends_at_zero():
     toy = datasets.piecewise_linear(2)
     assert toy.function(np.array([[1.0]])) == 0.0
-    # 1e-9 apart, a jump would stand out while any slope below 1e5 does not.
+    # At a distance of 1e-9, a jump stands out and any slope below 1e5 does not.
     grid = np.linspace(0, 1 - 1e-9, 1001)[:, np.newaxis]
     np.testing.assert_allclose(toy.function(grid), toy.function(grid + 1e-9), atol=1e-4)
 
@@ -235,7 +236,7 @@ def test_steps_agree_with_the_published_data(data_dir, make, table, inputs):
     toy = make()
     x = np.stack([published[name] for name in inputs], axis=1)
     np.testing.assert_allclose(toy.x, x, atol=1e-12)
-    assert_law(published["y"] - toy.f[:, 0], stats.norm(0.0, 0.5))
+    assert_distribution(published["y"] - toy.f[:, 0], stats.norm(0.0, 0.5))
 
 
 def test_num_points_must_be_positive():
@@ -436,7 +437,7 @@ def test_example_table_is_as_documented_and_no_straight_line():
     assert columns == ("carat", "cut", "colour", "clarity", "price")
     assert np.all(np.isfinite(x)) and (y.min(), y.max()) == (348.0, 18574.0)
     assert [np.unique(x[:, i]).size for i in (1, 2, 3)] == [5, 7, 8]
-    # Least squares, of prices and of their logarithms.
+    # This fits least squares to prices and to their logarithms.
     design = np.column_stack([np.ones(len(x)), x, np.log(x[:, 0])])
     prices, *_ = np.linalg.lstsq(design[:, :-1], y, rcond=None)
     logarithms, *_ = np.linalg.lstsq(design, np.log(y), rcond=None)

@@ -16,7 +16,7 @@ from tfp_fnspace.math.random import as_seed, fold_in
 
 
 class Bowls:
-    """Functions `height - |x - centre_s|^2` times a sign, centres in the unit box by the seed."""
+    """Functions `height - |x - centre_s|^2` times a sign; seeds draw centres in the unit box."""
 
     draws_smooth_functions = True
     num_outputs = 1
@@ -33,13 +33,13 @@ class Bowls:
         return self.sign * (tf.reduce_sum(offsets**2, axis=-1, keepdims=True) - 3.0)
 
     def predict(self, x, verbose):
-        """Known where x_0 is below 0.9; the mean falls with x_1."""
+        """Returns moments: f is known where x_0 is below 0.9, and the mean falls with x_1."""
         stddev = np.where(x[:, :1] < 0.9, 1e-6, 1.0)
         return {"mean": -1e-3 * x[:, 1:], "epistemic_stddev": stddev}
 
 
 class IndependentRewards:
-    """Draws N(mean of the action, 1), independent between draws."""
+    """Draws N(mean of the action, 1), independently for each draw."""
 
     means = np.array([0.0, 0.5, -0.5])
 
@@ -79,7 +79,7 @@ def test_acquisition_is_finite_far_from_the_optimum():
 @pytest.mark.parametrize("minimize", [True, False])
 @pytest.mark.parametrize("noise", [0.01, 0.3, 2.0])
 def test_acquisition_with_noise_is_the_entropy_that_a_measurement_loses(noise, minimize):
-    """The density of a measurement where f is cut off, on a fine grid, and its entropy."""
+    """A fine grid gives the density of a measurement where f is cut off, and its entropy."""
     mean, stddev = np.array([0.3, -1.0, 4.0, -3.0]), np.array([0.5, 1.0, 0.5, 1.0])
     optima, sign = np.array([-0.5, 0.1]), 1.0 if minimize else -1.0
     ours = decisions.max_value_entropy(sign * mean, stddev, sign * optima, minimize, noise)
@@ -95,7 +95,7 @@ def test_acquisition_with_noise_is_the_entropy_that_a_measurement_loses(noise, m
 
 
 def test_noise_hides_what_there_is_to_learn():
-    """As large noise goes, by the square of the share of f; none is the limit of little."""
+    """Large noise hides it by the square of the share of f; no noise is the limit of little."""
     none, little, much, more = (
         decisions.max_value_entropy([0.3, 5.0], [0.5, 0.5], [0.0], noise_stddev=noise)
         for noise in (0.0, 1e-6, 50.0, [100.0, 100.0])
@@ -111,18 +111,18 @@ def test_noise_hides_what_there_is_to_learn():
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_optima_of_known_functions(sign):
     model = Bowls(sign)
-    low, high = np.array([0.0, 0.5]), np.array([1.0, 2.0])  # cuts some centres off
+    low, high = np.array([0.0, 0.5]), np.array([1.0, 2.0])  # cuts off some centres
     found = decisions.sample_optima(
         model, low, high, num_functions=6, num_starts=5, num_steps=200, minimize=sign > 0.0, seed=3
     )
-    # Each function's own constrained optimum: its centre, moved to the box.
+    # Each function's own constrained optimum is its centre, moved to the box.
     values = [np.sum((c - np.clip(c, low, high)) ** 2) - 3.0 for c in _centres(model, found, low)]
     assert_allclose(found.values, sign * np.array(values), atol=1e-3)
     assert np.all((found.x >= low) & (found.x <= high))
 
 
 def _centres(model, found, low):
-    """The centres of the functions that were drawn; x_0 of an optimum is never cut off."""
+    """Returns the centres of the drawn functions; x_0 of an optimum is never cut off."""
     centres = model.centres(6, fold_in(as_seed(3), 1)).numpy()
     assert_allclose(found.x[:, 0], centres[:, 0], atol=0.02)
     assert np.any(centres[:, 1] < low[1]) and np.any(centres[:, 1] > low[1])
@@ -171,7 +171,7 @@ def test_what_was_measured_is_not_suggested_again():
 
 
 def test_a_noisy_measurement_is_not_made_where_f_is_known_well():
-    """All is noise where x_0 is below a half, which is where f is lowest by a little."""
+    """Where x_0 is below a half f is slightly lower, and nearly all variance there is noise."""
 
     class Noisy(Bowls):
         def predict(self, x, verbose):
@@ -209,7 +209,7 @@ NUM_COSINES = 80
 
 
 class Cosines:
-    """Bayesian linear regression on random cosines: an honest posterior that costs nothing."""
+    """Bayesian linear regression on random cosines: a correct posterior at no cost."""
 
     draws_smooth_functions, num_outputs, noise = True, 1, 0.03
 
@@ -246,18 +246,18 @@ class Cosines:
 
 @pytest.mark.slow
 def test_suggestions_find_lower_values_than_random_search(monkeypatch):
-    """Ten calls after six random starts: the probability that random calls find as low a value.
+    """Ten calls follow six random starts; `chances` are the chances that random calls do as well.
 
-    Where the suggestions are no better than random calls these six probabilities are uniform or
+    If the suggestions are no better than random calls these six probabilities are uniform or
     larger, and their mean is below 1/6 in 1 of 720 cases (Irwin and Hall). The seeds are fixed, so
-    that it fails or passes always; twelve trial runs, these among them, had a mean of 0.14 and a
-    standard deviation of 0.15.
+    the test always fails or always passes. Twelve trial runs, including these six, had a mean of
+    0.14 and a standard deviation of 0.15.
     """
     small = {"num_functions": 5, "num_starts": 10, "num_steps": 6, "num_candidates": 500}
     small["learning_rate"] = 0.1
     box = np.random.default_rng(1).uniform(size=(5000, 10, 2))
     chances = []
-    monkeypatch.setattr(entropy_search, "traced", lambda step: step)  # to trace takes longer
+    monkeypatch.setattr(entropy_search, "traced", lambda step: step)  # tracing takes longer
     for function in (branin, valley, three_wells):
         by_chance = function(box).min(axis=1)
         for seed in range(2):
@@ -312,7 +312,7 @@ def observed(num_actions=3, **options):
 
 
 def test_actions_are_chosen_as_often_as_they_are_best():
-    """At 1e-6 for each action; the model's draws are independent between contexts."""
+    """Each action is tested at 1e-6; the model's draws are independent between contexts."""
     bandit = observed(initial_pulls=0)
     bandit.fit(epochs=3)
     batches = [bandit.choose(np.zeros((20, 2))) for _ in range(200)]
@@ -340,7 +340,7 @@ def test_rows_and_what_the_model_is_fitted_to():
 def test_first_choices_take_all_actions_in_turn():
     bandit = observed(initial_pulls=2)
     first = [bandit.choose(np.zeros((1, 2)))[0] for _ in range(12)]
-    for turn in range(4):  # not fitted: no other rule
+    for turn in range(4):  # without a fit there is no other rule
         assert sorted(first[3 * turn : 3 * turn + 3]) == [0, 1, 2]
     again = observed(initial_pulls=2)
     again.fit()
@@ -372,7 +372,7 @@ def test_bandit_refuses():
         bandit.observe(np.zeros((1, 2)), [2], [np.nan])
     with pytest.raises(ValueError, match=r"`rewards` must have shape \(2, 1\)"):
         bandit.observe(np.zeros((2, 2)), [2, 1], [1.0])
-    assert bandit.num_observations == 0  # nothing of a refused call is kept
+    assert bandit.num_observations == 0  # a refused call leaves no trace
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39])
@@ -390,7 +390,7 @@ def test_bandit_refuses_contexts_that_no_fit_would_survive(bad):
     with pytest.raises(ValueError, match="`rewards` must be .* Received: rewards with 1"):
         bandit.observe(np.zeros((1, 2)), [1], [bad])
     assert bandit.num_observations == 3 and np.all(np.isfinite(bandit.observations[0]))
-    # A refused call is no choice: the next one is what it would have been.
+    # A refused call is no choice: the next choice is the same as without it.
     again = observed(initial_pulls=0)
     again.fit()
     assert_array_equal(again.choose(np.zeros((1, 2))), before)

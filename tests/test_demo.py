@@ -37,7 +37,7 @@ def test_demo_scores_plots_exports_and_serves(tmp_path, capsys, monkeypatch):
 
 
 def scores(name, out):
-    """The numbers of a line of the table, but for the seconds."""
+    """Returns the numbers of a line of the table, without the seconds."""
     row = re.search(re.escape(name) + r"\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+) %\s+\S+$", out, re.M)
     return np.array(row.groups(), float)
 

@@ -9,22 +9,22 @@ from exhaustive import sample_of
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EPOCHS = re.compile(r"\bepochs=(\d+)")
-#: More than the burn-in of a stable process.
+#: More epochs than the burn-in of a stable process.
 MOST_EPOCHS = 12
-#: Pages that take long, and of which other tests have the calls.
+#: Pages that take long, and whose calls other tests make.
 EXHAUSTIVE = {"sip.md", "sklearn.md", "stable_process.md", "writing_a_layer.md"}
 TIME_LIMIT = re.compile(r"\btime_limit=(\d+)")
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def pages_with_code():
-    """The pages with code, but those that have nothing but what the README has."""
+    """Returns the pages with code, except those whose code the README has."""
     first = set(BLOCK.findall(PAGES[0].read_text()))
     return [PAGES[0]] + [page for page in PAGES if set(BLOCK.findall(page.read_text())) - first]
 
 
 def shortened(block):
-    """A block with fewer epochs and seconds: that it runs is tested, not how well it fits."""
+    """Returns a block with fewer epochs and seconds; tests run it, but do not judge its fit."""
     block = EPOCHS.sub(lambda found: f"epochs={min(int(found[1]), MOST_EPOCHS)}", block)
     block = block.replace("StableProcessModel(", "StableProcessModel(sweeps_per_epoch=5, ")
     return TIME_LIMIT.sub("time_limit=1", block)
@@ -48,5 +48,5 @@ def test_code_blocks_run(name, tmp_path, monkeypatch):
     names = {"__name__": "__docs__"}
     for block in BLOCK.findall(page.read_text()):
         exec(compile(shortened(block), str(page), "exec"), names)
-    if "model" in names:  # what a page of regression ends with
+    if "model" in names:  # a page of regression ends with a model
         assert len(names["model"].predict(names["x"])["stddev"]) == len(names["y"])

@@ -1,4 +1,4 @@
-"""Every example in a docstring runs, and gives what it says, shapes in comments included."""
+"""Every example in a docstring runs and gives the stated result, including shapes in comments."""
 
 import ast
 import contextlib
@@ -21,7 +21,7 @@ SHAPE = re.compile(r"# (?:a mixture, )?(?:batch )?\[([\w, ]+)\]")
 
 
 def examples():
-    """Every docstring of the package that has examples."""
+    """Returns every docstring of the package that has examples."""
     found = {}
     for info in pkgutil.walk_packages(tfp_fnspace.__path__, "tfp_fnspace."):
         if info.name.endswith("__main__"):
@@ -37,7 +37,7 @@ EXAMPLES = examples()
 
 
 def names_for(test):
-    """What an example may take as given: the usual imports, and data."""
+    """Returns the names that an example may use: the usual imports, and data."""
     x = np.linspace(-1.0, 1.0, 12)[:, np.newaxis]
     given = {"np": np, "tf": tf, "keras": keras, "tfp": tfp, "tfp_fnspace": tfp_fnspace}
     given.update(tfd=tfp.distributions, tfpk=tfp.math.psd_kernels)
@@ -47,7 +47,7 @@ def names_for(test):
 
 
 def run(example, names):
-    """Runs an example with fewer epochs; its value, if it has one."""
+    """Runs an example with fewer epochs, and returns its value, if it has one."""
     source = EPOCHS.sub(lambda found: f"epochs={min(int(found[1]), 2)}", example.source)
     *others, last = ast.parse(source).body
     exec(compile(ast.Module(others, []), "<docstring>", "exec"), names)
@@ -61,7 +61,7 @@ def run(example, names):
 
 
 def check_shape(said, value):
-    """A letter stands for any size."""
+    """Compares shapes, where a letter stands for any size."""
     shape = value.batch_shape if hasattr(value, "batch_shape") else value.shape
     said = said.split(", ")
     assert len(shape) == len(said), f"{said} is {shape}"
@@ -76,7 +76,7 @@ def test_example(name, request, tmp_path, monkeypatch):
         (tmp_path / "data").symlink_to(request.getfixturevalue("data_folder"))
     monkeypatch.chdir(tmp_path)
     names = names_for(test)
-    # Two steps of a fit are done sooner than traced, but not those of a chain or of L-BFGS.
+    # Two steps of `fit` take less time than tracing, unlike those of a chain or of L-BFGS.
     tf.config.run_functions_eagerly("Model" in name and "Stable" not in name)
     try:
         for example in test.examples:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, whoever reads, fails or is killed meanwhile."""
+"""Files are written completely or not at all, whoever reads, fails or is killed meanwhile."""
 
 import errno
 import functools
@@ -273,7 +273,7 @@ def archive(model, tmp_path_factory):
 
 
 def changed(archive, name, data):
-    """The archive with one of its files changed, or without it."""
+    """Returns the archive with one of its files changed, or without it."""
     new = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(new, "w") as made:
         for each in old.namelist():
@@ -283,7 +283,7 @@ def changed(archive, name, data):
 
 
 def poisoned(archive):
-    """The archive with one weight that is NaN."""
+    """Returns the archive with one weight that is NaN."""
     with zipfile.ZipFile(io.BytesIO(archive)) as old:
         weights = io.BytesIO(old.read("model.weights.h5"))
     with h5py.File(weights, "r+") as file:
@@ -371,7 +371,7 @@ def test_weights_that_are_not_finite_are_refused_by_keras_too(archive, tmp_path)
 
 @keras.saving.register_keras_serializable("tests")
 class MetricDense(fns.tagi.Dense):
-    """Its name is no reason to let NaN pass."""
+    """A layer whose name must not let NaN pass."""
 
 
 def test_weights_of_any_layer_must_be_finite_and_sums_of_metrics_need_not(tmp_path):
@@ -424,7 +424,7 @@ def test_files_that_are_larger_than_they_may_be(model, tmp_path):
 
 
 def test_words_of_hdf5_about_a_full_disk(tmp_path):
-    """Which it raises as another kind of error when a file is closed."""
+    """HDF5 raises such an error as another kind when a file is closed."""
     words = "Can't decrement id ref count (unable to close file, errno = 28, error message = '...')"
     full = pytest.raises(OSError, match="No space left on device: nothing was written")
     with full as caught, files.replacing(tmp_path / "a"):
@@ -482,7 +482,7 @@ def test_records_that_are_replaced(tmp_path):
 
 @pytest.fixture(autouse=True)
 def interrupts_arrive():
-    """A process that a shell has started in the background ignores Ctrl-C, as Python leaves it."""
+    """Lets Ctrl-C arrive: Python leaves it ignored in processes that a shell runs in background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -524,7 +524,7 @@ def test_interrupt_waits_for_the_check_and_the_second_does_not():
 
 
 class Press(keras.callbacks.Callback):
-    """Ctrl-C in the middle of an epoch, pressed or raised."""
+    """Sends or raises Ctrl-C in the middle of an epoch."""
 
     def __init__(self, epoch, batch=None, how="signal"):
         super().__init__()
@@ -556,7 +556,7 @@ def state(model):
 
 
 def assert_goes_on(make, presses, epochs_done, loop, num_epochs=4):
-    """Fits, stopped by a callback and then to the end: as if it had not been stopped."""
+    """Fits until a callback stops, then to the end: the result is that of one undisturbed fit."""
     undisturbed, model = make(seed=1), make(seed=1)
     batteries.fit(undisturbed, X, Y, 7, epochs=num_epochs, callbacks=[loop(99, 0)])
     with pytest.raises(KeyboardInterrupt):
@@ -625,7 +625,7 @@ def test_a_first_fit_without_a_step_leaves_the_model_as_it_was():
 
 
 class Copies(keras.callbacks.Callback):
-    """Copies of a folder at all ends of epochs and batches, and what was written since."""
+    """Copies a folder at all ends of epochs and batches, and keeps what was written since."""
 
     def __init__(self, folder, target):
         super().__init__()

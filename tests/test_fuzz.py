@@ -1,12 +1,12 @@
-"""A fuzzer of the boundary: what is handed over is as good as the plain arrays, or is refused.
+"""A fuzzer of the boundary: what is handed over works like the plain arrays, or is refused.
 
-Each case is drawn by hypothesis: a container, a dtype, units, a fault, an option, a method. The
-oracle is the result of the plain float64 arrays (in other units: that result in these units), or a
-`ValueError` or `TypeError` that says what was received; `reason_to_refuse` says when good numbers
-may be refused. `make test` runs a few cases of three models, `make fuzz` 2,000 of each
-(`TFP_FNSPACE_FUZZ_CASES`), which are others each time.
+Hypothesis draws each case: a container, a dtype, units, a fault, an option, a method. The oracle
+is the result of the plain float64 arrays (in other units: that result in these units), or a
+`ValueError` or `TypeError` that says what was received. `reason_to_refuse` says when good numbers
+may be refused. `make test` runs a few cases of three models. `make fuzz` runs 2,000 of each
+(`TFP_FNSPACE_FUZZ_CASES`), and different ones each time.
 
-Cases reuse compiled models: a case costs milliseconds.
+Cases reuse compiled models, so a case costs milliseconds.
 """
 
 import functools
@@ -47,7 +47,7 @@ GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(ROWS, 4))
 Y = X[:, :2] - X[:, 2:] + 0.1 * GENERATOR.normal(size=(ROWS, 2))
 
-#: Rows on which is validated, and the part that `validation_split` takes of all.
+#: The number of validation rows, and the share that `validation_split` takes of all rows.
 HELD_OUT, SPLIT = 7, 0.25
 SPLIT_AT = int(ROWS * (1 - SPLIT))
 
@@ -61,7 +61,7 @@ def of_columns(first, others):
     return np.hstack([first, others])
 
 
-#: Data to learn from, inputs and targets.
+#: Data to learn from: inputs and targets.
 DATA = {
     "plain": (X, Y),
     "one_far_away": (replaced(X, 1e3), replaced(Y, -1e4)),
@@ -70,19 +70,20 @@ DATA = {
     "constant_column": (np.hstack([X[:, :3], np.full((ROWS, 1), 3.0)]), Y),
 }
 
-#: What TAGI learns from besides.
+#: Further data that only TAGI learns from.
 WITH_MISSING = {"missing": (X, replaced(Y, np.nan))}
 
 
 # When good numbers may be refused ----------------------------------------------------------------
 
-#: The largest number, the standard deviations that have units, and how many of them away is far:
-#: what models make of numbers beyond, their squares say, leaves float64, or float32 in model units.
+#: The largest number, the standard deviations that have units, and the number of them that is far.
+#: Beyond these, what models compute (squares, for example) leaves float64, or float32 in model
+#: units.
 LARGEST, UNITS, FAR = 1e100, (1e-100, 1e100), 1e9
 
 
 def reason_to_refuse(*arrays):
-    """Why data to learn from may be refused, or `None` where they must be taken.
+    """Returns why data to learn from may be refused, or `None` if they must be accepted.
 
     Args:
         *arrays: Arrays `[N, D]` in the user's units and dtype; NaN is missing.
@@ -101,7 +102,7 @@ def reason_to_refuse(*arrays):
 
 
 def reason_to_refuse_far(values, train):
-    """Why data of a fitted model may be refused, or `None` where they must be taken.
+    """Returns why data of a fitted model may be refused, or `None` if they must be accepted.
 
     Args:
         values: Inputs, or targets to validate on, `[M, D]`; NaN is missing.
@@ -111,20 +112,20 @@ def reason_to_refuse_far(values, train):
         return "its dtype cannot hold them"
     train = train.astype(np.float64)
     stddev = np.nanstd(train, axis=0)
-    stddev = np.where(stddev > 0.0, stddev, 1.0)  # of a constant column
+    stddev = np.where(stddev > 0.0, stddev, 1.0)  # for a constant column
     if np.any(np.abs(values.astype(np.float64) - np.nanmean(train, axis=0)) > FAR * stddev):
         return "they are too many standard deviations away for float32"
     return None
 
 
 class Refusal(typing.NamedTuple):
-    """An error that is in words."""
+    """An error with a message in words."""
 
     message: str
 
 
 def outcome(call):
-    """What a call returns, or a `Refusal`; any other error is a violation."""
+    """Returns what a call returns, or a `Refusal`; any other error is a violation."""
     try:
         return call()
     except (ValueError, TypeError) as error:
@@ -138,7 +139,7 @@ def must_be_refused(call):
 
 
 def must_be_taken(found, reason):
-    """Whether there is a result; a refusal must have a reason."""
+    """Returns whether there is a result; a refusal must have a reason."""
     refused = isinstance(found, Refusal)
     assert not refused or reason, f"refused without a reason: {found}"
     return not refused
@@ -165,7 +166,7 @@ class Units(typing.NamedTuple):
         return x / self.x_unit - self.x_zero, y / self.y_unit - self.y_zero
 
     def plain_result(self, name, values, is_observed):
-        """What a method says in plain units, `None` of what has none that can be compared."""
+        """Converts a method's result to plain units; `None` if it has none that can be compared."""
         values = np.asarray(values, np.float64)
         if name in ("mean", "functions"):
             return values / self.y_unit - self.y_zero
@@ -186,7 +187,7 @@ PLAIN = Units(np.ones(4), np.zeros(4), np.ones(2), np.zeros(2))
 
 
 class Subject:
-    """A model fitted to frames, and one that learns again and again whatever a case draws."""
+    """A model fitted to frames, and one that learns again in every case."""
 
     def __init__(self, name):
         self.name = name
@@ -210,8 +211,8 @@ class Subject:
         return model, model.get_weights()
 
     def new(self):
-        """A model that has seen nothing, with all that is compiled."""
-        if self.of_all_rows:  # whose chains are compiled for all
+        """Returns a model that has seen nothing, with all that is compiled."""
+        if self.of_all_rows:  # all models share the compiled chains
             return self.make()
         model, weights = self._learner
         model.set_weights(weights)
@@ -225,12 +226,12 @@ class Subject:
         return model
 
     def learn(self, x, y, way="arrays", **options):
-        """A new model after two epochs, and their history.
+        """Returns a new model after two epochs, and their history.
 
         Args:
             x, y: Inputs and targets; arrays unless `way` is `"arrays"`.
             way: `"arrays"`, a name in `STREAMS`, or `"train_on_batch"`.
-            **options: Of `fit`.
+            **options: Options of `fit`.
         """
         model = self.new()
         options = {"epochs": 2, "verbose": 0, **options}
@@ -261,7 +262,7 @@ class Subject:
         return self.results_of(*self.data[data], num_rows, way, method)
 
     def results_of(self, x, y, num_rows, way, method):
-        """What a method gives after a model has learnt from the first rows of plain arrays."""
+        """Returns a method's results after a model has learnt from plain arrays' first rows."""
         model, _ = self.learn(x[:num_rows], y[:num_rows], way)
         return results(model, method, x, y)
 
@@ -271,7 +272,7 @@ SCORES = ["evaluate", "test_on_batch"]
 
 
 def results(model, method, x, y=None, **options):
-    """What a method of a model returns, a dict of arrays."""
+    """Returns what a method of a model returns, as a dict of arrays."""
 
     def distribution():
         found = model.predict_distribution(x, **options)
@@ -284,7 +285,7 @@ def results(model, method, x, y=None, **options):
         "predict_distribution": distribution,
         "sample_functions": lambda: {"functions": model.sample_functions(x, 2, seed=1)},
         "evaluate": lambda: model.evaluate(x, y, verbose=0, **scores),
-        # Without rows that repeat others: there, joint draws are as rounding makes them.
+        # There are no repeated rows here: at those, joint draws depend on rounding.
         "few_functions": lambda: {"functions": model.sample_functions(x[:HELD_OUT], 2, seed=1)},
         "held_out": lambda: model.evaluate(x[:HELD_OUT], y[:HELD_OUT], verbose=0, **scores),
         "split": lambda: model.evaluate(x[SPLIT_AT:], y[SPLIT_AT:], verbose=0, **scores),
@@ -299,7 +300,7 @@ def subject(name):
 
 
 def assert_same(found, expected, units=PLAIN, y=Y, rtol=2e-3, atol=2e-4):
-    """Results are others in their units; y are the targets of scores, NaN where missing."""
+    """Compares results in plain units; y are the targets of scores, NaN where missing."""
     assert found.keys() == expected.keys()
     for key, values in found.items():
         assert np.all(np.isfinite(values)), f"{key} not finite: {values}"
@@ -322,7 +323,7 @@ zeros = st.sampled_from([0.0, 0.0, 1.0, -1e3, 1e8])
 
 
 def check_containers(name, draw):
-    """Numbers in whatever holds them, to a method of the fitted model."""
+    """Passes numbers in any container to a method of the fitted model."""
     model, count, method = subject(name).fitted, draw(rows), draw(methods)
     x, y = X[:count], Y[:count]
     as_x = draw(st.sampled_from(sorted(CONTAINERS | ROUNDED)))
@@ -337,7 +338,7 @@ def check_containers(name, draw):
 
 
 def check_faults(name, draw):
-    """Something that must be refused, as inputs or as targets, in any method."""
+    """Passes something that must be refused, as inputs or as targets, to any method."""
     made, fault = subject(name), draw(st.sampled_from(sorted(FAULTS)))
     of_targets = draw(st.booleans())
     bad = FAULTS[fault](Y if of_targets else X)
@@ -371,7 +372,7 @@ def check_faults(name, draw):
 
 
 def check_far_inputs(name, draw):
-    """Inputs of any size: finite predictions that are those of float64, or words."""
+    """Passes inputs of any size: predictions are finite and as in float64, or refused in words."""
     model = subject(name).fitted
     unit = 10.0 ** draw(st.one_of(st.integers(-44, 8), st.integers(-320, 305)))
     x = X[: draw(rows)] * draw(st.sampled_from([-1.0, 1.0])) * unit
@@ -397,7 +398,7 @@ def drawn_units(draw):
     return Units(*column(4), *column(2))
 
 
-#: Options of `fit` that change nothing. The last makes a loop over batches of what is compiled.
+#: Options of `fit` that change nothing. The last turns the compiled epoch into a loop over batches.
 NEUTRAL_OPTIONS = [
     {},
     {"epochs": np.int32(2)},
@@ -411,7 +412,7 @@ NEUTRAL_OPTIONS = [
 
 
 def check_fits(name, draw):
-    """Fits to data in other containers, units or batches, with what is validated on."""
+    """Fits to data in other containers, units or batches, with validation data."""
     made = subject(name)
     base = draw(st.sampled_from(sorted(made.data)))
     units = drawn_units(draw) if draw(st.booleans()) else PLAIN
@@ -454,10 +455,10 @@ def check_fits(name, draw):
     by_arrays = way == "arrays" or getattr(model, "first_rows", ROWS) > BATCH
     how = num_rows, "arrays" if by_arrays else "train_on_batch"
     method = draw(st.sampled_from([*METHODS[:-1], *SCORES, "few_functions"]))
-    found = results(model, method, x, y)  # before another model is made of it
+    found = results(model, method, x, y)  # before this model becomes another one
     assert np.all(np.isfinite(sum(history.values(), []))), history
     if np.any(np.nanmax(y[:num_rows], axis=0) == np.nanmin(y[:num_rows], axis=0)):
-        return  # the dtype has made a constant of a column, which has no units
+        return  # the dtype made a column constant, and such a column has no units
 
     def expected(of):
         if is_as_drawn(units, dtype):
@@ -473,7 +474,7 @@ def check_fits(name, draw):
 
 
 def is_as_drawn(units, dtype):
-    """Whether data in these units are those in plain ones but for little rounding."""
+    """Returns whether data in these units equal those in plain units up to little rounding."""
     if dtype == np.float64:
         return True
     unit = np.append(units.x_unit, units.y_unit)
@@ -482,7 +483,7 @@ def is_as_drawn(units, dtype):
 
 
 def check_streams(name, draw):
-    """Batches, good and bad, to predict and to score: as arrays are."""
+    """Predicts and scores good and bad batches: the results are those of arrays."""
     model, kind = subject(name).fitted, draw(st.sampled_from(sorted(STREAMS)))
     method = draw(st.sampled_from(["predict", "evaluate"]))
     dtype = draw(st.sampled_from([np.float32, np.float64, np.float16]))
@@ -506,7 +507,7 @@ def check_streams(name, draw):
 
 
 def check_bad_streams(name, draw):
-    """Streams that must be refused, to learn from and else; the model stays finite."""
+    """Passes streams that must be refused, to `fit` and others; the model stays finite."""
     made = subject(name)
     model = made.new()
     if draw(st.booleans()) and not made.of_all_rows:
@@ -558,7 +559,7 @@ BAD_OPTIONS = {
 
 
 def check_options(name, draw):
-    """An option of `fit` that cannot be honoured."""
+    """Passes an option of `fit` that cannot be honoured."""
     model, option = subject(name).fitted, draw(st.sampled_from(sorted(BAD_OPTIONS)))
     value = draw(st.sampled_from(BAD_OPTIONS[option]))
     if option == "batch_size" and draw(st.booleans()):
@@ -583,7 +584,7 @@ CHECKS = [
 
 
 def checks(name):
-    """The checks of a model; fits of the stable process compile each time."""
+    """Returns the checks of a model; fits of the stable process compile each time."""
     return CHECKS if name in batteries.MODELS_OF_ALL_ROWS else [check_fits, *CHECKS]
 
 

@@ -13,7 +13,7 @@ from tensorflow.python.framework import kernels
 import tfp_fnspace as fns
 from tfp_fnspace.methods.stable_process import samplers
 
-#: Ops that the runtime handles itself, on any device.
+#: Ops that the runtime itself handles on any device.
 _NO_KERNEL_NEEDED = {"Placeholder", "NoOp", "_Arg", "_Retval"}
 
 
@@ -36,7 +36,7 @@ def make_model(update="capped"):
 
 
 def make_model_of_chains():
-    """Layers of images and sequences."""
+    """Makes a model with layers of images and sequences."""
     inputs = keras.Input((6,))
     chains = [batteries.Chain(recipe)(inputs) for recipe in batteries.CHAINS]
     outputs = fns.tagi.Dense(2)(fns.tagi.Concatenate()(chains))
@@ -45,7 +45,7 @@ def make_model_of_chains():
 
 
 def make_models_of_outputs():
-    """TAGI with what it can learn from (`Categorical` is as `Remax`), and full covariances."""
+    """Makes TAGI models of its likelihoods (`Categorical` is like `Remax`); full covariances."""
     inputs = keras.Input((4,))
     noise = fns.likelihoods
     models = [
@@ -80,7 +80,7 @@ def outputs_functions(x, y, seed):
 
 
 def graph_functions():
-    """Name -> (traceable function, arguments) for what runs on a device."""
+    """Returns name -> (traceable function, arguments) for what runs on a device."""
     model, x, y = make_model()
     chains, six = make_model_of_chains(), tf.concat([x, x[:, :2]], axis=1)
     exact, _, _ = make_model(update="exact")
@@ -111,7 +111,7 @@ def stable_functions(x, y):
 
 
 def stable_chains(seed, state, problem):
-    """All that the sampler can do."""
+    """Runs all that the sampler can do."""
     settings = samplers.Settings(noise_df=4.0, alpha_range=(0.2, 2.0), nu_prior=(0.0, 1.0))
     return samplers.run(seed, state, problem, settings, 2, 2)
 
@@ -132,7 +132,7 @@ NAMES = [
 
 
 def ops_of(function, arguments):
-    """The names of all ops of a traced function and of the functions it calls."""
+    """Returns the names of all ops of a traced function and of the functions it calls."""
     graph = tf.function(function, autograph=False).get_concrete_function(*arguments).graph
     definition = graph.as_graph_def()
     nodes = [node.op for node in definition.node]
@@ -156,8 +156,8 @@ def cuda_build():
         pytest.skip("this build of TensorFlow has no GPU kernels to list")
 
 
-#: Not compiled below: the battery of layers compiles these, and the sampler's chains bring their
-#: own XLA clusters.
+#: Functions that are not compiled below: the battery of layers compiles these, and the sampler's
+#: chains bring their own XLA clusters.
 ONLY_LISTED = [
     "chains_train_step",
     "chains_draw_functions",

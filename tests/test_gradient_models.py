@@ -25,14 +25,14 @@ OPTIONS = {"batch_size": 12, "verbose": 0}
 
 
 def vip_model():
-    """A small variational implicit process."""
+    """Makes a small variational implicit process."""
     model = fns.sip.VIPModel("neural_sampler", num_prior_samples=5, seed=0)
     model.compile(keras.optimizers.Adam(0.01))
     return model
 
 
 def aadm_model():
-    """A small network with an implicit posterior of its weights."""
+    """Makes a small network with an implicit posterior of its weights."""
     inputs = keras.Input((4,))
     outputs = keras.layers.Dense(2)(keras.layers.Dense(3, activation="tanh")(inputs))
     small = {"num_samples": 5, "num_eval_samples": 10, "num_noise": 3, "seed": 0}
@@ -41,21 +41,21 @@ def aadm_model():
     return model
 
 
-#: Name -> constructor; of SIP with all that it trains.
+#: Name -> constructor; that of SIP has all parts that it trains.
 MODELS = {
     **batteries.MODELS_BY_GRADIENTS,
     "SIP": lambda: batteries.sip_model(adaptive_contrast=True, discriminator_steps=2, warm_up=0.5),
     "VIP": vip_model,
     "AADM": aadm_model,
 }
-#: Of those that share their code, one: DIWP's layers, the bound and the divergence of fBNN, and all
-#: that SIP trains.
+#: One model of each group that shares code: DIWP's layers, the bound and the divergence of fBNN,
+#: and all that SIP trains.
 KEPT = ["DIWP", "SIP", "fBNN"]
 SOME = pytest.mark.parametrize("name", sample_of(MODELS, KEPT))
 
 
 class Copied(keras.callbacks.BackupAndRestore):
-    """Keeps what the backup is at the start of the third epoch."""
+    """Keeps the backup as it is at the start of the third epoch."""
 
     def __init__(self, folder, copy):
         super().__init__(folder)
@@ -70,11 +70,12 @@ class Copied(keras.callbacks.BackupAndRestore):
 @pytest.mark.slow
 @SOME
 def test_restored_run_equals_an_undisturbed_one(name, tmp_path):
-    """As if the power had been cut at the start of the third epoch.
+    """The restored run continues from a power cut at the start of the third epoch.
 
-    But for rounding: the first run goes through Keras's loop and the second is compiled whole, and
-    TensorFlow groups the products of those graphs in different orders. DIWP's weights differ by
-    6e-7; without that rewriting they are equal to the bit. A step of Adam moves them by 1e-2.
+    The runs are equal up to rounding: the first goes through Keras's loop and the second is
+    compiled whole, and TensorFlow groups the products of those graphs in different orders. DIWP's
+    weights differ by 6e-7; without that rewriting they are equal to the bit. A step of Adam moves
+    them by 1e-2.
     """
     undisturbed, restored = MODELS[name](), MODELS[name]()
     callback = Copied(tmp_path / "running", tmp_path / "left")
@@ -109,7 +110,7 @@ def test_every_op_has_a_gpu_kernel(name):
 
 
 def run_elsewhere(code, *arguments):
-    """Runs code in another process, whose last word is to be "done"."""
+    """Runs code in another process, whose last word must be "done"."""
     here = pathlib.Path(__file__).resolve().parent
     path = os.pathsep.join(map(str, [here.parent, here, here / "reference"]))
     environment = {**os.environ, "PYTHONPATH": path}
@@ -136,7 +137,7 @@ print("done")
 """
 
 
-#: The variational model is a part of fBNN; AADM has a discriminator, as SIP, and is small.
+#: The variational model is a part of fBNN. AADM is small and has a discriminator, as SIP has.
 IN_XLA, OTHERS_IN_XLA = ("fBNN", "AADM"), ("DIWP", "SIP", "VIP")
 
 

@@ -1,4 +1,4 @@
-"""Training by gradients: a Bayesian linear model whose posterior is known, and its runs."""
+"""Training by gradients: a Bayesian linear model with a known posterior, and its runs."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ def assert_same_weights(ours, theirs):
 
 
 class Batches(keras.callbacks.Callback):
-    """Acts at batches, which sends `fit` down Keras's loop."""
+    """Acts at batches, which makes `fit` use Keras's loop."""
 
     count = 0
 
@@ -49,7 +49,7 @@ class Batches(keras.callbacks.Callback):
 
 
 class Stop(keras.callbacks.Callback):
-    """Stands for a power cut at the start of epoch 3."""
+    """Simulates a power cut at the start of epoch 3."""
 
     def on_epoch_begin(self, epoch, logs=None):
         if epoch == 3:
@@ -69,7 +69,7 @@ def test_exact_posterior_and_evidence_are_reached():
     x, y = example_data()
     model = make()
     model.compile(num_rows=40)
-    copies = [np.tile(a, (100, 1)) for a in (x, y)]  # an epoch of 100 steps on all rows
+    copies = [np.tile(a, (100, 1)) for a in (x, y)]  # an epoch is 100 steps on all rows
     options = {"batch_size": 40, "epochs": 20, "shuffle": False, "verbose": 0}
     history = model.fit(*copies, **options).history
     mean, covariance = exact_posterior(x, y)
@@ -149,7 +149,7 @@ def test_compiled_epochs_equal_the_loop_over_batches(optimizer):
 
 
 class Scores(keras.callbacks.Callback):
-    """Asks for the scores of a batch at the end of each epoch."""
+    """Requests the scores of a batch at the end of each epoch."""
 
     def __init__(self, *batch):
         super().__init__()
@@ -237,7 +237,7 @@ def test_who_looks_at_times_sees_the_weights_of_these_times(first, monkeypatch):
 
 
 def test_runs_without_callbacks_are_those_with(monkeypatch):
-    monkeypatch.setattr(epochs_ahead, "_AHEAD_SECONDS", 1e6)  # all that is left at once
+    monkeypatch.setattr(epochs_ahead, "_AHEAD_SECONDS", 1e6)  # all remaining epochs at once
     x, y = example_data()
     histories, models = [], [make(), make()]
     for model, callbacks in zip(models, ([], [keras.callbacks.Callback()]), strict=True):
@@ -344,7 +344,7 @@ def test_compile_options_change_nothing_but_speed(options):
 
 
 class Seen(keras.callbacks.Callback):
-    """The epochs whose end a user's callback sees."""
+    """Collects the epochs whose end a user's callback sees."""
 
     def __init__(self):
         super().__init__()
@@ -366,9 +366,9 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_saved(path):
     with pytest.raises(FloatingPointError, match="The loss must be finite") as caught:
         model.fit(*data, **options)
     caught.match(message.format(len(seen.epochs) + 1))
-    # Its steps count, and so does it.
+    # The epoch's steps count, and so does the epoch.
     assert model.epochs_seen.numpy() == len(seen.epochs) + 1
-    assert np.max(np.abs(model.mean)) > 1e6  # as the run has left them
+    assert np.max(np.abs(model.mean)) > 1e6  # the values are those that the run left
 
 
 def test_terminate_on_nan_ends_the_run_without_an_error():
@@ -467,13 +467,13 @@ def test_predictions_of_draws_are_repeatable_and_independent_of_batches():
             np.testing.assert_allclose(value, whole[key], rtol=1e-4, atol=1e-5)
     total = whole["epistemic_stddev"] ** 2 + whole["aleatoric_stddev"] ** 2
     np.testing.assert_allclose(whole["stddev"] ** 2, total, rtol=1e-5)
-    law = model.predict_distribution(x)
-    assert (law.batch_shape, law.event_shape) == ((40,), (2,))
-    np.testing.assert_allclose(law.mean(), whole["mean"], rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(law.stddev(), whole["stddev"], rtol=1e-4)
+    distribution = model.predict_distribution(x)
+    assert (distribution.batch_shape, distribution.event_shape) == ((40,), (2,))
+    np.testing.assert_allclose(distribution.mean(), whole["mean"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(distribution.stddev(), whole["stddev"], rtol=1e-4)
     scores = model.evaluate(x, y, batch_size=7, return_dict=True, verbose=0)
     for name in ("nll", "crps", "rmse"):
-        expected = getattr(fns.metrics, name)(y, law)
+        expected = getattr(fns.metrics, name)(y, distribution)
         np.testing.assert_allclose(scores[name], expected, rtol=1e-4)
 
 
@@ -485,7 +485,7 @@ def test_draws_have_the_spread_of_the_moments():
     model.draws, model.num_eval_samples = True, 4000
     model._reset_functions()
     drawn = model.predict(x)
-    # 8 standard errors of a standard deviation from 4000 draws, 1 / sqrt(8000) of it each.
+    # The bound is 8 standard errors of a standard deviation from 4000 draws, 1 / sqrt(8000) each.
     np.testing.assert_allclose(drawn["epistemic_stddev"], closed["epistemic_stddev"], rtol=0.09)
     offset = (drawn["mean"] - closed["mean"]) / closed["epistemic_stddev"]
     assert np.abs(offset).max() < 8 / np.sqrt(4000)

@@ -45,7 +45,7 @@ def test_expected_log_prob_is_the_integral(float64):
     ours = likelihood().expected_log_prob(moments(variance), Y)
 
     def of_one(y, m, g):
-        # Over f in closed form, checked against the density of draws above.
+        # The integral over f is in closed form, checked against the density of draws above.
         def given(value):
             noise = stddev(value) ** 2
             return -0.5 * (np.log(2 * np.pi * noise) + ((y - m) ** 2 + 0.3) / noise)
@@ -59,31 +59,33 @@ def test_expected_log_prob_is_the_integral(float64):
 def test_mixture_of_draws(float64):
     unit = np.array([2.0, 0.5])
     values = np.concatenate([F[..., :2] * unit, F[..., 2:]], axis=-1)  # g stays in model units
-    law = likelihood().mixture(GaussianMoments(tf.constant(values), None), unit)
-    assert (law.batch_shape, law.event_shape) == ((5,), (2,))
+    distribution = likelihood().mixture(GaussianMoments(tf.constant(values), None), unit)
+    assert (distribution.batch_shape, distribution.event_shape) == ((5,), (2,))
     parts = stats.norm(values[..., :2], stddev(F[..., 2:]) * unit)
     expected = special.logsumexp(parts.logpdf(Y).sum(axis=-1), axis=0) - np.log(4)
-    assert_allclose(law.log_prob(Y), expected, rtol=1e-10)
-    assert_allclose(parts.cdf(quantile(law, 0.3)).mean(axis=0), 0.3, atol=1e-6)
+    assert_allclose(distribution.log_prob(Y), expected, rtol=1e-10)
+    assert_allclose(parts.cdf(quantile(distribution, 0.3)).mean(axis=0), 0.3, atol=1e-6)
 
 
 def test_mixture_of_gaussians_has_the_moments_and_the_density(float64):
     variance = np.full(F.shape, 0.4)
-    law = likelihood().mixture(moments(variance), seed=(1, 2))
+    distribution = likelihood().mixture(moments(variance), seed=(1, 2))
     noise = likelihood().mean_noise_variance(moments(variance))
     assert_allclose(noise, np.mean(MIN_SCALE**2 + np.exp(F[..., 2:] + 0.2), axis=0), rtol=1e-10)
     total = np.var(F[..., :2], axis=0) + 0.4 + noise
-    assert_allclose(law.mean(), F[..., :2].mean(axis=0), atol=1e-10)
-    assert_allclose(law.variance(), total, rtol=0.02)
-    # One column: the density is an integral over g, for each component.
+    assert_allclose(distribution.mean(), F[..., :2].mean(axis=0), atol=1e-10)
+    assert_allclose(distribution.variance(), total, rtol=0.02)
+    # There is one column: the density is an integral over g, for each component.
     one = np.ascontiguousarray(F[..., [0, 2]])
-    law = likelihood().mixture(GaussianMoments(tf.constant(one), tf.constant(variance[..., :2])))
+    distribution = likelihood().mixture(
+        GaussianMoments(tf.constant(one), tf.constant(variance[..., :2]))
+    )
 
     def density(y, m, g):
         return expectation(lambda v: stats.norm(m, np.sqrt(0.4 + stddev(v) ** 2)).pdf(y), g, 0.4)
 
     densities = np.vectorize(density)(Y[:, 0], one[..., 0], one[..., 1]).mean(axis=0)
-    assert_allclose(law.prob(Y[:, :1]), densities, rtol=0.02)
+    assert_allclose(distribution.prob(Y[:, :1]), densities, rtol=0.02)
 
 
 @pytest.mark.parametrize("min_scale", [0.0, -1.0, np.nan, "a", None])
@@ -140,17 +142,18 @@ def test_models_find_where_the_noise_is(make, tmp_path):
         ("mean", "stddev", "epistemic_stddev", "aleatoric_stddev"), (200, 1)
     )
     noise = outputs["aleatoric_stddev"][:, 0]
-    # 1 and 10 in the user's units; of these data 0.84 and 10.3. Seen: 2.11 and 11.0 in the space of
-    # weights, 1.65 and 10.9 in that of functions; with seeds 1 to 3, 1.54 to 1.98 and 10.1 to 12.1.
-    # The quiet half is above the truth, as g is smooth and E exp(g) is above exp(E g).
+    # The truth is 1 and 10 in the user's units; these data have 0.84 and 10.3. Results seen: 2.11
+    # and 11.0 in the space of weights, 1.65 and 10.9 in that of functions; with seeds 1 to 3, 1.54
+    # to 1.98 and 10.1 to 12.1. The quiet half is above the truth, because g is smooth and E exp(g)
+    # is above exp(E g).
     assert 0.8 < noise[:80].mean() < 2.5 and 8.5 < noise[120:].mean() < 13.0
     total = outputs["epistemic_stddev"] ** 2 + outputs["aleatoric_stddev"] ** 2
     assert_allclose(outputs["stddev"] ** 2, total, rtol=1e-4)
-    law = model.predict_distribution(x)
-    assert_allclose(law.mean(), outputs["mean"], rtol=1e-4, atol=1e-6)
-    assert_allclose(law.stddev(), outputs["stddev"], rtol=1e-3)
+    distribution = model.predict_distribution(x)
+    assert_allclose(distribution.mean(), outputs["mean"], rtol=1e-4, atol=1e-6)
+    assert_allclose(distribution.stddev(), outputs["stddev"], rtol=1e-3)
     scores = model.evaluate(x[::4], y[::4], verbose=0, return_dict=True)
-    assert_allclose(scores["nll"], -np.mean(law.log_prob(y)[::4]), rtol=1e-4)
+    assert_allclose(scores["nll"], -np.mean(distribution.log_prob(y)[::4]), rtol=1e-4)
     assert 0.8 < scores["coverage_90"] < 0.98
     assert model.sample_functions(x[:3], 4).shape == (4, 3, 1)
     model.save(tmp_path / "model.keras")

@@ -1,4 +1,4 @@
-"""`History` of every model is in the user's units: in other units of y it differs as it should."""
+"""`History` of every model is in the user's units: other units of y change it as they should."""
 
 import batteries
 import keras
@@ -16,14 +16,14 @@ Y = np.stack([np.sin(X[:, 0]), X[:, 1] * X[:, 2]], axis=1)
 
 
 def history_of(make, unit):
-    keras.utils.set_random_seed(0)  # networks that a model is given start by it
+    keras.utils.set_random_seed(0)  # networks that are given to a model start from it
     model = make()
     if hasattr(model, "optimizer") and model.optimizer is not None:
         model.compile(model.optimizer, run_eagerly=True)
     return batteries.fit(model, X, unit * Y + unit, batch_size=12, epochs=2).history
 
 
-#: Those that take the least time; the others are of the same two loops.
+#: Models that take the least time; the others use the same two loops.
 FAST = ("TAGI", "variational", "SIP")
 
 
@@ -34,7 +34,7 @@ def test_a_log_density_loses_the_logarithm_of_the_units_and_nothing_else_changes
     expected = {"log_likelihood": -shift, "elbo": -shift, "loss": shift}
     assert set(ours) == set(theirs) and {"loss", "log_likelihood"} <= set(ours)
     for key, values in ours.items():
-        if key.startswith("discriminator"):  # it takes rounding far
+        if key.startswith("discriminator"):  # it amplifies rounding
             continue
         if key in ("rmse", "noise_scale"):  # means over columns, of which the first is large
             assert 20.0 < theirs[key][0] / values[0] < 100.0, key

@@ -14,7 +14,7 @@ GENERATOR = np.random.default_rng(0)
 X = (5.0 + 3.0 * GENERATOR.normal(size=(40, 4))).astype("float32")
 Y = X[:, :1]
 
-#: Layers that act in training only.
+#: Layers that act only in training.
 RANDOM = {
     "Dropout": lambda: L.Dropout(0.5),
     "GaussianNoise": lambda: L.GaussianNoise(0.5),
@@ -53,7 +53,7 @@ def network(*middle):
 def variational(*middle, **options):
     options = {"num_samples": 3, "num_eval_samples": 20, "seed": 0, **options}
     model = fns.fbnn.VariationalModel(network(*middle), **options)
-    model.compile(keras.optimizers.Adam(1e-3))  # the default one depends on the number of steps
+    model.compile(keras.optimizers.Adam(1e-3))  # the default depends on the number of steps
     return model
 
 
@@ -76,7 +76,7 @@ def test_batch_normalisation_normalises_as_in_keras():
         values = hidden(X, training=True).numpy()
     assert_allclose(values.mean(axis=(0, 1)), 0.0, atol=1e-4)
     spread = values.std(axis=(0, 1))
-    assert_allclose(spread[spread > 0.01], 1.0, atol=0.05)  # others are units that are always 0
+    assert_allclose(spread[spread > 0.01], 1.0, atol=0.05)  # other units are always 0
     twin = L.BatchNormalization(momentum=0.0, center=False, scale=False)
     with fns.layers.function_draws(4, 0, noise="joint"):
         before = model.network.layers[1](X).numpy()
@@ -185,7 +185,7 @@ def tagi(layer):
     return fns.tagi.TAGIModel(inputs, outputs, likelihood=fns.likelihoods.Gaussian(0.3))
 
 
-#: Models whose networks are functions of a row, which such layers would not be.
+#: Models whose networks must be functions of a row; such layers would prevent that.
 FUNCTIONS = {
     "fBNN": fbnn,
     "TAGI": tagi,
@@ -227,7 +227,7 @@ def test_parts_of_sip_act_as_in_training_while_it_trains(part):
 
 
 def preprocessing():
-    """Layers of Keras in front of ours, what they take, and what they make of it."""
+    """Returns Keras layers in front of ours, their inputs, and their expected outputs."""
     normalization = L.Normalization()
     normalization.adapt(X)
     numbers = GENERATOR.integers(0, 4, (40, 4))

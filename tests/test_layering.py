@@ -1,7 +1,8 @@
-"""Imports run down the levels of the package only, without cycles.
+"""Imports only run down the levels of the package, without cycles.
 
-Reads the sources with `ast`; imports nothing of the package. The levels are those of the design:
-mathematics below, shared parts above it, the methods above those, what a user calls on top.
+The tests read the sources with `ast` and import nothing of the package. The levels are those of
+the design: mathematics below, shared parts above it, the methods above those, and what a user
+calls on top.
 """
 
 import ast
@@ -12,8 +13,8 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "tfp_fnspace"
 
-# Top-level module or package of tfp_fnspace -> level. A new one belongs here, beside what
-# it serves: below all that imports it, above all that it imports. "" is tfp_fnspace/__init__.py.
+# Top-level module or package of tfp_fnspace -> level. A new one belongs beside the modules that it
+# serves: below all that imports it, above all that it imports. "" is tfp_fnspace/__init__.py.
 LEVELS = {
     "typing": 0,
     "startup": 0,
@@ -39,7 +40,7 @@ LEVELS = {
     "warping": 3,
     "trials": 3,
     "recipes": 3,
-    "stacking": 4,  # of models of any method, which it knows by their verbs
+    "stacking": 4,  # it stacks models of any method, which it knows by their methods only
     "methods": 4,
     "plotting": 5,
     "export": 3,  # `model.export` needs it; it knows models by their methods only
@@ -64,8 +65,8 @@ class Import:
     source: str
     target: str
     line: int
-    lazy: bool  # inside a function: runs when that is called
-    typing_only: bool  # below `if TYPE_CHECKING:`: never runs
+    lazy: bool  # it is inside a function, and runs when that is called
+    typing_only: bool  # it is below `if TYPE_CHECKING:`, and never runs
 
 
 @dataclass
@@ -78,7 +79,7 @@ class Package:
     problems: list[str] = field(default_factory=list)
 
     def inner(self, module: str) -> list[str]:
-        """The parts of a dotted name below the package: `p.a.b` -> ["a", "b"]."""
+        """Returns the parts of a dotted name below the package: `p.a.b` -> ["a", "b"]."""
         return module.split(".")[1:]
 
     def canonical(self, dotted: str) -> str:
@@ -142,7 +143,7 @@ class _ImportVisitor(ast.NodeVisitor):
         if node.level:
             base = self.relative(base, node.level)
         for alias in node.names:
-            # `from p.a import b` imports the module p.a.b where there is one, else a name of p.a.
+            # `from p.a import b` imports the module p.a.b if there is one, otherwise a name of p.a.
             dotted = self.package.canonical(f"{base}.{alias.name}")
             is_module = alias.name != "*" and dotted in self.package.modules
             self.add(dotted if is_module else base, node.lineno)
@@ -168,7 +169,7 @@ class _ImportVisitor(ast.NodeVisitor):
         if target not in self.package.modules:
             path = self.package.modules[self.module]
             problem = f"{path}:{line}: no module {dotted} in the package"
-            if problem not in self.package.problems:  # one for all the names of an import
+            if problem not in self.package.problems:  # one problem for all the names of an import
                 self.package.problems.append(problem)
         elif target != self.module:
             lazy, typing_only = self.function_depth > 0, self.typing_depth > 0
@@ -189,7 +190,7 @@ def read_package(folder: Path) -> Package:
 
 
 def level_problems(package: Package, levels: dict[str, int], lazy_upward) -> list[str]:
-    """Imports that go up, methods that import methods, modules that the table does not know."""
+    """Lists imports that go up, methods that import methods, and modules that the table lacks."""
     problems = list(package.problems)
 
     def top(module: str) -> str:
@@ -204,7 +205,7 @@ def level_problems(package: Package, levels: dict[str, int], lazy_upward) -> lis
         source, target = package.inner(item.source), package.inner(item.target)
         from_level, to_level = levels.get(top(item.source)), levels.get(top(item.target))
         if from_level is None or to_level is None:
-            continue  # reported above
+            continue  # it is reported above
         allowed = item.lazy and (item.source, item.target) in lazy_upward
         if to_level > from_level and not allowed:
             problems.append(
@@ -219,11 +220,11 @@ def level_problems(package: Package, levels: dict[str, int], lazy_upward) -> lis
 
 
 def import_cycles(package: Package) -> list[list[str]]:
-    """Cycles among the imports that run when a module is loaded, one per strongly connected set.
+    """Finds cycles among the imports that run when a module is loaded: one per connected set.
 
     To import `p.a.b` from outside `p.a` runs `p.a` too, so that counts as an import of `p.a`. A
     package on the way to the importing module itself is being loaded already and does not count,
-    unless the module takes a name out of it.
+    unless the module takes a name out of it. The sets are strongly connected.
     """
     graph: dict[str, set[str]] = {module: set() for module in package.modules}
     for item in package.imports:
@@ -237,7 +238,7 @@ def import_cycles(package: Package) -> list[list[str]]:
             parent = parent.rpartition(".")[0]
 
     def path(start: str, goal: str) -> list[str] | None:
-        """A shortest way along the imports, by breadth-first search."""
+        """Finds a shortest way along the imports by breadth-first search."""
         came_from, front = {start: ""}, [start]
         while front:
             following = []
@@ -291,7 +292,7 @@ def test_every_listed_exception_is_used_and_has_a_reason(package):
 
 
 def plant(folder, sources):
-    """Writes a package `p`, every folder with an `__init__.py`, and reads it."""
+    """Writes a package `p`, with an `__init__.py` in every folder, and reads it."""
     root = folder / "p"
     for name, text in {"__init__.py": "", **sources}.items():
         path = root / name
@@ -366,12 +367,12 @@ def test_checker_catches_a_planted_import(tmp_path, name, text, message):
     [
         ({"a.py": "import p.b\n", "b.py": "from . import a\n"}, {"p.a", "p.b"}),
         ({"a.py": "from p.b import x\n", "b.py": "import p.c\n", "c.py": "import p.a\n"}, {"p.c"}),
-        # A name taken out of the package that is being loaded.
+        # This takes a name out of the package that is being loaded.
         (
             {"m/__init__.py": "from .u import x\n", "m/u.py": "import p.m\n"},
             {"p.m", "p.m.u"},
         ),
-        # Two packages that load each other, though no two files do.
+        # Two packages load each other, though no two files do.
         (
             {
                 "m/__init__.py": "from . import u\n",

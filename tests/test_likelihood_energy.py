@@ -1,4 +1,4 @@
-"""The part of the objective that sees the data, against quadrature and Monte Carlo."""
+"""The data term of the objective, against quadrature and Monte Carlo."""
 
 import numpy as np
 import pytest
@@ -24,16 +24,18 @@ def moments(num_outputs, num_draws=4, num_rows=3, dtype="float64"):
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_gaussian_power_is_in_closed_form(alpha):
     likelihood = likelihoods.Gaussian([0.3, 0.8], dtype="float64")
-    law, y = moments(2), np.random.default_rng(1).normal(size=(3, 2))
-    found = likelihood.log_expected_power(law, tf.constant(y), alpha, SEED).numpy()
+    distribution, y = moments(2), np.random.default_rng(1).normal(size=(3, 2))
+    found = likelihood.log_expected_power(distribution, tf.constant(y), alpha, SEED).numpy()
     scales, f = np.array([0.3, 0.8]), np.linspace(-10.0, 10.0, 20_001)
-    prior = stats.norm(law.mean.numpy()[..., np.newaxis], np.sqrt(law.variance)[..., np.newaxis])
+    prior = stats.norm(
+        distribution.mean.numpy()[..., np.newaxis], np.sqrt(distribution.variance)[..., np.newaxis]
+    )
     density = stats.norm(f, scales[:, np.newaxis]).pdf(y[..., np.newaxis])  # [N, D, F]
     integrals = integrate.simpson(prior.pdf(f) * density**alpha, x=f, axis=-1)
     assert_allclose(found, np.log(integrals).sum(axis=-1), rtol=1e-8)
-    exact = GaussianMoments(law.mean, None)
+    exact = GaussianMoments(distribution.mean, None)
     powers = likelihood.log_expected_power(exact, tf.constant(y), alpha, SEED)
-    logs = stats.norm(law.mean.numpy(), scales).logpdf(y).sum(axis=-1)
+    logs = stats.norm(distribution.mean.numpy(), scales).logpdf(y).sum(axis=-1)
     assert_allclose(powers, alpha * logs, rtol=1e-10)
 
 
@@ -80,9 +82,9 @@ WITHOUT_CLOSED_FORM = {
 @pytest.mark.parametrize("alpha", [0.5, 1.0])
 @pytest.mark.parametrize("name", WITHOUT_CLOSED_FORM)
 def test_power_from_one_draw_is_unbiased(name, alpha):
-    """The mean of exp over 20,000 draws against 200,000 of NumPy; false-fail rate 1e-6.
+    """The mean of exp over 20,000 draws is that of 200,000 of NumPy; the false-fail rate is 1e-6.
 
-    Of both means the errors are known (central limit theorem), Bonferroni over the rows.
+    The errors of both means are known (central limit theorem); the rows are tested by Bonferroni.
     """
     likelihood, num_outputs, targets, log_density = WITHOUT_CLOSED_FORM[name]
     mean, variance = (v[0].numpy() for v in moments(num_outputs))
@@ -97,50 +99,54 @@ def test_power_from_one_draw_is_unbiased(name, alpha):
     error = np.sqrt(sum(v.var(axis=0) / len(v) for v in (ours, theirs)))
     difference = np.abs(ours.mean(axis=0) - theirs.mean(axis=0))
     assert np.all(difference < stats.norm.isf(1e-6 / 6) * error)
-    assert np.all(error < 0.03 * theirs.mean(axis=0))  # it could have failed
+    assert np.all(error < 0.03 * theirs.mean(axis=0))  # the test could have failed
 
 
 def test_one_is_the_log_of_the_mean_density():
-    likelihood, law = likelihoods.Gaussian(0.5, dtype="float64"), moments(1, num_draws=6)
+    likelihood, distribution = likelihoods.Gaussian(0.5, dtype="float64"), moments(1, num_draws=6)
     y = np.array([[0.1], [-0.3], [2.0]])
-    found = data_term(likelihood, law, tf.constant(y), 1.0, SEED)
-    components = stats.norm(law.mean.numpy(), np.sqrt(law.variance.numpy() + 0.25))
+    found = data_term(likelihood, distribution, tf.constant(y), 1.0, SEED)
+    components = stats.norm(
+        distribution.mean.numpy(), np.sqrt(distribution.variance.numpy() + 0.25)
+    )
     assert_allclose(found, np.log(components.pdf(y)[..., 0].mean(axis=0)), rtol=1e-10)
-    assert_allclose(found, likelihood.mixture(law).log_prob(y), rtol=1e-10)
+    assert_allclose(found, likelihood.mixture(distribution).log_prob(y), rtol=1e-10)
 
 
 def test_zero_is_the_expected_log_density_and_the_limit():
-    likelihood, law = likelihoods.Gaussian(0.5, dtype="float64"), moments(1, num_draws=6)
+    likelihood, distribution = likelihoods.Gaussian(0.5, dtype="float64"), moments(1, num_draws=6)
     y = np.array([[0.1], [-0.3], [2.0]])
-    at_zero = data_term(likelihood, law, tf.constant(y), 0.0, SEED).numpy()
-    squares = (y - law.mean.numpy()) ** 2 + law.variance.numpy()
+    at_zero = data_term(likelihood, distribution, tf.constant(y), 0.0, SEED).numpy()
+    squares = (y - distribution.mean.numpy()) ** 2 + distribution.variance.numpy()
     expected = -0.5 * (squares / 0.25 + np.log(2.0 * np.pi * 0.25))
     assert_allclose(at_zero, expected[..., 0].mean(axis=0), rtol=1e-10)
     gaps = []
     for alpha in (1e-2, 1e-3, 1e-4):
-        gap = data_term(likelihood, law, tf.constant(y), alpha, SEED).numpy() - at_zero
+        gap = data_term(likelihood, distribution, tf.constant(y), alpha, SEED).numpy() - at_zero
         assert np.all(gap > 0.0)  # Jensen
         gaps.append(gap)
-    assert_allclose(gaps[1] / gaps[2], 10.0, rtol=0.05)  # of the order of alpha
+    assert_allclose(gaps[1] / gaps[2], 10.0, rtol=0.05)  # gaps are of the order of alpha
     assert gaps[2].max() < 0.05
 
 
 def test_powers_between_are_a_mean_of_powers_over_the_components():
-    likelihood, law = likelihoods.Gaussian(0.5, dtype="float64"), moments(2, num_draws=6)
+    likelihood, distribution = likelihoods.Gaussian(0.5, dtype="float64"), moments(2, num_draws=6)
     y, alpha = np.zeros((3, 2)), 0.3
-    powers = likelihood.log_expected_power(law, tf.constant(y), alpha, SEED).numpy()
+    powers = likelihood.log_expected_power(distribution, tf.constant(y), alpha, SEED).numpy()
     expected = np.log(np.exp(powers).mean(axis=0)) / alpha
-    assert_allclose(data_term(likelihood, law, tf.constant(y), alpha, SEED), expected, rtol=1e-10)
+    assert_allclose(
+        data_term(likelihood, distribution, tf.constant(y), alpha, SEED), expected, rtol=1e-10
+    )
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_gradients_are_finite_far_from_the_data(alpha):
-    law, likelihood = moments(1, dtype="float32"), likelihoods.Gaussian(0.01)
-    mean = tf.Variable(law.mean)
+    distribution, likelihood = moments(1, dtype="float32"), likelihoods.Gaussian(0.01)
+    mean = tf.Variable(distribution.mean)
     with tf.GradientTape() as tape:
         value = data_term(
             likelihood,
-            GaussianMoments(mean, 1e-8 * law.variance),
+            GaussianMoments(mean, 1e-8 * distribution.variance),
             tf.fill([3, 1], 100.0),
             alpha,
             SEED,

@@ -1,4 +1,7 @@
-"""Observation models against SciPy; what TAGI makes of them. Laws: test_predictive_laws.py."""
+"""Observation models against SciPy, and TAGI's use of them.
+
+Their predictive distributions are in test_predictive_distributions.py.
+"""
 
 import batteries
 import keras
@@ -11,7 +14,7 @@ from scipy import integrate, special, stats
 from tfp_fnspace import diwp, fbnn, layers, likelihoods, sip, tagi
 from tfp_fnspace.typing import GaussianMoments
 
-#: Name -> constructor from a scale, law of the noise at scale 1.
+#: Name -> constructor from a scale, distribution of the noise at scale 1.
 LIKELIHOODS = {
     "Gaussian": (likelihoods.Gaussian, stats.norm()),
     "StudentT": (lambda scale: likelihoods.StudentT(3.5, scale), stats.t(3.5)),
@@ -27,8 +30,8 @@ def case(request):
     return LIKELIHOODS[request.param]
 
 
-def log_density(law, f, scale):
-    return (law.logpdf((Y - f) / scale) - np.log(scale)).sum(-1)
+def log_density(noise, f, scale):
+    return (noise.logpdf((Y - f) / scale) - np.log(scale)).sum(-1)
 
 
 def test_student_noise_is_gaussian_noise_of_gamma_precision(float64):
@@ -37,28 +40,28 @@ def test_student_noise_is_gaussian_noise_of_gamma_precision(float64):
     mixed, _ = integrate.quad(
         lambda tau: precision.pdf(tau) * stats.norm.pdf(residual, 0.0, tau**-0.5), 0.0, np.inf
     )
-    law = likelihoods.StudentT(df, scale).conditional(np.zeros((1, 1)))
-    np.testing.assert_allclose(law.log_prob([[residual]]), np.log(mixed), rtol=1e-7)
+    distribution = likelihoods.StudentT(df, scale).conditional(np.zeros((1, 1)))
+    np.testing.assert_allclose(distribution.log_prob([[residual]]), np.log(mixed), rtol=1e-7)
 
 
 @pytest.mark.parametrize("scale", [0.7, [0.7, 1.3]])
 @pytest.mark.parametrize("unit", [1.0, [2.0, 0.5]])
 def test_conditional(case, float64, scale, unit):
-    make, law = case
+    make, noise = case
     distribution = make(scale).conditional(F, np.array(unit))
     assert (distribution.batch_shape, distribution.event_shape) == ((4, 5), (2,))
-    expected = log_density(law, F, np.multiply(scale, unit))
+    expected = log_density(noise, F, np.multiply(scale, unit))
     np.testing.assert_allclose(distribution.log_prob(Y), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("values", [F, F[0]], ids=["draws_of_f", "one_f"])
 def test_conditional_with_a_scale_for_every_draw(case, float64, values):
-    make, law = case
+    make, noise = case
     likelihood = make(0.7)
     scale = np.array([0.2, 0.5, 1.0, 3.0]).reshape(4, 1, 1)
     distribution = likelihood.conditional(values, np.array([2.0, 0.5]), scale=scale)
     assert (distribution.batch_shape, distribution.event_shape) == ((4, 5), (2,))
-    expected = log_density(law, values, scale * [2.0, 0.5])
+    expected = log_density(noise, values, scale * [2.0, 0.5])
     np.testing.assert_allclose(distribution.log_prob(Y), expected, rtol=1e-10)
     assert distribution.sample(seed=1).shape == (4, 5, 2)
     assert likelihood.scale.numpy() == np.float64(0.7)
@@ -71,10 +74,10 @@ def test_conditional_of_float32_takes_any_scale(case):
 
 
 def test_noise_variance(case, float64):
-    make, law = case
+    make, noise = case
     variance = make([0.7, 1.3]).noise_variance(np.array([2.0, 0.5]))
-    # SciPy has no variance of the Cauchy law (nan), infinite ones of the others.
-    expected = np.nan_to_num(law.var(), nan=np.inf, posinf=np.inf) * np.array([1.4, 0.65]) ** 2
+    # SciPy's variance of the Cauchy distribution is nan, and those of the others are infinite.
+    expected = np.nan_to_num(noise.var(), nan=np.inf, posinf=np.inf) * np.array([1.4, 0.65]) ** 2
     np.testing.assert_allclose(variance, expected, rtol=1e-12)
 
 
@@ -137,7 +140,7 @@ def test_tagi_refuses_noise_without_a_closed_form():
 # Expectations over f -----------------------------------------------------------------------------
 
 
-#: Name -> likelihood, log p(y | f) of one output, targets, relative error of 20 nodes.
+#: Name -> likelihood, log p(y | f) of one output, targets, relative error with 20 nodes.
 EXPECTED = {
     "Gaussian": (
         lambda: likelihoods.Gaussian(0.7),
@@ -253,7 +256,7 @@ def test_trained_scale(name, scale):
 
 def test_scale_of_other_methods_is_no_trainable_weight():
     likelihood = likelihoods.Gaussian(0.3)
-    likelihood.trainable = True  # as `model.trainable = True` does to all its layers
+    likelihood.trainable = True  # `model.trainable = True` does this to all its layers
     assert likelihood.trainable_variables == []
 
 
@@ -320,7 +323,7 @@ def test_every_model_has_a_scale_for_each_column_by_default(num_outputs):
 
 
 def test_the_default_learns_the_noise_of_each_column():
-    """A scale of 300 rows has a standard error of 4 %: 16 % fails once in 5,000 seeds."""
+    """A scale from 300 rows has a standard error of 4 %: 16 % fails once in 5,000 seeds."""
     rng, noise = np.random.default_rng(0), np.array([0.05, 0.6, 1.0])
     x = rng.uniform(-2.0, 2.0, size=(300, 1))
     y = np.sin(2.0 * x) + noise * rng.normal(size=(300, 3))

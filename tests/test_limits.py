@@ -37,7 +37,7 @@ def model(request):
 
 @pytest.fixture(params={**batteries.MODELS, **batteries.MODELS_BY_GRADIENTS})
 def batch_model(request):
-    """Models of either kind that train on batches."""
+    """Makes models of both kinds that train on batches."""
     return {**batteries.MODELS, **batteries.MODELS_BY_GRADIENTS}[request.param]()
 
 
@@ -69,7 +69,7 @@ BAD_DATA = {
 
 
 def models_for(case):
-    """DIWP allows no missing targets, and learns its sizes from the data."""
+    """Returns models for a case: DIWP allows no missing targets, and adapts its sizes to data."""
     if case == "column_never_observed":
         return batteries.MODELS
     return {**batteries.MODELS, "DIWP": adapted_diwp}

@@ -1,4 +1,4 @@
-"""R-hat and effective sample sizes against closed forms and against ArviZ."""
+"""R-hat and effective sample sizes, against closed forms and ArviZ."""
 
 import re
 import time
@@ -13,7 +13,7 @@ FUNCTIONS = {"rhat": metrics.rhat, "bulk": metrics.ess_bulk, "tail": metrics.ess
 
 
 def autoregressive(shape, rho, seed):
-    """Stationary chains `[chains, draws, ...]`, standard normal, correlation rho^t at lag t."""
+    """Draws stationary standard normal chains `[chains, draws, ...]` with correlation rho^lag."""
     noise = np.random.default_rng(seed).normal(size=shape)
     x = np.empty(shape)
     x[:, 0] = noise[:, 0]
@@ -24,8 +24,8 @@ def autoregressive(shape, rho, seed):
 
 # Closed forms ------------------------------------------------------------------------------------
 
-# Over 400 other entries a single estimate scatters by 2 to 8 % (bulk) or 2 to 10 % (tail), and is
-# biased by up to 1.2 % (bulk) or 4 % (tail, a minimum of two): the mean of 100 stays within 5 % and
+# In 400 other entries a single estimate scatters by 2 to 8 % (bulk) or 2 to 10 % (tail), and is
+# biased by up to 1.2 % (bulk) or 4 % (tail, a minimum of two). The mean of 100 stays within 5 % and
 # 10 % by more than 5.5 standard errors, a false-fail rate below 1e-7.
 REPLICATES = 100
 
@@ -38,10 +38,10 @@ def test_bulk_size_of_autoregressive_chains(rho):
 
 
 def tail_size(num_draws, rho, level=0.05):
-    """S / (1 + 2 sum corr) of the indicators of a Gaussian chain at one quantile."""
+    """Computes S / (1 + 2 sum corr) of the indicators of a Gaussian chain at one quantile."""
     q = stats.norm.ppf(level)
 
-    def slope(r):  # derivative of P(both below q) in their correlation (Plackett)
+    def slope(r):  # the derivative of P(both below q) in their correlation (Plackett)
         return np.exp(-(q**2) / (1.0 + r)) / (2.0 * np.pi * np.sqrt(1.0 - r**2))
 
     covariances = [integrate.quad(slope, 0.0, rho**t)[0] for t in range(1, 200)]
@@ -55,8 +55,8 @@ def test_tail_size_of_autoregressive_chains(rho):
 
 
 def test_rhat_of_independent_draws():
-    # Of 8 halves of N = 2500 draws, Rhat - 1 is about (X/7 - 1)/(2 N) with X ~ chi^2(7):
-    # 1.003 is at X = 112, a false-fail rate below 1e-15 (the largest of 1500 others was 1.0006).
+    # For 8 halves of N = 2500 draws, Rhat - 1 is about (X/7 - 1)/(2 N) with X ~ chi^2(7). 1.003 is
+    # at X = 112, a false-fail rate below 1e-15 (the largest of 1500 others was 1.0006).
     assert np.max(metrics.rhat(autoregressive((4, 5000, 20), 0.0, seed=3))) < 1.003
 
 
@@ -105,7 +105,7 @@ def oracle_chains():
     }
 
 
-# arviz 0.23.4 (NumPy 2.4.6): az.rhat(x), az.ess(x, method="bulk"), az.ess(x, method="tail").
+# Values are from arviz 0.23.4 (NumPy 2.4.6): az.rhat(x), az.ess(x, method="bulk" or "tail").
 ARVIZ = {
     "autoregressive": (1.0514333412931627, 66.20846602144407, 97.48437361787646),
     "alternating": (1.0087586916014422, 2322.471989593555, 736.8712206061109),
@@ -181,7 +181,7 @@ def test_bad_shapes(name, shape):
 
 
 def test_speed():
-    # 0.2 to 0.4 s each; the bound is for a busy machine.
+    # Each takes 0.2 to 0.4 s; the bound is for a busy machine.
     draws = autoregressive((4, 2000, 200), 0.5, seed=12)
     begin = time.process_time()
     for function in FUNCTIONS.values():

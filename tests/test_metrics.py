@@ -50,7 +50,7 @@ def mixture(probs, loc, scale):
 
 
 def parameters(family, dtype="float64", seed=0):
-    """NumPy arguments of `normal` or `mixture`, first axis N."""
+    """Returns NumPy arguments of `normal` or `mixture`, with N as the first axis."""
     rng = np.random.default_rng(seed)
     shape = (N, D) if family is normal else (N, K, D)
     arrays = [rng.normal(size=shape), rng.uniform(0.3, 2.0, size=shape)]
@@ -60,7 +60,7 @@ def parameters(family, dtype="float64", seed=0):
 
 
 def targets(dtype="float64"):
-    """[N, D] with a missing entry, and a row of which nothing is known."""
+    """Returns [N, D] with a missing entry, and a row of which nothing is known."""
     y = np.random.default_rng(1).normal(size=(N, D)).astype(dtype)
     y[2, 1] = np.nan
     y[4] = np.nan
@@ -80,14 +80,14 @@ def test_normal_values_are_those_of_scipy():
     loc, scale = parameters(normal)
     y = targets()
     seen = ~np.isnan(y)
-    error, law = (y - loc)[seen], stats.norm(loc[seen], scale[seen])
-    probability = law.cdf(y[seen])
+    error, distribution = (y - loc)[seen], stats.norm(loc[seen], scale[seen])
+    probability = distribution.cdf(y[seen])
     levels = np.arange(1, 20) / 20
     frequency = (probability[:, None] <= levels).mean(axis=0)
     expected = {
         metrics.rmse: np.sqrt(np.mean(error**2)),
         metrics.mae: np.mean(np.abs(error)),
-        metrics.nll: -np.sum(law.logpdf(y[seen])) / (N - 1),
+        metrics.nll: -np.sum(distribution.logpdf(y[seen])) / (N - 1),
         metrics.crps: np.mean(
             [
                 crps_by_integration(stats.norm(m, s).cdf, t)
@@ -149,7 +149,7 @@ def test_correlated_outputs_use_complete_rows_only():
 
 
 def test_mae_is_about_the_median_and_rmse_about_the_mean():
-    # exp(N(0, 1)): median 1, mean exp(1/2)
+    # exp(N(0, 1)) has the median 1 and the mean exp(1/2).
     distribution = tfd.Independent(tfd.LogNormal(np.zeros([1, 1]), np.ones([1, 1])), 1)
     np.testing.assert_allclose(metrics.mae([[1.0]], distribution), 0.0, atol=1e-12)
     np.testing.assert_allclose(metrics.rmse([[np.exp(0.5)]], distribution), 0.0, atol=1e-12)
@@ -164,7 +164,7 @@ def test_pit_keeps_missing_entries():
 
 
 def test_calibration_error_by_hand():
-    # PIT 0.1, 0.1, 0.6 at levels 1/4, 2/4, 3/4: frequencies 2/3, 2/3, 1
+    # The PIT is 0.1, 0.1, 0.6; at the levels 1/4, 2/4, 3/4 the frequencies are 2/3, 2/3, 1.
     uniform = tfd.Uniform(np.zeros(3), np.ones(3))
     expected = np.mean([2 / 3 - 0.25, 2 / 3 - 0.5, 1 - 0.75])
     np.testing.assert_allclose(
@@ -190,7 +190,7 @@ def test_crps_of_other_distributions_by_quadrature(distribution, reference):
     ("probs", "df", "loc", "scale"),
     [
         ([0.3, 0.7], 4.0, [-10.0, 10.0], [0.1, 0.1]),  # far apart
-        ([0.9, 0.1], 1.5, [0.0, 3.0], [1.0, 0.02]),  # heavy tails, widths of their own
+        ([0.9, 0.1], 1.5, [0.0, 3.0], [1.0, 0.02]),  # heavy tails, different widths
         ([0.99, 0.01], 3.0, [0.0, 30.0], [1.0, 1.0]),  # a rare one
     ],
 )
@@ -226,7 +226,7 @@ def test_crps_of_mixtures_of_positive_components():
         for t in y
     ]
     np.testing.assert_allclose(metrics.crps(y, distribution), np.mean(expected), rtol=1e-4)
-    assert np.isnan(metrics.crps([-1.0], distribution[:1]))  # no value of the distribution
+    assert np.isnan(metrics.crps([-1.0], distribution[:1]))  # it is outside the support
 
 
 @pytest.mark.parametrize(("dtype", "rtol"), [("float32", 1e-5), ("float64", 1e-12)])
@@ -403,7 +403,7 @@ def test_refuses_a_number_of_levels_that_is_none(num_levels):
 
 @pytest.mark.parametrize("weights", [{"probs": [0.3, 0.7]}, {"logits": np.float32([0.1, 0.9])}])
 def test_weights_of_a_mixture_may_have_another_dtype(weights):
-    # TFP makes float32 of a list.
+    # TFP makes a float32 tensor of a list.
     rng = np.random.default_rng(3)
     loc, scale = rng.normal(size=(N, 2, D)), rng.uniform(0.3, 2.0, size=(N, 2, D))
     y = rng.normal(size=(N, D)).astype(np.float32)
@@ -439,7 +439,7 @@ def test_targets_may_have_another_dtype_than_the_prediction(dtype):
             np.testing.assert_array_equal(actual, same)
 
 
-#: What is no number, or infinite, and what is said of it.
+#: Values that are not numbers, or infinite, and the error text.
 NO_OBSERVATIONS = [
     (np.array([["2020-01-01"]] * 3, "datetime64[D]"), TypeError, "of dtype datetime64"),
     (np.ones((3, 1), "timedelta64[s]"), TypeError, "of dtype timedelta64"),
@@ -453,7 +453,7 @@ NO_OBSERVATIONS = [
 
 
 def functions_of_y():
-    """The public functions, each of y alone."""
+    """Yields the public functions, each as a function of y alone."""
     loc = np.zeros((3, 1))
     prediction = tfd.Independent(tfd.Normal(loc, np.ones((3, 1))), 1)
     classes = tfd.Independent(tfd.Bernoulli(logits=loc, dtype=tf.float32), 1)

@@ -1,4 +1,4 @@
-"""What newcomers get wrong, and the example that they start from."""
+"""Mistakes of newcomers, and the example that they start from."""
 
 import pathlib
 import re
@@ -14,7 +14,7 @@ README = pathlib.Path(__file__).resolve().parents[1] / "README.md"
 
 
 class Frame:
-    """As much of a data frame as `np.asarray` and the messages look at."""
+    """A data frame with only what `np.asarray` and the messages use."""
 
     def __init__(self, **columns):
         self.columns = list(columns)
@@ -43,7 +43,7 @@ def test_the_example_of_the_readme_fits_its_data(tmp_path, monkeypatch):
     names = {"fns": fns, "x": x, "y": y, "x_new": x_new, "y_new": y_new}
     exec(compile(code, "README.md", "exec"), names)
     scores = names["model"].evaluate(x_new, y_new, return_dict=True, verbose=0)
-    # A straight line has 1270, 671 and 90 %; boosted trees 707 (scikit-learn's, as they are).
+    # A straight line has 1270, 671 and 90 %; boosted trees have 707 (scikit-learn's defaults).
     assert scores["rmse"] < 900 and scores["crps"] < 350, scores
     assert 0.8 < scores["coverage_90"] < 0.97, scores
 

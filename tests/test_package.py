@@ -1,7 +1,8 @@
-"""The package as a whole: what an import costs and gives, and several devices."""
+"""The package as a whole: the cost and the names of an import, and several devices."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +21,7 @@ def test_import_is_light_and_methods_are_modules_under_short_names():
         "import sys, tensorflow, tensorflow_probability; before = set(sys.modules)\n"
         "import tfp_fnspace\n"
         "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
-        # Refused once devices are in use, which a tensor that a module makes would do.
+        # This is refused once devices are in use, as they would be by a tensor that a module makes.
         "tensorflow.config.set_logical_device_configuration(\n"
         "    tensorflow.config.list_physical_devices('CPU')[0],\n"
         "    [tensorflow.config.LogicalDeviceConfiguration()] * 2)\n"
@@ -30,6 +31,11 @@ def test_import_is_light_and_methods_are_modules_under_short_names():
         "      short is full and Dense is full.Dense)"
     )
     assert found == "[] True"
+
+
+def test_the_citation_names_the_present_version():
+    citation = Path(__file__).resolve().parents[1] / "CITATION.cff"
+    assert f"\nversion: {fns.__version__}\n" in citation.read_text(encoding="utf-8")
 
 
 def test_public_names_have_docstrings():

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Builds the wheel from a copy of what packaging reads: no build/ is left in the checkout."""
+    """Builds the wheel from a copy of what packaging reads, to leave no build/ in the checkout."""
     folder = tmp_path_factory.mktemp("packaging")
     source = folder / "source"
     ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")

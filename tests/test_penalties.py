@@ -15,7 +15,7 @@ PER_STEP = {"batch_size": 16, "epochs": 1, "verbose": 0}
 
 
 def hidden(regularizer, **options):
-    """A layer whose weights are the same in every model."""
+    """Makes a layer whose weights are the same in every model."""
     kernel = keras.initializers.GlorotUniform(seed=1)
     return keras.layers.Dense(
         3, "tanh", kernel_initializer=kernel, kernel_regularizer=regularizer, **options
@@ -23,13 +23,13 @@ def hidden(regularizer, **options):
 
 
 def variational_network(layer):
-    """A deterministic layer below a variational one, whose start is the same in every model."""
+    """Puts a deterministic layer below a variational one, with the same start in every model."""
     keras.utils.set_random_seed(0)
     return keras.Sequential([keras.Input((2,)), layer, fns.layers.VariationalDense(1)])
 
 
 def sampler(layer):
-    """The network of a neural sampler, of x and two numbers of noise."""
+    """Makes the network of a neural sampler, of x and two numbers of noise."""
     kernel = keras.initializers.GlorotUniform(seed=2)
     return keras.Sequential(
         [keras.Input((4,)), layer, keras.layers.Dense(1, kernel_initializer=kernel)]
@@ -37,25 +37,25 @@ def sampler(layer):
 
 
 def fbnn_model(layer):
-    """A small fBNN."""
+    """Makes a small fBNN."""
     prior = fns.processes.GaussianProcess(tfp.math.psd_kernels.ExponentiatedQuadratic(1.0, 2.0))
     return fns.fbnn.FBNNModel(variational_network(layer), prior, num_samples=5, seed=0)
 
 
 def sip_model(layer):
-    """A small sparse implicit process."""
+    """Makes a small sparse implicit process."""
     prior = fns.processes.NeuralSamplerProcess(sampler(layer), 2)
     return fns.sip.SIPModel(prior, inducing_points=4, num_samples=5, seed=0)
 
 
 def vip_model(layer):
-    """A small variational implicit process."""
+    """Makes a small variational implicit process."""
     prior = fns.processes.NeuralSamplerProcess(sampler(layer), 2)
     return fns.sip.VIPModel(prior, num_prior_samples=5, seed=0)
 
 
 def by_backprop(layer):
-    """A small network by Bayes by Backprop."""
+    """Makes a small network by Bayes by Backprop."""
     return fns.fbnn.VariationalModel(variational_network(layer), num_samples=5, seed=0)
 
 
@@ -69,7 +69,7 @@ EACH = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 
 
 def first_step(model):
-    """The loss of the first step."""
+    """Returns the loss of the first step."""
     model.compile(keras.optimizers.SGD(1e-3))
     return model.fit(X, Y, **PER_STEP).history["loss"][0]
 
@@ -83,7 +83,7 @@ def test_a_regularizer_adds_to_the_loss_and_acts_on_its_weights(make):
     losses = [first_step(make(layer)) for layer in layers]
     assert_allclose(losses[1] - losses[0], 50.0 * np.sum(kernel**2), rtol=1e-4)
     plain, shrunk = (keras.ops.convert_to_numpy(layer.kernel) for layer in layers)
-    # a step of plain gradient descent: 1e-3 times the gradient, 2 w 50
+    # A step of plain gradient descent is 1e-3 times the gradient, 2 w 50.
     assert_allclose(shrunk - plain, -1e-3 * 100.0 * kernel, atol=1e-5)
 
 
@@ -128,7 +128,7 @@ def test_regularizers_of_the_discriminator_are_the_discriminators(steps):
         history = model.fit(X, Y, **PER_STEP).history
         models[strength] = network.layers[0].kernel, history
     plain, shrunk = (keras.ops.convert_to_numpy(kernel) for kernel, _ in models.values())
-    assert_allclose(shrunk, start * 0.8**steps, atol=3e-3)  # each: w - 1e-3 * 200 w
+    assert_allclose(shrunk, start * 0.8**steps, atol=3e-3)  # each step subtracts 1e-3 * 200 w
     assert_allclose(plain, start, atol=3e-3)
     without, with_one = (history for _, history in models.values())
-    assert with_one["loss"] == without["loss"]  # the model's is another one
+    assert with_one["loss"] == without["loss"]  # the model's loss is a different one

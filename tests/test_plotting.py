@@ -22,10 +22,13 @@ Z_90 = stats.norm.ppf(0.95)
 
 
 class FakeModel:
-    """f(x) = sin(x) with known spreads; `law` maps (mean, stddev) to the law of observations."""
+    """A fake model with f(x) = sin(x) and known spreads.
 
-    def __init__(self, law=tfd.Normal, outputs=1):
-        self.law = law
+    `distribution` maps (mean, stddev) to the distribution of observations.
+    """
+
+    def __init__(self, distribution=tfd.Normal, outputs=1):
+        self.distribution = distribution
         self.outputs = outputs
 
     def predict(self, x):
@@ -41,7 +44,7 @@ class FakeModel:
 
     def predict_distribution(self, x):
         prediction = self.predict(x)
-        return tfd.Independent(self.law(prediction["mean"], prediction["stddev"]), 1)
+        return tfd.Independent(self.distribution(prediction["mean"], prediction["stddev"]), 1)
 
     def sample_functions(self, x, num_draws, seed):
         shift = np.random.default_rng(seed).standard_normal((num_draws, 1, 1))
@@ -49,7 +52,7 @@ class FakeModel:
 
 
 def two_normals(mean, stddev):
-    """Bimodal and off-centre: 0.3 N(mean - 4, stddev) + 0.7 N(mean + 4, stddev)."""
+    """Returns 0.3 N(mean - 4, stddev) + 0.7 N(mean + 4, stddev): bimodal and off-centre."""
     return tfd.MixtureSameFamily(
         tfd.Categorical(probs=np.array([0.3, 0.7])),
         tfd.Normal(mean[..., np.newaxis] + np.array([-4.0, 4.0]), stddev[..., np.newaxis]),
@@ -67,7 +70,7 @@ def labelled(ax):
 
 
 def limits(band, x):
-    """Lower and upper edge of a `fill_between` at the sorted inputs."""
+    """Returns the lower and upper edge of a `fill_between` at the sorted inputs."""
     points = band.get_paths()[0].vertices
     edges = [points[np.isclose(points[:, 0], at), 1] for at in x[:, 0]]
     return np.array([e.min() for e in edges]), np.array([e.max() for e in edges])
@@ -216,11 +219,11 @@ def test_calibration_of_exact_quantiles_is_the_diagonal():
     assert "calibration error 0.000" in labelled(ax)
 
 
-def test_calibration_of_too_wide_a_law_is_the_known_curve():
+def test_calibration_of_too_wide_a_distribution_is_the_known_curve():
     y = stats.norm.ppf((np.arange(1000) + 0.5) / 1000)[:, np.newaxis]
     ax = plotting.plot_calibration(y, normal(1000, scale=2.0))
     levels, observed = labelled(ax)["model (1000 observations)"].get_data()
-    # u = Phi(y / 2) <= p exactly where y <= 2 Phi^-1(p).
+    # u = Phi(y / 2) <= p exactly if y <= 2 Phi^-1(p).
     expected = stats.norm.cdf(2 * stats.norm.ppf(levels))
     np.testing.assert_allclose(observed, expected, atol=1e-3)
     # The metric takes the nominal levels 0.05, 0.1, ..., 0.95.
@@ -345,7 +348,7 @@ def test_missing_matplotlib_is_named(monkeypatch):
 
 def test_a_model_along_one_of_its_inputs():
     class Plane(FakeModel):
-        """f(x) = sin(x_1) + x_0, which the mean of x_0 shifts."""
+        """Has f(x) = sin(x_1) + x_0, which the mean of x_0 shifts."""
 
         def predict(self, x):
             assert x.shape[1] == 2

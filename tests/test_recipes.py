@@ -1,4 +1,4 @@
-"""Recipes: what they choose, from which rows, and what comes of it."""
+"""Recipes: what they choose, from which rows, and the result."""
 
 import types
 
@@ -28,7 +28,7 @@ RECIPES = {
 
 
 def rows(count, seed=0):
-    """Rows of a smooth function with noise of standard deviation 0.1, and the function there."""
+    """Returns rows of a smooth function with noise of standard deviation 0.1, and its values."""
     generator = np.random.default_rng(seed)
     x = generator.uniform(-2.0, 2.0, size=(count, 2))
     f = np.sin(2.0 * x[:, :1]) + 0.5 * x[:, 1:]
@@ -47,7 +47,7 @@ def test_parts_are_a_fifth_or_five_folds_of_one_size_without_overlap():
 
 
 def shortened(recipe, epochs):
-    """The first candidate of a recipe with few epochs."""
+    """Returns the first candidate of a recipe, with few epochs."""
     few = {"epochs": epochs, "epochs_between_looks": epochs}
     return types.SimpleNamespace(
         **{**vars(recipe), "candidates": lambda table: [{**recipe.candidates(table)[0], **few}]}
@@ -149,7 +149,7 @@ def test_epochs_and_factor_are_those_of_the_largest_held_out_density():
     y = 1.05 * scipy.stats.norm.ppf((np.arange(200) + 0.5) / 200)[:, np.newaxis]
     log = []
     fitted = recipes.fit_table(stand_in(log), np.zeros((200, 1)), y)
-    # After two epochs the scale is 1, after one 2; 1.15 is the factor next to 1.05 but for 1.
+    # The scale is 2 after one epoch and 1 after two; without 1, 1.15 is the factor next to 1.05.
     scores = {s: scipy.stats.norm(0.0, s).logpdf(y).mean() for s in (0.5, 1.0, 2.0)}
     assert max(scores, key=scores.get) == 1.0
     assert fitted.settings["epochs"] == 2

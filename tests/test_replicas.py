@@ -1,4 +1,4 @@
-"""A model on two replicas of a strategy has the weights, losses and scores of one on one device."""
+"""A model on two replicas of a strategy has the weights, losses and scores of one device."""
 
 import pytest
 from exhaustive import sample_of
@@ -84,7 +84,7 @@ MODELS = {
 def batches(sizes):
     def rows():
         for size in sizes:
-            # Copies: TensorFlow writes into views of arrays that replicas are given rows of.
+            # The rows are copied: TensorFlow writes into the views of arrays that replicas get.
             yield x[:size].copy(), y[:size].copy()
 
     specs = tf.TensorSpec((None, 4), "float64"), tf.TensorSpec((None, 2), "float64")
@@ -94,7 +94,7 @@ def batches(sizes):
 
 def results(name):
     model = MODELS[name]()
-    # The scores of mixtures of Student-t distributions are slow, and those of no other loop.
+    # Scores of Student-t mixtures are slow, and they use the same loop as the others.
     scored = name not in ("power", "VIP")
     found, options = {}, dict(verbose=0, validation_data=(x[:3], y[:3]) if scored else None)
     if name == "stable":
@@ -103,10 +103,10 @@ def results(name):
         learns = {} if name in ("TAGI", "noise") else {"optimizer": keras.optimizers.SGD(1e-3)}
         model.compile(metrics=["mae"] if scored else None, **learns)
         found |= model.fit(x[:33], y[:33], batch_size=16, epochs=2, **options).history
-        for size in (2, 1):  # of every number of rows, a last batch of fewer than replicas too
+        for size in (2, 1):  # every number of rows; a last batch may have fewer than replicas
             stream = batches(range(size, 41, 3))
             found |= {f"{size} {k}": v for k, v in model.fit(stream, verbose=0).history.items()}
-        if name in ("function", "TAGI"):  # it traces a step anew
+        if name in ("function", "TAGI"):  # it traces a step again
             found["train_on_batch"] = model.train_on_batch(x[:3], y[:3])
     if scored:
         found["test_on_batch"] = model.test_on_batch(x[:3], y[:3])
@@ -139,7 +139,7 @@ print("done")
 """
 
 
-#: Of each way to learn one: gradients of a bound, a discriminator beside it, moments, all rows.
+#: One model for each way to learn: gradients of a bound, a discriminator too, moments, all rows.
 IN_ALL = ("function", "SIP", "TAGI", "stable")
 OTHERS = [("flipout", "fBNN", "closed_form", "AADM"), ("DIWP", "power", "VIP", "noise")]
 

@@ -1,4 +1,4 @@
-"""What is saved, killed, restored, exported and served."""
+"""Models that are saved, killed, restored, exported and served."""
 
 import pathlib
 import subprocess
@@ -29,7 +29,7 @@ def make_model(request):
 
 
 class Stop(keras.callbacks.Callback):
-    """Stands for a power cut at the end of an epoch."""
+    """Simulates a power cut at the end of an epoch."""
 
     def __init__(self, epoch):
         super().__init__()
@@ -107,7 +107,7 @@ def test_nested_models_train_and_load(tmp_path):
 @pytest.mark.parametrize("batchwise", [False, True])
 def test_restored_fit_equals_an_undisturbed_one(make_model, tmp_path, batchwise):
     x, y = example_data()
-    # A callback that acts at batches sends `fit` down the loop over batches.
+    # A callback that acts at batches makes `fit` use the loop over batches.
     extra = [keras.callbacks.LambdaCallback(on_train_batch_end=lambda b, logs: None)]
     extra = extra if batchwise else []
     options = {"epochs": 5, "batch_size": 7, "verbose": 0}

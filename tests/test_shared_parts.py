@@ -1,4 +1,4 @@
-"""A model leaves `trainable` of what it is given as it is: other models may hold it too."""
+"""A model does not change `trainable` of parts it is given: other models may hold them too."""
 
 import keras
 import numpy as np
@@ -64,7 +64,7 @@ def test_of_two_models_with_one_prior_one_may_train_it(name, first_trains):
     prior = make_prior()
     models = [make_model(prior, train_prior=flag) for flag in (first_trains, not first_trains)]
     for model in models:
-        model.adapt(X, Y)  # what needs sizes is made now
+        model.adapt(X, Y)  # this makes what needs sizes
     assert prior.trainable
     for model in models:
         before = values(prior)
@@ -120,7 +120,7 @@ def test_a_restored_model_leaves_its_prior_alone_and_goes_on_as_it_was(name, tmp
 
 
 def test_a_model_says_what_it_trains():
-    """Each variable is trained or not, as Keras has it, and the prior's are not."""
+    """Each variable is trained or not, as Keras defines it, and the prior's are not."""
     model = fbnn_of(gaussian_process())
     groups = (model.trainable_weights, model.non_trainable_weights)
     trained, left = (set(map(id, group)) for group in groups)

@@ -1,6 +1,6 @@
-"""The documentation site: public modules have their pages, formulas are converted, links are good.
+"""The documentation site: public modules have pages, formulas are converted, links are good.
 
-`make docs` builds it with warnings as errors; its hook also checks that each public name has an
+`make docs` builds it with warnings as errors. Its hook also checks that each public name has an
 entry on the page of its module (`docs/site_hooks.py`).
 """
 
@@ -21,7 +21,7 @@ DIRECTIVE = re.compile(r"^::: (\S+)", re.MULTILINE)
 
 
 def public_modules():
-    """What `import tfp_fnspace` offers as modules, and other packages with an `__all__`."""
+    """Returns modules that `import tfp_fnspace` offers, and other packages with an `__all__`."""
     found = {m.__name__ for m in vars(fns).values() if isinstance(m, types.ModuleType)}
     found = {name for name in found if name.startswith("tfp_fnspace.")}
     offered = {getattr(fns, name) for name in fns.__all__}
@@ -30,7 +30,7 @@ def public_modules():
 
 
 def documented():
-    """Module or object -> its page."""
+    """Returns module or object -> its page."""
     return {name: page for page in API.glob("*.md") for name in DIRECTIVE.findall(page.read_text())}
 
 
@@ -83,7 +83,7 @@ def hooks():
 
 
 class Page:
-    """What `on_page_content` sees of a page."""
+    """The attributes of a page that `on_page_content` uses."""
 
     def __init__(self, src_uri, markdown=""):
         self.file = types.SimpleNamespace(src_uri=src_uri)

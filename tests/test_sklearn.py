@@ -1,4 +1,4 @@
-"""Estimators keep scikit-learn's rules, and its tools take them as they are."""
+"""Estimators follow scikit-learn's rules, and its tools accept them as they are."""
 
 import copy
 import doctest
@@ -38,7 +38,7 @@ CLASSIFIERS = ["TAGI", "FBNN", "DIWP"]
 
 
 def make_rows(num_rows=80, num_inputs=3, num_outputs=None, seed=0):
-    """A linear function with noise 0.3."""
+    """Draws rows of a linear function with noise 0.3."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(num_rows, num_inputs))
     weights = rng.normal(size=(num_inputs, num_outputs or 1))
@@ -52,7 +52,7 @@ LABELS = np.where(X[:, 0] + 0.3 * X[:, 1] > 0, "yes", "no")
 
 @pytest.fixture(scope="module")
 def tagi():
-    """A real one, quickly fitted."""
+    """Returns a real estimator that is fitted quickly."""
     return estimators.TAGIRegressor(time_limit=0.01, random_state=0).fit(X, Y)
 
 
@@ -87,7 +87,7 @@ def test_estimators_are_a_method_and_their_arguments():
 
 
 def least_squares(x, y):
-    """Mean and standard deviation of an observation at each row, by the formulas of textbooks."""
+    """Returns mean and standard deviation of an observation at each row, by textbook formulas."""
     rows = np.hstack([np.ones((len(x), 1)), x])
     mean = rows @ np.linalg.lstsq(rows, y, rcond=None)[0]
     variance = np.mean((y - mean) ** 2, axis=0)
@@ -261,7 +261,7 @@ def test_conformal_wrappers():
     intervals = [model.predict_interval(x[rest])[1][:, :, 0] for model in (split, cross)]
     intervals.append(wrapped.predict_int(x[rest], confidence=0.9))
     for low, high in [part.T for part in intervals]:
-        # Each end is off by 0.03, from 200 rows to calibrate and 200 to count.
+        # Each end is off by 0.03, for 200 rows to calibrate and 200 to count.
         assert 0.8 < np.mean((low <= y[rest]) & (y[rest] <= high)) < 0.98
 
 
@@ -281,7 +281,7 @@ def test_conformal_wrappers_of_classes():
 
 
 def example_of_gaussian_process():
-    """The example of scikit-learn's documentation, our estimator in place of theirs."""
+    """Returns the example of scikit-learn's documentation, with our estimator instead of theirs."""
     text = inspect.getdoc(GaussianProcessRegressor)
     lines = [example.source for example in doctest.DocTestParser().get_examples(text)]
     (changed,) = [i for i, line in enumerate(lines) if "GaussianProcessRegressor(" in line]
@@ -298,7 +298,7 @@ def test_example_of_gaussian_process_with_one_line_changed():
     assert mean.shape == stddev.shape == (2,)
     _, y = datasets.make_friedman2(n_samples=500, noise=0, random_state=0)
     assert np.all(np.abs(mean - y[:2]) < 4.0 * stddev)
-    assert names["gpr"].score(names["X"], names["y"]) > 0.368  # what theirs has
+    assert names["gpr"].score(names["X"], names["y"]) > 0.368  # theirs has this score
 
 
 def test_without_scikit_learn_there_is_one_clear_error(monkeypatch):

@@ -10,7 +10,7 @@ from tfp_fnspace.sklearn import FunctionSpaceClassifier, FunctionSpaceRegressor
 
 
 def rows(seed):
-    """150 rows of a smooth function of one of two inputs, with noise."""
+    """Draws 150 rows of a smooth function of one of two inputs, with noise."""
     generator = np.random.default_rng(seed)
     x = generator.uniform(-2.0, 2.0, size=(150, 2))
     return x, 20.0 + 3.0 * np.sin(2.0 * x[:, :1]) + 0.3 * generator.normal(size=(150, 1))

@@ -19,7 +19,7 @@ CITY = ["b", "a", "b", None, "a"]
 NEW = [True, False, True, True, False]
 ROOMS = [1, 2, 3, 4, None]
 
-#: size and rooms with their means, what is new, where they were missing, a and b.
+#: Columns: size and rooms with their means, new, where they were missing, a and b.
 EXPECTED = np.array(
     [
         [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0],
@@ -59,7 +59,7 @@ TABLES = {
 
 
 def long_table(num_rows=60, seed=0):
-    """Rows enough to fit, with a target that is linear in all columns."""
+    """Returns enough rows to fit, with a target that is linear in all columns."""
     rng = np.random.default_rng(seed)
     city = rng.choice(["a", "b", "c"], num_rows)
     size = rng.normal(size=num_rows)
@@ -103,7 +103,7 @@ def test_missing_at_predict_only():
 def test_words_not_seen_and_missing_are_zeros():
     table, y = long_table()
     fitted = LinearRegressor().fit(table, y)
-    rows = table.iloc[1:4].assign(city=["x", None, "x"])  # text is good where words are known
+    rows = table.iloc[1:4].assign(city=["x", None, "x"])  # text is fine where words are known
     found = fitted.predict(rows.assign(size=0.0))
     np.testing.assert_allclose(found, found[0])
     a = fitted.predict(rows.assign(size=0.0, city="a"))
@@ -218,7 +218,7 @@ def test_tagi_is_less_sure_where_a_number_is_missing(in_training):
 
 
 def test_columns_are_drawn_together_only_where_that_predicts_better():
-    """A target that is linear in a column with heavy tails, and one in its logarithm."""
+    """The target is linear in a column with heavy tails, or in its logarithm."""
     generator = np.random.default_rng(0)
     x = np.exp(1.5 * generator.normal(size=(300, 1)))
     noise = 0.3 * generator.normal(size=300)

@@ -1,4 +1,4 @@
-"""Datasets, generators and single batches: what arrays promise holds for them too."""
+"""Datasets, generators and single batches: the promises about arrays hold for them too."""
 
 import batteries
 import keras
@@ -17,7 +17,7 @@ Y = np.stack([X[:, 0], X[:, 1] - X[:, 2]], axis=1)
 
 
 class Rows(keras.utils.PyDataset):
-    """Batches of 10 rows."""
+    """Yields batches of 10 rows."""
 
     def __init__(self, x=X, y=Y):
         super().__init__()
@@ -292,7 +292,7 @@ def test_cross_validation_says_what_it_does(capsys):
 
 
 class Items(keras.utils.PyDataset):
-    """A `PyDataset` of given batches; the last is an error if `error` is one."""
+    """A `PyDataset` of given batches; the last one raises `error`, if given."""
 
     def __init__(self, items, error=None, **options):
         super().__init__(**options)
@@ -314,7 +314,7 @@ class Items(keras.utils.PyDataset):
 
 
 class DataLoader:
-    """As PyTorch's: it can be read again, and yields lists."""
+    """Like PyTorch's: it can be read again, and yields lists."""
 
     def __init__(self, items):
         self.items = items
@@ -327,7 +327,7 @@ class DataLoader:
 
 
 class Mine(Exception):
-    """An error of the user's."""
+    """An error that belongs to the user."""
 
 
 def in_batches(*arrays):

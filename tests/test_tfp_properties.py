@@ -1,6 +1,6 @@
-"""What TFP's own property tests ask of every distribution, bijector and kernel, asked of ours.
+"""TFP's own property tests of distributions, bijectors and kernels, applied to ours.
 
-After `hypothesis_testlib` and the tests that use it in TFP, which its wheel does not have: slices,
+They follow `hypothesis_testlib` and the tests that use it in TFP, which its wheel lacks: slices,
 broadcast parameters, composite tensors, copies, variables, constraining and event-space bijectors,
 joint distributions, dtypes, gradients, seeds, vectorised calls.
 """
@@ -69,7 +69,7 @@ DISTRIBUTIONS = {
 
 
 def build(name, batch=BATCH, dtype=tf.float64, as_leaf=tf.constant, seed=0):
-    """A distribution and its tensor parameters by name."""
+    """Returns a distribution and its tensor parameters by name."""
     make, others = DISTRIBUTIONS[name]
     arrays = make(np.random.default_rng(seed), batch)
     parameters = {key: as_leaf(value, dtype=dtype) for key, value in arrays.items()}
@@ -91,12 +91,12 @@ def test_every_distribution_bijector_and_kernel_is_in_a_list():
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_a_slice_has_the_slice_of_the_density(name):
-    law, _ = build(name)
-    x = law.sample(seed=1)
-    whole = law.log_prob(x).numpy()
-    event = (slice(None),) * len(law.event_shape)
+    distribution, _ = build(name)
+    x = distribution.sample(seed=1)
+    whole = distribution.log_prob(x).numpy()
+    event = (slice(None),) * len(distribution.event_shape)
     for index in [(0,), (Ellipsis, 1), (slice(1, None), slice(None, None, -1)), (None, 2)]:
-        part = law[index]
+        part = distribution[index]
         assert part.batch_shape == whole[index].shape
         of_x = index + event if Ellipsis in index else index
         np.testing.assert_allclose(part.log_prob(x.numpy()[of_x]), whole[index], rtol=1e-12)
@@ -108,72 +108,74 @@ def test_parameters_broadcast(name):
     first = next(iter(parameters))
     event = len(full.event_shape) if first == "scale_tril" else 0
     one = {first: parameters[first][:1, ..., *(event * [slice(None)])]}
-    law = full.copy(**one)
+    distribution = full.copy(**one)
     batch = BATCH if len(parameters) > 1 else (1, 2)
-    assert law.batch_shape == batch
+    assert distribution.batch_shape == batch
     repeated = full.copy(**{first: tf.repeat(one[first], 3, axis=0)})
     x = full.sample(seed=1)
-    np.testing.assert_allclose(law.log_prob(x), repeated.log_prob(x), rtol=1e-12)
-    assert law.sample(2, seed=1).shape == (2, *batch, *full.event_shape)
+    np.testing.assert_allclose(distribution.log_prob(x), repeated.log_prob(x), rtol=1e-12)
+    assert distribution.sample(2, seed=1).shape == (2, *batch, *full.event_shape)
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_it_is_a_composite_tensor(name):
-    law, _ = build(name)
-    x = law.sample(seed=1)
-    expected = law.log_prob(x)
-    flat = tf.nest.flatten(law, expand_composites=True)
-    again = tf.nest.pack_sequence_as(law, flat, expand_composites=True)
+    distribution, _ = build(name)
+    x = distribution.sample(seed=1)
+    expected = distribution.log_prob(x)
+    flat = tf.nest.flatten(distribution, expand_composites=True)
+    again = tf.nest.pack_sequence_as(distribution, flat, expand_composites=True)
     np.testing.assert_allclose(again.log_prob(x), expected, rtol=1e-12)
-    passed = tf.function(lambda law, x: (law, law.log_prob(x)))
+    passed = tf.function(lambda distribution, x: (distribution, distribution.log_prob(x)))
     for _ in range(2):
-        returned, value = passed(law, x)
+        returned, value = passed(distribution, x)
         np.testing.assert_allclose(value, expected, rtol=1e-10)
-    assert type(returned) is type(law)
+    assert type(returned) is type(distribution)
     assert passed.experimental_get_tracing_count() == 1
     assert tf.function(lambda: build(name)[0])().batch_shape == BATCH
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_variables_are_followed_and_have_gradients(name):
-    law, variables = build(name, as_leaf=tf.Variable)
-    x = law.sample(seed=1)
-    assert {v.ref() for v in law.trainable_variables} == {v.ref() for v in variables.values()}
+    distribution, variables = build(name, as_leaf=tf.Variable)
+    x = distribution.sample(seed=1)
+    assert {v.ref() for v in distribution.trainable_variables} == {
+        v.ref() for v in variables.values()
+    }
     with tf.GradientTape() as tape:
         tape.watch(x)
-        value = law.log_prob(x)
+        value = distribution.log_prob(x)
     for gradient in tape.gradient(value, [x, *variables.values()]):
         assert np.all(np.isfinite(gradient))
-    copy = law.copy()
+    copy = distribution.copy()
     fixed, others = build(name, seed=1)
     for key, variable in variables.items():
         variable.assign(others[key])
-    for again in [law, copy]:
+    for again in [distribution, copy]:
         np.testing.assert_allclose(again.log_prob(x), fixed.log_prob(x), rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_bijectors_lead_into_support_and_range(name, dtype):
-    law, parameters = build(name, batch=(), dtype=dtype)
-    assert law.dtype == dtype
-    bijector = law.experimental_default_event_space_bijector()
-    x = law.sample(5, seed=1)
-    assert x.dtype == law.log_prob(x).dtype == dtype
+    distribution, parameters = build(name, batch=(), dtype=dtype)
+    assert distribution.dtype == dtype
+    bijector = distribution.experimental_default_event_space_bijector()
+    x = distribution.sample(5, seed=1)
+    assert x.dtype == distribution.log_prob(x).dtype == dtype
     real = bijector.inverse(x)
     assert real.dtype == dtype
     np.testing.assert_allclose(bijector.forward(tf.identity(real)), x, rtol=2e-3, atol=1e-4)
-    shape = bijector.inverse_event_shape(law.event_shape)
+    shape = bijector.inverse_event_shape(distribution.event_shape)
     draws = tf.random.stateless_normal((4, *shape), (1, 2), dtype=dtype)
-    assert np.all(np.isfinite(law.log_prob(bijector.forward(draws))))
-    for key, part in type(law).parameter_properties(dtype=dtype).items():
+    assert np.all(np.isfinite(distribution.log_prob(bijector.forward(draws))))
+    for key, part in type(distribution).parameter_properties(dtype=dtype).items():
         if key not in parameters or key == "df":
             continue
         constrain = part.default_constraining_bijector_fn()
         shape = constrain.inverse_event_shape(parameters[key].shape)
         inside = constrain(tf.random.stateless_normal(shape, (3, 4), dtype=dtype))
         assert inside.dtype == dtype
-        law.copy(**{key: inside})
+        distribution.copy(**{key: inside})
 
 
 SLOW_TO_TRACE = ("Stable", "PositiveStable")
@@ -187,15 +189,15 @@ SLOW_TO_TRACE = ("Stable", "PositiveStable")
     ],
 )
 def test_joint_distributions_hold_it(name):
-    law, _ = build(name, batch=())
+    distribution, _ = build(name, batch=())
 
     @tfd.JointDistributionCoroutineAutoBatched
     def joint():
         yield tfd.Sample(tfd.Normal(tf.zeros([], tf.float64), 1.0), 2, name="other")
-        yield law
+        yield distribution
 
     draws = joint.sample(3, seed=1)
-    expected = law.log_prob(draws[1])
+    expected = distribution.log_prob(draws[1])
     expected += tf.reduce_sum(tfd.Normal(np.float64(0.0), 1.0).log_prob(draws[0]), axis=-1)
     np.testing.assert_allclose(joint.log_prob(draws), expected, rtol=1e-10)
     bijector = joint.experimental_default_event_space_bijector()
@@ -205,8 +207,8 @@ def test_joint_distributions_hold_it(name):
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_seeds(name):
-    law, _ = build(name, batch=())
-    draws = [law.sample(2, seed=seed).numpy() for seed in [[1, 2], [1, 2], [1, 3]]]
+    distribution, _ = build(name, batch=())
+    draws = [distribution.sample(2, seed=seed).numpy() for seed in [[1, 2], [1, 2], [1, 3]]]
     np.testing.assert_array_equal(draws[0], draws[1])
     assert np.all(draws[0] != draws[2])
     assert np.all(draws[0][0] != draws[0][1])
@@ -217,14 +219,16 @@ def test_seeds(name):
     "name", sample_of(DISTRIBUTIONS, [name for name in DISTRIBUTIONS if name != "Stable"])
 )
 def test_vectorized_map_is_the_batch(name):
-    law, parameters = build(name, batch=(3,))
-    x = law.sample(seed=1)
+    distribution, parameters = build(name, batch=(3,))
+    x = distribution.sample(seed=1)
 
     def one(arguments):
         x, parameters = arguments
-        return law.copy(**parameters).log_prob(x)
+        return distribution.copy(**parameters).log_prob(x)
 
-    np.testing.assert_allclose(tf.vectorized_map(one, (x, parameters)), law.log_prob(x), rtol=1e-10)
+    np.testing.assert_allclose(
+        tf.vectorized_map(one, (x, parameters)), distribution.log_prob(x), rtol=1e-10
+    )
 
 
 @pytest.mark.slow
@@ -233,13 +237,13 @@ def test_vectorized_map_is_the_batch(name):
 @hypothesis.given(data=st.data())
 def test_any_slice_of_any_batch(name, data):
     sizes = data.draw(st.lists(st.integers(1, 3), max_size=3), label="batch")
-    law, _ = build(name, batch=tuple(sizes))
-    x = law.sample(seed=1)
-    whole = law.log_prob(x).numpy()
+    distribution, _ = build(name, batch=tuple(sizes))
+    x = distribution.sample(seed=1)
+    whole = distribution.log_prob(x).numpy()
     picks = [st.integers(0, size - 1) | st.slices(size) for size in sizes]
     index = tuple(data.draw(pick, label="pick") for pick in picks)
     hypothesis.assume(whole[index].size > 0)
-    part = law[index]
+    part = distribution[index]
     assert part.batch_shape == whole[index].shape
     np.testing.assert_allclose(part.log_prob(x.numpy()[index]), whole[index], rtol=1e-12)
 
@@ -289,12 +293,12 @@ def test_bijector(name):
 @pytest.mark.parametrize(("size", "rank"), [(2, 1), (3, 1)])
 def test_the_density_of_singular_matrices_integrates_to_one_over_real_vectors(size, rank):
     factor = np.linalg.cholesky(np.eye(size) + 0.3)
-    law = distributions.SingularWishart(rank, scale_tril=factor)
-    bijector = law.experimental_default_event_space_bijector()
-    # A positive coordinate by softplus, the others as they are: the trapezoidal rule.
+    distribution = distributions.SingularWishart(rank, scale_tril=factor)
+    bijector = distribution.experimental_default_event_space_bijector()
+    # One positive coordinate uses softplus, the others stay as they are: the trapezoidal rule.
     axes = [np.linspace(-14.0, 8.0, 89), *(size - 1) * [np.linspace(-7.0, 7.0, 57)]]
     grid = tf.constant(np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, size))
-    log_density = law.log_prob(bijector.forward(grid))
+    log_density = distribution.log_prob(bijector.forward(grid))
     log_density += bijector.forward_log_det_jacobian(grid, 1)
     total = np.sum(np.exp(log_density)) * 0.25**size
     np.testing.assert_allclose(total, 1.0, atol=1e-4)

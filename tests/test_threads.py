@@ -31,7 +31,7 @@ def started(target, *args, **options):
 
 
 def variational_model():
-    """One whose weights are all of its state: the optimizer keeps nothing."""
+    """Makes a model whose weights are all its state: the optimizer keeps nothing."""
     model = batteries.variational_model()
     model.compile(keras.optimizers.SGD(0.01))
     return model

@@ -1,4 +1,4 @@
-"""What is traced for a model: no warnings in a loop over models, and nothing left of them."""
+"""What is traced for a model: loops over models raise no warnings and leave nothing behind."""
 
 import gc
 import logging
@@ -21,7 +21,7 @@ Y = X[:, :2]
 
 
 def _held():
-    """Names of the functions and of the custom gradients that TensorFlow has."""
+    """Returns the names of the functions and of the custom gradients that TensorFlow has."""
     gc.collect()
     gradients = {name for name in ops.gradient_registry.list() if name.startswith("CustomGradient")}
     names = map(tf.compat.as_str, context.context().list_function_names())
@@ -30,10 +30,10 @@ def _held():
 
 
 def loops_over_models(*loops):
-    """Each model is collected, and nothing that was traced for it stays.
+    """Checks that each model is collected, and that nothing traced for it stays.
 
     Args:
-        *loops: Words, a name of a model and how many of them; at the sixth TensorFlow warns.
+        *loops: Strings, each a name of a model and a count; at the sixth TensorFlow warns.
     """
     said = []
     handler = logging.Handler()
@@ -44,7 +44,7 @@ def loops_over_models(*loops):
         for _ in range(int(count)):
             model = batteries.ALL_MODELS[name]()
             if name == "TAGI":
-                model.compile(jit_compile=False)  # as XLA would take seconds for each
+                model.compile(jit_compile=False)  # XLA would take seconds for each
             batteries.fit(model, X, Y, epochs=1)
             model.predict(X)
             model.evaluate(X, Y, verbose=0)
@@ -53,14 +53,14 @@ def loops_over_models(*loops):
             del model
             held.append(_held())
         assert not any(model() for model in models), name
-        # Chains, which all models share, come with the first.
+        # The first model brings chains, which all models share.
         assert held[-1] <= held[0], (name, held[-1] - held[0])
     assert not any("retracing" in message for message in said), said
 
 
 @tf.custom_gradient
 def _seven_times(x):
-    """x, as if it were seven times that; its gradient needs a tensor of the graph."""
+    """Returns x with the gradient of 7 x; that gradient needs a tensor of the graph."""
     ones = tf.ones_like(x)
     return tf.identity(x), lambda upstream: 7.0 * ones * upstream
 
@@ -83,20 +83,21 @@ def _value_and_gradient(function, x):
 
 
 def graphs_are_collected():
-    """Traced graphs with custom gradients go when nobody uses them."""
+    """Checks that traced graphs with custom gradients go when nobody uses them."""
     before = _held()
     function, another = tracing.traced(_loop), tracing.traced(_loop)
     function(tf.constant(2.0)), another(tf.constant(2.0))
     del another
     assert _held() - before
-    # The gradients of the other have not gone with it, nor those that only the graph holds.
+    # The other function's gradients are gone, but not this one's, nor those that only the graph
+    # holds.
     value, gradient = _value_and_gradient(function, tf.constant(2.0))
     np.testing.assert_allclose([value, gradient], [2.0, 7.0**4], rtol=1e-5)
     del function
     assert _held() <= before
 
 
-#: Of each way to trace one: compiled epochs of moments and of gradients, chains that all share.
+#: One model for each way to trace: epochs of moments, epochs of gradients, chains that all share.
 IN_ALL = ("TAGI 6", "stable_process 6", "variational 2")
 OTHERS = ("variational 6", "fBNN_closed_form 2", "SIP 2", "DIWP 2")
 
@@ -112,19 +113,19 @@ print("done")
 @pytest.mark.slow
 @pytest.mark.parametrize("loops", sample_of([IN_ALL, OTHERS], [IN_ALL]), ids=["some", "others"])
 def test_a_loop_over_models_says_nothing_of_retracing_and_keeps_none(loops):
-    """In a process of its own, where no other test holds anything."""
+    """The loop runs in its own process, where no other test holds anything."""
     run_elsewhere(ALONE, *loops)
 
 
 def test_tensorflow_keeps_custom_gradients():
-    """So that the tests above are ones; where it does not any more, `collectable` may go."""
+    """If this changes, the tests above no longer test anything, and `collectable` may go."""
     before = _held()
     tf.function(lambda x: _seven_times(x), autograph=False)(tf.constant(2.0))
     assert _held() - before
 
 
 def test_the_warning_is_seen_where_one_function_is_traced_anew(caplog, monkeypatch):
-    """So that the test of loops over models is one."""
+    """This shows that the test of loops over models can fail."""
     monkeypatch.setattr(tf.get_logger(), "propagate", True)
     function = tf.function(lambda x: x + 1.0)
     for size in range(1, 8):

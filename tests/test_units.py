@@ -1,4 +1,4 @@
-"""The user's units are float64: what a model says maps exactly as its data do."""
+"""The user's units are float64: a model's results map exactly as its data do."""
 
 import batteries
 import numpy as np
@@ -11,7 +11,7 @@ from tfp_fnspace.layers.scaler import RunningMoments, Standardizer
 
 
 def on_a_grid(rng, shape):
-    """Normal numbers in steps of 1/1024, which 1e8 can be added to without rounding."""
+    """Draws normal numbers in steps of 1/1024; adding 1e8 to them does not round."""
     return np.round(rng.normal(size=shape) * 1024) / 1024
 
 
@@ -19,7 +19,7 @@ RNG = np.random.default_rng(0)
 X, X_NEW = on_a_grid(RNG, (24, 4)), on_a_grid(RNG, (5, 4))
 Y = on_a_grid(RNG, (24, 2)) / 2 + X[:, :2]
 
-# Powers of two, so that the maps round nothing: 7.9e-31, 1.5e20 and 1.3e30.
+# These are powers of two, so that the maps round nothing: 7.9e-31, 1.5e20 and 1.3e30.
 SMALL, LARGE, HUGE = 2.0**-100, 2.0**67, 2.0**100
 X_UNITS, X_ZEROS = np.array([SMALL, LARGE, HUGE, 1.0]), np.array([0.0, 0.0, 0.0, 1e6])
 Y_UNITS, Y_ZEROS = np.array([SMALL, LARGE]), np.array([0.0, 1e8 * LARGE])
@@ -41,7 +41,7 @@ METHODS = ["TAGI", "stable_process", "fBNN", "SIP", "DIWP"]
 
 @pytest.fixture(scope="module", params=sample_of(METHODS, ["TAGI", "stable_process", "SIP"]))
 def pair(request):
-    """A model and the same in other units, each with its data and its history."""
+    """Returns a model and the same in other units, each with its data and its history."""
     make_model = batteries.ALL_MODELS[request.param]
     return [(*fitted(make_model, *data), *data) for data in [(X, Y), in_other_units(X, Y)]]
 
@@ -51,7 +51,7 @@ NAMES = ["TAGI", "TAGI_learnt", "variational", "fBNN", "SIP", "DIWP", "stable_pr
 
 @pytest.mark.parametrize("name", sample_of(NAMES, ["TAGI_learnt", "DIWP"]))
 def test_a_given_noise_is_in_the_units_that_it_says(name):
-    """Standard deviations of the targets by default, else those of the targets, of all models."""
+    """Noise is in standard deviations of targets by default, else in their units, in all models."""
     y = np.array([5000.0, 0.0]) + np.array([1000.0, 3.0]) * Y
     options, method = {"trainable": name.endswith("learnt")}, name.removesuffix("_learnt")
     for likelihood, expected in (
@@ -86,7 +86,7 @@ def test_predictions_are_those_in_other_units(pair):
     functions = (other.sample_functions(x_new, 2) - Y_ZEROS) / Y_UNITS
     np.testing.assert_allclose(functions, model.sample_functions(X_NEW, 2), atol=1e-5)
     distributions = model.predict_distribution(X_NEW), other.predict_distribution(x_new)
-    y_new = Y[:5].astype(np.float32)  # which observations often are
+    y_new = Y[:5].astype(np.float32)  # observations often are float32
     densities = [
         distributions[0].log_prob(y_new),
         distributions[1].log_prob(in_other_units(X_NEW, Y[:5])[1]) + LOG_UNITS,
@@ -100,14 +100,17 @@ def test_scores_are_those_in_other_units(pair):
     found = other.evaluate(other_x, other_y, verbose=0, return_dict=True)
     assert found["nll"] == pytest.approx(expected["nll"] + LOG_UNITS, abs=1e-4)
     assert found["coverage_90"] == expected["coverage_90"]
-    # Of the two columns that in the larger unit is all that counts.
-    second, law = np.where([False, True], y, np.nan), model.predict_distribution(x)
-    rmse, crps = float(fns.metrics.rmse(second, law)), float(fns.metrics.crps(second, law))
+    # Of the two columns, only the one in the larger unit counts.
+    second, distribution = np.where([False, True], y, np.nan), model.predict_distribution(x)
+    rmse, crps = (
+        float(fns.metrics.rmse(second, distribution)),
+        float(fns.metrics.crps(second, distribution)),
+    )
     assert found["rmse"] == pytest.approx(rmse * LARGE / np.sqrt(2.0), rel=1e-4)
     assert found["crps"] == pytest.approx(crps * LARGE / 2.0, rel=1e-4)
     assert other_history["val_nll"][-1] == pytest.approx(found["nll"], abs=1e-4)
     assert np.all(np.isfinite([value[-1] for value in other_history.values()]))
-    if not isinstance(model, fns.stable_process.StableProcessModel):  # whose history has no units
+    if not isinstance(model, fns.stable_process.StableProcessModel):  # its history has no units
         shift = np.subtract(other_history["log_likelihood"], history["log_likelihood"])
         np.testing.assert_allclose(shift, -LOG_UNITS, rtol=1e-4)
 
@@ -213,7 +216,7 @@ def test_a_column_is_constant_if_only_rounding_makes_it_vary():
 
 
 def test_a_large_column_is_constant_within_what_rounding_makes_of_it():
-    # Sums of 20 equal numbers are rounded: here by 1e67 of 3e83, where the scale was 1.
+    # Sums of 20 equal numbers are rounded: here by 1e67 of 3e83, although the scale was 1.
     for number in (3e83, -3e83, 0.1):
         scaler, values = standardized([number] * 20)
         np.testing.assert_array_equal(values, 0.0)

@@ -1,4 +1,4 @@
-"""Warped targets: which warp the rows ask for, and the model of what it gives."""
+"""Warped targets: the warp that the rows call for, and the model of the warped targets."""
 
 import keras
 import numpy as np
@@ -67,7 +67,7 @@ def test_functions_have_the_moments_of_predict(model):
     functions = model.sample_functions(X[:5], 4000, seed=1)
     found = model.predict(X[:5])
     error = found["epistemic_stddev"] / np.sqrt(4000)
-    # Five standard errors, ten numbers: false once in 100,000 runs of other seeds.
+    # The bound is five standard errors for ten numbers: false once in 100,000 runs of other seeds.
     assert np.all(np.abs(functions.mean(axis=0) - found["mean"]) < 5.0 * error + 1e-6)
 
 
@@ -106,7 +106,7 @@ def test_jacobian_is_the_derivative():
 
 
 def test_density_of_others_is_that_of_a_fit_without_the_row():
-    """The closed form against a ridge regression for each row that is left out."""
+    """The closed form equals a ridge regression for each row that is left out."""
     x = (X - X.mean(axis=0)) / X.std(axis=0)
     z = (Z[:, 0] - Z[:, 0].mean()) / Z[:, 0].std()
     u, squares = warping._left_singular(x)

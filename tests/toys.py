@@ -1,4 +1,4 @@
-"""Small methods of the contract whose posteriors are known, for tests of what methods share."""
+"""Small models of the contract with known posteriors, for tests of what methods share."""
 
 import keras
 import tensorflow as tf
@@ -12,7 +12,7 @@ from tfp_fnspace.model import GradientTraining, MixturePrediction
 class LinearModel(GradientTraining, MixturePrediction, keras.Model):
     """Bayesian linear model `f = (1, x) w`, `w ~ N(0, I)`, with a full Gaussian posterior.
 
-    `q(w_d) = N(m_d, L_d L_d^T)` for each output d, trained by its evidence lower bound. With
+    `q(w_d) = N(m_d, L_d L_d^T)` for each output d is trained by its evidence lower bound. With
     `draws=True` predictions come from draws of w, otherwise from the moments of f (S = 1).
     """
 
@@ -97,7 +97,10 @@ class LinearModel(GradientTraining, MixturePrediction, keras.Model):
 
 @keras.saving.register_keras_serializable("toys")
 class Products(keras.layers.Layer):
-    """Values `[N, K]` and their products, `[N, K + K^2]`: what normal laws' log-ratios are of."""
+    """Values `[N, K]` and their products, `[N, K + K^2]`.
+
+    Log-ratios of normal distributions are linear in these.
+    """
 
     def call(self, inputs):
         products = inputs[:, :, tf.newaxis] * inputs[:, tf.newaxis]

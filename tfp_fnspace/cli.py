@@ -5,6 +5,7 @@ import sys
 
 from tfp_fnspace import benchmark, demo
 from tfp_fnspace.benchmark import estimators, uci
+from tfp_fnspace.benchmark.records import versions
 
 
 def main(arguments=None):
@@ -19,7 +20,13 @@ def main(arguments=None):
 
 
 def _parser():
-    parser = argparse.ArgumentParser(prog="python -m tfp_fnspace", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tfp_fnspace",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,  # keeps the lines of versions
+    )
+    shown = "\n".join(f"{name} {number}" for name, number in versions().items())
+    parser.add_argument("--version", action="version", version=shown)
     commands = parser.add_subparsers(required=True, metavar="command")
     _add_demo(commands)
     kinds = commands.add_parser("benchmark", help="fit and score on data sets with fixed splits")

@@ -1,4 +1,4 @@
-"""No setting of the package depends on a data set: none is named outside `datasets`."""
+"""No setting of the package depends on a data set: only `datasets` names them."""
 
 import os
 import pathlib
@@ -9,7 +9,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = pathlib.Path(os.environ.get("TFP_FNSPACE_DATA", ROOT.parent / "shared" / "data"))
 
-#: Names that are words of English too: they count where they are quoted.
+#: Names that are also English words: they count only where they are quoted.
 WORDS = {"college", "computers", "deliveries", "energy", "houses", "power", "protein"}
 WORDS |= {"salaries", "schools", "wine"}
 

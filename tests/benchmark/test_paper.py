@@ -1,4 +1,4 @@
-"""The protocols of the papers, with a method that is quick and known; what is in records."""
+"""The protocols of the papers, run by a quick method with known results; the fields of records."""
 
 import json
 import pathlib
@@ -28,7 +28,7 @@ FIELDS |= {"config", "versions"}
 
 
 class Constant:
-    """Predicts the mean and the standard deviation of the training targets, whatever x is."""
+    """Predicts the mean and the standard deviation of the training targets for every x."""
 
     def __init__(self, y):
         self.loc, self.scale = float(np.mean(y)), float(np.std(y))
@@ -40,7 +40,7 @@ class Constant:
 
 @pytest.fixture
 def method(monkeypatch, tmp_path):
-    """A registered method `constant` with a protocol, which counts its fits and fails at some."""
+    """Registers a method `constant` with a protocol; it counts its fits and fails at some."""
     module = types.ModuleType("constant_method")
     module.fitted, module.fails_at, module.error = [], None, KeyboardInterrupt
     module.file = tmp_path / "constant.toml"
@@ -68,7 +68,7 @@ def method(monkeypatch, tmp_path):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with two data sets of 20 rows and 3 splits of 4 test rows."""
+    """Makes a folder with two data sets of 20 rows and 3 splits of 4 test rows."""
     monkeypatch.delenv(DATA_DIR_VARIABLE, raising=False)
     path = tmp_path / "data" / "uci"
     path.mkdir(parents=True)
@@ -82,7 +82,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(method, folder, tmp_path):
-    """Runs `run_paper` on all of it unless told otherwise; the lines are in `run.lines`."""
+    """Runs `run_paper` on all cells by default; the printed lines are in `run.lines`."""
 
     def run_paper(names=None, splits="all", **kwargs):
         run_paper.lines.clear()
@@ -130,7 +130,7 @@ def test_a_record_has_the_documented_fields(method, run):
     (record,) = run(names=["first"], splits="1")
     assert set(record) >= FIELDS
     assert places([record]) == [("plain", "first", 1)]
-    assert record["config"] == {"units": [3, 4], "seed": 1}  # of split k: k
+    assert record["config"] == {"units": [3, 4], "seed": 1}  # the seed is the split
     assert record["chosen"] == {"rows": 16}
     assert record["seconds"] >= 0.0
     assert set(record["machine"]) == {"processor", "cores", "system"}
@@ -234,7 +234,7 @@ def test_every_cell_prints_its_scores_and_the_time_left(method, run, monkeypatch
     now = iter(range(0, 6000, 60))
     monkeypatch.setattr(time, "monotonic", lambda: next(now))
     first, second = run(names=["first"], splits="0,1")
-    # The clock is read once before the cells and three times in each: begin, end and afterwards.
+    # The clock is read once before the cells and three times in each: begin, end and after it.
     expected = f"rmse {first['rmse']:.4g}, nll {first['nll']:.4g}, 60.0 s; about 3.0 min left"
     assert run.lines[1] == f"[1/2] plain first split 0: {expected}"
     assert run.lines[2].startswith("[2/2] plain first split 1: ")

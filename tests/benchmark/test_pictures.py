@@ -1,4 +1,4 @@
-"""Pictures of made-up cells: what is in them is worked out by hand."""
+"""Pictures of made-up cells, whose content is worked out by hand."""
 
 import json
 
@@ -17,7 +17,7 @@ from tfp_fnspace.cli import main
 
 @pytest.fixture
 def folder(tmp_path):
-    """Three estimators on 8 sets, always in the same order, and one that declines one set."""
+    """Writes three estimators on 8 sets, in the same order on all, and one that declines a set."""
     order = ("tagi", "conformal_boosting", "linear", "exact_gp")
     for place, estimator in enumerate(order):
         for k in range(8):
@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 
 def test_distance_is_that_of_the_tables():
-    """Demsar's table 5: q for 3, 5 and 10 classifiers is 2.343, 2.728 and 3.164."""
+    """In Demsar's table 5, q for 3, 5 and 10 classifiers is 2.343, 2.728 and 3.164."""
     for k, q in {3: 2.343, 5: 2.728, 10: 3.164}.items():
         expected = q * np.sqrt(k * (k + 1) / (6 * 14))
         assert pictures.nemenyi_distance(k, 14) == pytest.approx(expected, rel=1e-3)
@@ -68,8 +68,8 @@ def test_critical_difference_leaves_nobody_out(folder):
     )
     assert [text.get_text() for text in of_everyone.texts] == [*first, "exact GP  4.00"]
     assert "on 7 data sets, those that all have." in of_everyone.get_title("left")
-    # 2.343 sqrt(12 / 48) = 1.17: neighbours are joined, the first and the last are not. Of four on
-    # 7 sets it is 2.569 sqrt(20 / 42) = 1.77.
+    # The distance is 2.343 sqrt(12 / 48) = 1.17, which joins neighbours but not the first and the
+    # last. For four estimators on 7 sets it is 2.569 sqrt(20 / 42) = 1.77.
     assert bars(of_all_sets) == [[1.0, 2.0], [2.0, 3.0]]
     assert bars(of_everyone) == [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
     plt.close(figure)
@@ -112,7 +112,7 @@ def test_quality_against_seconds(folder):
 
 
 def test_labels_hide_neither_points_nor_each_other():
-    """Twelve points so close that only places with lines are free."""
+    """Twelve points are so close that only places with lines are free."""
     figure, ax = plt.subplots(figsize=(8.0, 5.0))
     ax.set(xlim=(0.0, 10.0), ylim=(0.0, 10.0))
     random = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""What methods fit by the protocols of the checkout, with a short budget."""
+"""The methods fit by the protocols of the checkout, with a short budget."""
 
 import pathlib
 
@@ -30,9 +30,9 @@ def fitted(name, variant=0, **changed):
 def test_diwp():
     model, chosen = fitted("diwp", num_samples=1, batch_size=15)
     history = model.history.history
-    assert len(history["loss"]) == 7  # 20 steps at least, of 3 an epoch
+    assert len(history["loss"]) == 7  # at least 20 steps, 3 an epoch
     values = np.subtract(history["log_likelihood"], history["kl"])
-    assert chosen["objective"] == pytest.approx(values[-1], rel=1e-5)  # of the last tenth
+    assert chosen["objective"] == pytest.approx(values[-1], rel=1e-5)  # over the last tenth
     assert float(model.optimizer.learning_rate) == pytest.approx(0.001)
     assert (model.hidden, model.alpha, model.whiten) == ("inverse_wishart", 0.0, False)
     assert len(chosen["delta"]) == 2 and chosen["noise_scale"] > 0.0

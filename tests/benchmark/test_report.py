@@ -1,4 +1,4 @@
-"""The page of benchmarks: of a made-up checkout by hand, and the committed one is up to date."""
+"""The page of benchmarks: a made-up checkout by hand; the committed page is up to date."""
 
 import json
 import pathlib
@@ -46,7 +46,7 @@ def cell(root, estimator, dataset, crps, seconds=1.0, split=0):
 
 @pytest.fixture
 def root(tmp_path):
-    """A checkout without cells, with a method of one row and no protocol."""
+    """Makes a checkout without cells, with a method of one row and no protocol."""
     page = "# Page\n{{common left}}\n\n{{common right}}\n\n{{method mine}}\n"
     write(tmp_path / "benchmarks" / "page.md.in", page)
     write(tmp_path / "benchmarks" / "uci" / "sets.toml", 'left = ["a", "b"]\nright = ["c"]\n')
@@ -83,7 +83,7 @@ def test_the_common_table_and_what_it_lacks(results):
     rows = {row.split("|")[1].strip(): row.split("|") for row in lines[3:7]}
     assert list(rows) == ["TAGIRegressor", "conformal boosting", "exact GP", "linear"]
     found = {name: row[head.index("rank, CRPS")].strip() for name, row in rows.items()}
-    # On both sets are two; on a, which all have: exact GP, TAGI, boosting, linear.
+    # Both sets have two estimators; a, which all have, ranks exact GP, TAGI, boosting, linear.
     assert list(found.values()) == ["1.00", "2.00", "–", "–"]
     found = {name: row[head.index("shared, NLL")].strip() for name, row in rows.items()}
     assert list(found.values()) == ["2.00", "3.00", "1.00", "4.00"]
@@ -98,7 +98,7 @@ def test_the_common_table_and_what_it_lacks(results):
     assert "shared ones on data sets that everyone has: 1." in text
     assert "Processors: some; threads of a cell: 1, 2." in text
     assert "exact GP declines b." in text and "linear has not been run on b." in text
-    assert "No cell of this table has been run yet." in text  # of the other group
+    assert "No cell of this table has been run yet." in text  # the table of the other group
     assert "(images/benchmark/left_seconds.png)" in text
 
 
@@ -161,7 +161,7 @@ def test_numbers_of_a_paper_beside_ours(tmp_path, log_likelihood, verdict):
         for dataset, k, units, rmse, nll in [
             ("one", 0, 5, 1.9, 2.2),
             ("one", 1, 5, 2.1, 2.3),
-            ("one", 2, 6, 9.0, 9.0),  # of other settings
+            ("one", 2, 6, 9.0, 9.0),  # has other settings
             ("two", 0, 5, 0.002, 0.0),
         ]
     ]
@@ -172,7 +172,7 @@ def test_numbers_of_a_paper_beside_ours(tmp_path, log_likelihood, verdict):
             "small, one, RMSE / log-likelihood, 2 splits",
             f"1.0 ± 0.4 / {log_likelihood}",
             "2.000 ± 0.100 / -2.250 ± 0.050",
-            f"no / {verdict}",  # the slack of the former is 0.50
+            f"no / {verdict}",  # the slack of the RMSE is 0.50
         ],
         ["small, two, RMSE, 1 split", "1e-3", "0.002000", "–"],
     ]

@@ -1,4 +1,4 @@
-"""What a user would pick instead: each fits and predicts a distribution that scores can treat."""
+"""The alternatives that a user has: each fits and predicts a distribution that scores accept."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_a_rival_predicts_a_density(name):
     np.testing.assert_allclose(np.trapezoid(density, grid, axis=0), 1.0, rtol=0.01)
     mean = np.trapezoid(density * grid[:, np.newaxis], grid, axis=0)
     np.testing.assert_allclose(np.ravel(distribution.mean()), mean, rtol=0.01)
-    # The score of a mean of the targets, as far off as a rival of any use may be.
+    # The bound is the score of a constant that predicts the mean; any useful rival beats it.
     crps = float(metrics.crps(Y, model.predict_distribution(X)))
     assert 0.0 < crps < 8.0
     assert float(metrics.interval_width(Y[:3], distribution)) > 0.0
@@ -48,7 +48,7 @@ def test_a_rival_predicts_a_density(name):
 @pytest.mark.parametrize("name", ["ngboost", "deep_ensemble", "bayes_by_backprop"])
 @pytest.mark.filterwarnings("ignore:After 100 steps the model explains")
 def test_the_same_seed_gives_the_same_rival(name):
-    x = np.column_stack([X[:, 0], X[:, 0], X[:, 1]])  # which of the first two, chance says
+    x = np.column_stack([X[:, 0], X[:, 0], X[:, 1]])  # chance picks one of the first two
     found = [estimators.make(name, 3).fit(x, Y).predict_distribution(x[:2]) for _ in range(2)]
     np.testing.assert_array_equal(*(d.log_prob([[50.0]] * 2) for d in found))
 
@@ -104,7 +104,7 @@ def test_the_bound_with_all_points_is_the_marginal_likelihood():
 
 @pytest.fixture(scope="module")
 def quantiles():
-    """Two distributions: levels, quantiles, and the TFP distribution."""
+    """Makes two distributions: their levels, their quantiles, and the TFP distribution."""
     levels, values = (0.1, 0.3, 0.8, 0.95), np.array([[-1.0, 0.0, 0.5, 3.0], [1.0, 2.0, 4.0, 4.5]])
     return levels, values, PiecewiseLinearCDF(levels, values)
 
@@ -122,7 +122,7 @@ def test_quantiles_are_those_given(quantiles):
 
 def test_the_tail_goes_through_the_outermost_and_the_fourth_quantile(quantiles):
     levels, values, distribution = quantiles
-    step = values[:, 3] - values[:, 0]  # from 0.95 to 0.1, or 0.9 to 0.05, and once more as much
+    step = values[:, 3] - values[:, 0]  # from 0.95 to 0.1 or 0.9 to 0.05; one more step
     np.testing.assert_allclose(distribution.cdf(values[:, 0] - step), 0.1 * 0.1 / 0.95)
     further = distribution.survival_function(values[:, 3] + step)
     np.testing.assert_allclose(further, 0.05 * 0.05 / 0.9)
@@ -132,7 +132,7 @@ def test_moments_and_score_are_integrals_of_the_density(quantiles):
     distribution = quantiles[2]
 
     def integral(function, row):
-        """Over the pieces, on each of which the density is smooth."""
+        """Integrates over the pieces, on each of which the density is smooth."""
         edges = [-100.0, *quantiles[1][row], 150.0]
         parts = [
             integrate.quad(function, a + 1e-12, b - 1e-12, epsabs=1e-10, limit=200)[0]
@@ -151,7 +151,7 @@ def test_moments_and_score_are_integrals_of_the_density(quantiles):
         assert float(distribution.variance()[row]) == pytest.approx(second - mean**2, abs=1e-4)
         y = quantiles[1][row, 1]
         crps = integral(lambda t, r=row, y=y: (float(distribution.cdf(t)[r]) - (t >= y)) ** 2, row)
-        # The score's quadrature over levels is for smooth quantiles, which these are but for kinks.
+        # The score's quadrature over levels is for smooth quantiles; these have kinks.
         one = PiecewiseLinearCDF(quantiles[0], quantiles[1][row : row + 1])
         assert float(metrics.crps([y], one)) == pytest.approx(crps, rel=5e-3)
 
@@ -161,5 +161,5 @@ def test_samples_have_the_quantiles(quantiles):
     draws = distribution.sample(20_000, seed=1).numpy()
     for row in (0, 1):
         found = [np.mean(draws[:, row] <= value) for value in values[row]]
-        # Five standard errors: a false failure in a million.
+        # The tolerance is five standard errors: a false failure in a million.
         np.testing.assert_allclose(found, levels, atol=5.0 * 0.5 / np.sqrt(20_000))

@@ -1,4 +1,4 @@
-"""Tables of made-up records: what they say is worked out by hand."""
+"""Tables of made-up records, whose numbers are worked out by hand."""
 
 import json
 
@@ -10,7 +10,7 @@ from tfp_fnspace.cli import main
 
 
 def write(folder, estimator, dataset, scores, coverage=0.9, seconds=1.0):
-    """A record for each split, its CRPS given, its NLL ten times it; `None` is a failed cell."""
+    """Writes a record for each split with the given CRPS and 10 times it as NLL; `None` failed."""
     for split, crps in enumerate(scores):
         record = {"estimator": estimator, "dataset": dataset, "split": split}
         if isinstance(crps, str | None):
@@ -40,7 +40,7 @@ def results(tmp_path):
 def test_summary(results):
     found = tables.summary(tables.read_cells(results))
     # Set a, split 0: gp, boosting, linear, climatology; split 1: climatology, boosting, linear, gp.
-    # Set b: linear, boosting, climatology. Of those with both sets, and of all on a.
+    # Set b: linear, boosting, climatology. First the estimators with both sets, then all on set a.
     expected = {"conformal_boosting": 1.75, "linear": 1.75, "climatology": 2.5}
     shared = {"conformal_boosting": 2.0, "climatology": 2.5, "exact_gp": 2.5, "linear": 3.0}
     for score in ("crps", "nll"):
@@ -49,7 +49,7 @@ def test_summary(results):
     assert found.index[-1] == "exact_gp"  # has no rank on all sets
     linear, gp = found.loc["linear"], found.loc["exact_gp"]
     assert linear["crps"] == pytest.approx(np.sqrt(2.0 * 0.5))
-    assert gp["crps"] == pytest.approx(0.5)  # on the split that it has
+    assert gp["crps"] == pytest.approx(0.5)  # the mean over the split that it has
     assert (gp["sets"], gp["cells"], gp["failed"], gp["declined"]) == (1, 1, 1, 1)
     assert (linear["failed"], linear["width_90"]) == (0, pytest.approx(np.sqrt(3.0 * 5.0)))
     assert linear["cov_90"] == pytest.approx(0.875)
@@ -82,7 +82,7 @@ def test_ranks_are_of_the_splits_that_all_have(tmp_path):
 
 @pytest.fixture
 def versions(tmp_path):
-    """Two versions of one estimator, on three sets of two splits."""
+    """Writes two versions of one estimator, on three sets of two splits."""
     for name, shift in (("first", 0.0), ("second", 0.1)):
         write(tmp_path / name, "tagi", "a", [1.0 - shift, 3.0 - 3.0 * shift])
         write(tmp_path / name, "tagi", "b", [2.0 - shift, 2.0 + shift])
@@ -94,8 +94,8 @@ def test_compare(versions):
     by_set, overall = tables.compare(*map(tables.read_cells, versions))
     a, b, c = (by_set.loc[("tagi", name)] for name in "abc")
     assert (a["splits"], b["splits"], c["splits"]) == (2, 2, 1)
-    # NLL: -1 and -3; CRPS: -0.1 and -0.3 of a mean of 2. The standard error of two is half of
-    # their distance.
+    # The differences are -1 and -3 in NLL; in CRPS -0.1 and -0.3, of a mean of 2. The standard
+    # error of two numbers is half of their distance.
     assert (a["nll"], a["nll_se"]) == pytest.approx((-2.0, 1.0))
     assert (a["crps"], a["crps_se"]) == pytest.approx((-0.1, 0.05))
     assert (b["nll"], b["nll_se"]) == pytest.approx((0.0, 1.0), abs=1e-9)
@@ -104,13 +104,13 @@ def test_compare(versions):
     assert nll["sets"] == 3
     assert nll["mean"] == pytest.approx(-1.0 / 3.0)
     assert nll["se"] == pytest.approx(np.std([-2.0, 0.0, 1.0], ddof=1) / np.sqrt(3.0))
-    # Of a the second wins both, of b one, of c none: it failed on one of the two.
+    # The second wins both splits of a and one of b. It wins none of c, where it failed on one.
     assert nll["rank_b"] == pytest.approx((1.0 + 1.5 + 2.0) / 3.0)
     assert nll["rank_a"] == pytest.approx((2.0 + 1.5 + 1.0) / 3.0)
 
 
 def test_tests_of_many_sets(tmp_path):
-    """Better on 9 of 10: sign test 2 (1 + 10) / 2^10; the worse one is the least of ranks."""
+    """The second is better on 9 of 10: sign test 2 (1 + 10) / 2^10; the worse set has rank 1."""
     for name in ("first", "second"):
         for i in range(10):
             shift = (0.01 if i == 0 else -0.1 * i) if name == "second" else 0.0
@@ -119,7 +119,7 @@ def test_tests_of_many_sets(tmp_path):
     found = overall.loc[("sip", "crps")]
     assert (found["better"], found["worse"]) == (9, 1)
     assert found["sign"] == pytest.approx(22 / 1024)
-    assert found["wilcoxon"] == pytest.approx(4 / 1024)  # rank sums 0 and 1, on either side
+    assert found["wilcoxon"] == pytest.approx(4 / 1024)  # the rank sums 0 and 1, two-sided
 
 
 def test_folders_of_one_estimator_each(results):

@@ -1,7 +1,7 @@
-"""`benchmark uci`: scores by brute force, and cells that none loses nor does twice.
+"""`benchmark uci`: scores by brute force; cells are never lost and never run twice.
 
-What runs the cells is tested with processes that write a record at once; the slow test at the end
-has the real ones.
+The code that runs cells is tested with processes that write a record at once; the slow test at
+the end runs the real ones.
 """
 
 import functools
@@ -23,7 +23,7 @@ from tfp_fnspace.cli import main
 
 tfd = tfp.distributions
 
-# Says in a log that it ran, takes its time unless standard input ends, and writes its record.
+# It logs that it ran, waits unless standard input ends, and writes its record.
 CODE = """
 import json, os, select, sys
 estimator, dataset, split, path, seconds = sys.argv[1:]
@@ -53,7 +53,7 @@ def run(folder, todo, jobs=1, seconds=0.0, echo=lambda line: None):
 
 
 def started(*arguments, **options):
-    """A process that runs cells and can be killed without harm to this one."""
+    """Starts a process that runs cells and can be killed without harm to this one."""
     run_in_it = functools.partial(run, *arguments, **options)
     process = multiprocessing.get_context("fork").Process(target=run_in_it)
     process.start()
@@ -166,18 +166,18 @@ def test_scores_by_brute_force():
     normals = [stats.norm(m, s) for m, s in zip(loc, scale, strict=True)]
     found = cell.scores(y, tfd.Independent(tfd.Normal(np.c_[loc], np.c_[scale]), 1))
 
-    def crps(t, law):
-        below = integrate.quad(lambda z: law.cdf(z) ** 2, -30.0, t)[0]
-        return below + integrate.quad(lambda z: law.sf(z) ** 2, t, 30.0)[0]
+    def crps(t, normal):
+        below = integrate.quad(lambda z: normal.cdf(z) ** 2, -30.0, t)[0]
+        return below + integrate.quad(lambda z: normal.sf(z) ** 2, t, 30.0)[0]
 
-    pit = np.array([law.cdf(t) for t, law in zip(y[:, 0], normals, strict=True)])
+    pit = np.array([normal.cdf(t) for t, normal in zip(y[:, 0], normals, strict=True)])
     levels = np.arange(1, 20) / 20
     expected = {
         "rmse": np.sqrt(np.mean((y[:, 0] - loc) ** 2)),
-        "nll": -np.mean([law.logpdf(t) for t, law in zip(y[:, 0], normals, strict=True)]),
-        "crps": np.mean([crps(t, law) for t, law in zip(y[:, 0], normals, strict=True)]),
+        "nll": -np.mean([normal.logpdf(t) for t, normal in zip(y[:, 0], normals, strict=True)]),
+        "crps": np.mean([crps(t, normal) for t, normal in zip(y[:, 0], normals, strict=True)]),
         "calibration_error": np.mean([abs(np.mean(pit <= level) - level) for level in levels]),
-        "coverage_50": 1 / 3,  # 2 is two, -1.5 is 1.25 deviations off
+        "coverage_50": 1 / 3,  # 2 and -1.5 are 2 and 1.25 standard deviations off
         "coverage_90": 2 / 3,
         "width_50": 2 * 0.67448975 * np.mean(scale),
         "width_90": 2 * 1.64485363 * np.mean(scale),
@@ -197,7 +197,7 @@ def test_scores_that_are_not_finite_are_refused():
 
 @pytest.fixture
 def folder(tmp_path):
-    """A data set of 30 rows and 2 splits, on a line."""
+    """Writes a data set of 30 rows and 2 splits, on a line."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(30, 2))
     y = x @ [[3.0], [1.0]] + 0.1 * rng.normal(size=(30, 1))

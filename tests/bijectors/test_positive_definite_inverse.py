@@ -19,7 +19,7 @@ def positive_definite(k, batch=(), seed=0):
 
 
 def jacobian_of_lower_triangles(function, matrix):
-    """Jacobian in the k (k + 1) / 2 coordinates of the lower triangle."""
+    """Returns the Jacobian in the k (k + 1) / 2 coordinates of the lower triangle."""
     rows, columns = np.tril_indices(matrix.shape[-1])
     places = np.stack([rows, columns], axis=-1)
     coordinates = tf.constant(matrix[rows, columns])
@@ -45,7 +45,7 @@ def test_log_determinant_is_that_of_the_autodiff_jacobian(k):
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_values_batches_and_shapes(jit_compile):
     matrix = positive_definite(3, (2, 4))
-    # New objects each time: a bijector caches what it maps.
+    # The objects are new each time, because a bijector caches what it maps.
     forward = tf.function(lambda x: PositiveDefiniteInverse().forward(x), jit_compile=jit_compile)
     inverse = tf.function(lambda x: PositiveDefiniteInverse().inverse(x), jit_compile=jit_compile)
     np.testing.assert_allclose(forward(matrix), np.linalg.inv(matrix), rtol=1e-9)
@@ -67,7 +67,7 @@ def test_what_is_not_positive_definite_is_refused():
 
 
 def test_what_is_taken_from_tfp():
-    """A scale with a floor and a triangle with a positive diagonal are TFP's own."""
+    """TFP already has a scale with a floor and a triangle with a positive diagonal."""
     x = tf.constant([-2.0, 0.3, 5.0], tf.float64)
     floored = tfb.Softplus(low=tf.constant(0.01, tf.float64))
     np.testing.assert_allclose(floored.forward(x), 0.01 + np.log1p(np.exp(x)))

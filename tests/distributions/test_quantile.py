@@ -24,7 +24,7 @@ def normal_parameters(rng, *shape, dtype="float64"):
 
 
 def vector_mixture(rng, dtype="float64"):
-    """Weights [N, K], means and standard deviations [N, K, D], and the mixture of them."""
+    """Returns weights [N, K], means and standard deviations [N, K, D], and their mixture."""
     loc, scale = normal_parameters(rng, N, K, D, dtype=dtype)
     probs = rng.dirichlet(np.ones(K), size=N).astype(dtype)
     mixture = tfd.MixtureSameFamily(
@@ -90,7 +90,7 @@ def test_weights_and_scales_may_be_shared_by_all_rows(rng):
 def test_mixture_of_cauchys_needs_no_moments():
     parts = tfd.Independent(tfd.Cauchy([[[0.0], [1e6]]], [[[1.0], [1.0]]]), 1)
     mixture = tfd.MixtureSameFamily(tfd.Categorical(probs=[0.5, 0.5]), parts)
-    # Half the mass is about 0: level 0.25 is (nearly) the median of the first component.
+    # Half the mass is near 0: level 0.25 is (nearly) the median of the first component.
     np.testing.assert_allclose(quantile(mixture, 0.25), [[0.0]], atol=1e-3)
 
 
@@ -107,7 +107,7 @@ def test_without_closed_form_the_bracket_grows_as_far_as_needed(distribution, re
 
 
 class FarLogistic(tfd.Distribution):
-    """Knows its distribution function and nothing else; not a composite tensor."""
+    """A distribution that has only its distribution function, and is no composite tensor."""
 
     def __init__(self, loc):
         self.loc = loc

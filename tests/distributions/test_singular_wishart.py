@@ -7,7 +7,7 @@ from scipy import special
 
 from tfp_fnspace.distributions import SingularWishart
 
-FALSE_FAIL = 1e-6  # of each statistical test
+FALSE_FAIL = 1e-6  # for each statistical test
 
 
 def double(value):
@@ -21,10 +21,10 @@ def positive_definite(k, seed=0):
 
 @pytest.mark.parametrize(("k", "n"), [(2, 1), (3, 1), (3, 2), (5, 2)])
 def test_singular_density_integrates_to_one(k, n):
-    """For V = I it depends on the eigenvalues only: Uhlig's measure with the Stiefel volume."""
-    law = SingularWishart(n, scale_tril=tf.eye(k, dtype=tf.float64))
+    """For V = I the density depends on the eigenvalues only: Uhlig's measure, Stiefel volume."""
+    distribution = SingularWishart(n, scale_tril=tf.eye(k, dtype=tf.float64))
     log_volume = n * np.log(2.0) + n * k / 2 * np.log(np.pi) - special.multigammaln(k / 2.0, n)
-    # l_1 = s^2, l_2 = s^2 u^2, to 100: a smooth integrand.
+    # With l_1 = s^2 and l_2 = s^2 u^2, up to 100, the integrand is smooth.
     nodes, weights = np.polynomial.legendre.leggauss(60)
     nodes, weights = 0.5 * (nodes + 1.0), 0.5 * weights
     s, u = (v.ravel() for v in np.meshgrid(10.0 * nodes, nodes, indexing="ij"))
@@ -36,12 +36,12 @@ def test_singular_density_integrates_to_one(k, n):
         weight *= 2.0 * s**2 * u
     matrices = np.eye(k) * np.pad(values, [(0, 0), (0, k - n)])[:, np.newaxis]
     measure = np.exp(log_volume) * 2.0**-n * np.prod(values ** (k - n), axis=-1) * gap
-    total = np.sum(weight * measure * law.prob(matrices).numpy())
+    total = np.sum(weight * measure * distribution.prob(matrices).numpy())
     np.testing.assert_allclose(total, 1.0, rtol=1e-8)
 
 
 def test_singular_density_has_the_right_scale(assert_mean_close):
-    """E_a[p_b(X) / p_a(X)] = 1; for the same measure in both densities."""
+    """E_a[p_b(X) / p_a(X)] = 1 if both densities refer to the same measure."""
     a = SingularWishart(2, double(np.eye(4)))
     b = SingularWishart(2, double(0.6 * np.eye(4) + 0.2 * np.ones((4, 4))))
     x = a.sample(20000, seed=[6, 7])
@@ -50,21 +50,21 @@ def test_singular_density_has_the_right_scale(assert_mean_close):
 
 def test_singular_samples(assert_mean_close, assert_variance_close):
     scale = positive_definite(4, 3)
-    law = SingularWishart(2, double(scale))
-    samples = law.sample(20000, seed=[8, 9])
+    distribution = SingularWishart(2, double(scale))
+    samples = distribution.sample(20000, seed=[8, 9])
     assert np.all(np.linalg.matrix_rank(samples[:50]) == 2)
-    np.testing.assert_allclose(law.mean(), 2 * scale)
-    assert_mean_close(samples, law.mean().numpy(), FALSE_FAIL)
-    assert_variance_close(samples, law.variance().numpy(), FALSE_FAIL)
+    np.testing.assert_allclose(distribution.mean(), 2 * scale)
+    assert_mean_close(samples, distribution.mean().numpy(), FALSE_FAIL)
+    assert_variance_close(samples, distribution.variance().numpy(), FALSE_FAIL)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_singular_law_has_gradients(jit_compile):
+def test_singular_distribution_has_gradients(jit_compile):
     def everything(scale):
         with tf.GradientTape() as tape:
             tape.watch(scale)
-            law = SingularWishart(2, scale)
-            x, log_prob = law.experimental_sample_and_log_prob(3, seed=[1, 2])
+            distribution = SingularWishart(2, scale)
+            x, log_prob = distribution.experimental_sample_and_log_prob(3, seed=[1, 2])
             total = tf.reduce_sum(x) + tf.reduce_sum(log_prob)
         return tape.gradient(total, scale)
 
@@ -73,6 +73,6 @@ def test_singular_law_has_gradients(jit_compile):
 
 
 @pytest.mark.parametrize("df", [0, 3, 4, 1.5, True])
-def test_singular_law_refuses_bad_degrees(df):
+def test_singular_distribution_refuses_bad_degrees(df):
     with pytest.raises(ValueError, match="`df` must be an integer, at least 1 and less than k = 3"):
         SingularWishart(df, scale_tril=tf.eye(3))

@@ -11,7 +11,7 @@ from tfp_fnspace.distributions import PositiveStable, Stable
 tfd = tfp.distributions
 
 INDICES = [0.1, 0.3, 0.5, 0.75, 0.95]
-FALSE_FAIL = 1e-6  # of each Kolmogorov-Smirnov test
+FALSE_FAIL = 1e-6  # for each Kolmogorov-Smirnov test
 
 
 def double(value):
@@ -19,67 +19,71 @@ def double(value):
 
 
 def scipy_scale(index):
-    """Scale of the positive stable law in SciPy's parameterisation."""
+    """Returns the scale of the positive stable distribution in SciPy's parameterisation."""
     return np.cos(np.pi * index / 2.0) ** (1.0 / index)
 
 
-def body(law, size=4000):
-    """Points between the 1 and 99 % points of a law, from its samples."""
-    return np.quantile(law.sample(size, seed=5), [0.01, 0.1, 0.35, 0.6, 0.9, 0.99], axis=0)
+def body(distribution, size=4000):
+    """Returns points between the 1 and 99 % points of a distribution, from its samples."""
+    return np.quantile(distribution.sample(size, seed=5), [0.01, 0.1, 0.35, 0.6, 0.9, 0.99], axis=0)
 
 
 # Values -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("index", INDICES)
-def test_positive_law_is_scipys(index):
-    law = PositiveStable(double(index), double(3.0))
-    x = body(law)
+def test_positive_distribution_is_scipys(index):
+    distribution = PositiveStable(double(index), double(3.0))
+    x = body(distribution)
     expected = stats.levy_stable(index, 1.0, 0.0, 3.0 * scipy_scale(index))
-    np.testing.assert_allclose(law.prob(x), expected.pdf(x), rtol=1e-6)
-    np.testing.assert_allclose(law.cdf(x), expected.cdf(x), rtol=1e-6)
-    np.testing.assert_allclose(law.survival_function(x), 1.0 - expected.cdf(x), rtol=1e-6)
+    np.testing.assert_allclose(distribution.prob(x), expected.pdf(x), rtol=1e-6)
+    np.testing.assert_allclose(distribution.cdf(x), expected.cdf(x), rtol=1e-6)
+    np.testing.assert_allclose(distribution.survival_function(x), 1.0 - expected.cdf(x), rtol=1e-6)
 
 
-def test_index_one_half_is_levys_law():
+def test_index_one_half_is_levys_distribution():
     x = np.array([1e-3, 0.02, 0.1, 0.3, 1.0, 5.0, 1e3, 1e10])
-    law, levy = PositiveStable(double(0.5)), stats.levy(scale=0.5)
-    np.testing.assert_allclose(law.log_prob(x), levy.logpdf(x), rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(law.log_cdf(x), levy.logcdf(x), rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(law.survival_function(x), levy.sf(x), rtol=1e-9)
+    distribution, levy = PositiveStable(double(0.5)), stats.levy(scale=0.5)
+    np.testing.assert_allclose(distribution.log_prob(x), levy.logpdf(x), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(distribution.log_cdf(x), levy.logcdf(x), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(distribution.survival_function(x), levy.sf(x), rtol=1e-9)
     np.testing.assert_allclose(
-        law.log_prob_of_log(np.log(x)), levy.logpdf(x) + np.log(x), rtol=1e-9, atol=1e-9
+        distribution.log_prob_of_log(np.log(x)), levy.logpdf(x) + np.log(x), rtol=1e-9, atol=1e-9
     )
 
 
 @pytest.mark.parametrize("index", INDICES)
 def test_laplace_transform(index):
-    law = PositiveStable(double(index))
-    # The density of log s times exp(-lambda s), by the trapezoidal rule: both ends vanish.
+    distribution = PositiveStable(double(index))
+    # The trapezoidal rule integrates the density of log s times exp(-lambda s): both ends vanish.
     log_s = np.linspace(-30.0, 30.0, 4001) if index > 0.2 else np.linspace(-110.0, 8.0, 4001)
-    density = np.exp(law.log_prob_of_log(log_s))
+    density = np.exp(distribution.log_prob_of_log(log_s))
     for rate in [0.1, 1.0, 7.0]:
         integrand = density * np.exp(-rate * np.exp(log_s))
         transform = integrate.trapezoid(integrand, log_s)
         np.testing.assert_allclose(transform, np.exp(-(rate**index)), rtol=1e-7)
 
 
-def test_special_cases_of_the_general_law():
+def test_special_cases_of_the_general_distribution():
     x = np.array([-40.0, -3.0, -0.2, 0.0, 1e-4, 1.0, 2.5, 30.0])
-    for law, expected in [
+    for distribution, expected in [
         (Stable(double(1.0), 0.0, 0.5, 2.0), stats.cauchy(0.5, 2.0)),
         (Stable(double(2.0), 0.7, 0.5, 2.0), stats.norm(0.5, 2.0 * np.sqrt(2.0))),
         (Stable(double(0.5), 1.0, -41.0, 2.0), stats.levy(-41.0, 2.0)),
         (Stable(double(0.5), -1.0, 41.0, 2.0), stats.levy_l(41.0, 2.0)),
     ]:
-        np.testing.assert_allclose(law.log_prob(x), expected.logpdf(x), rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(law.cdf(x), expected.cdf(x), rtol=1e-9, atol=1e-15)
-        np.testing.assert_allclose(law.survival_function(x), expected.sf(x), rtol=1e-8, atol=1e-15)
+        np.testing.assert_allclose(
+            distribution.log_prob(x), expected.logpdf(x), rtol=1e-9, atol=1e-9
+        )
+        np.testing.assert_allclose(distribution.cdf(x), expected.cdf(x), rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(
+            distribution.survival_function(x), expected.sf(x), rtol=1e-8, atol=1e-15
+        )
 
 
-def test_general_law_is_scipys():
-    # SciPy is right here; it rounds indices within 0.005 of 1 to 1. It is slow: more pairs in
-    # `tests/math/test_stable.py`, by Zolotarev's integral.
+def test_general_distribution_is_scipys():
+    # SciPy is right here, but it rounds indices within 0.005 of 1 to 1. It is also slow:
+    # `tests/math/test_stable.py` checks more pairs by Zolotarev's integral.
     betas = {
         0.4: [-1.0, 0.7],
         0.8: [-0.5, 1.0],
@@ -89,9 +93,9 @@ def test_general_law_is_scipys():
         1.95: [0.0, 1.0],
     }
     pairs = [(alpha, beta) for alpha in betas for beta in betas[alpha]]
-    law = Stable(*double(np.transpose(pairs)), 1.0, 2.0)
-    x = body(law)
-    density, cdf = law.prob(x), law.cdf(x)
+    distribution = Stable(*double(np.transpose(pairs)), 1.0, 2.0)
+    x = body(distribution)
+    density, cdf = distribution.prob(x), distribution.cdf(x)
     for k, pair in enumerate(pairs):
         expected = stats.levy_stable(*pair, 1.0, 2.0)
         message = f"alpha, beta = {pair}"
@@ -100,7 +104,7 @@ def test_general_law_is_scipys():
 
 
 @pytest.mark.parametrize("index", [0.2, 0.7])
-def test_positive_law_is_a_case_of_the_general_one(index):
+def test_positive_distribution_is_a_case_of_the_general_one(index):
     x = np.array([0.05, 0.4, 3.0, 1e6])
     general = Stable(double(index), 1.0, 0.0, scipy_scale(index))
     special = PositiveStable(double(index))
@@ -109,10 +113,10 @@ def test_positive_law_is_a_case_of_the_general_one(index):
 
 
 def test_outside_the_support():
-    law = PositiveStable(double(0.4))
-    np.testing.assert_array_equal(law.log_prob([-1.0, 0.0]), [-np.inf, -np.inf])
-    np.testing.assert_array_equal(law.cdf([-1.0, 0.0]), [0.0, 0.0])
-    np.testing.assert_array_equal(law.survival_function([-1.0, 0.0]), [1.0, 1.0])
+    distribution = PositiveStable(double(0.4))
+    np.testing.assert_array_equal(distribution.log_prob([-1.0, 0.0]), [-np.inf, -np.inf])
+    np.testing.assert_array_equal(distribution.cdf([-1.0, 0.0]), [0.0, 0.0])
+    np.testing.assert_array_equal(distribution.survival_function([-1.0, 0.0]), [1.0, 1.0])
     np.testing.assert_array_equal(Stable(double(0.4), 1.0).prob([-3.0, -0.1]), [0.0, 0.0])
     np.testing.assert_array_equal(Stable(double(0.4), -1.0).cdf([3.0, 0.1]), [1.0, 1.0])
 
@@ -121,18 +125,18 @@ def test_outside_the_support():
 
 
 def test_moments():
-    law = PositiveStable([0.3, 0.5])
-    np.testing.assert_array_equal(law.mean(), [np.inf, np.inf])
-    np.testing.assert_array_equal(law.variance(), [np.inf, np.inf])
-    law = Stable([2.0, 1.5, 1.0, 0.5, 0.5], [0.0, 0.5, 0.0, 1.0, -1.0], 3.0, 2.0)
-    np.testing.assert_array_equal(law.mean(), [3.0, 3.0, np.nan, np.inf, -np.inf])
-    np.testing.assert_array_equal(law.variance(), [8.0] + 4 * [np.inf])
+    distribution = PositiveStable([0.3, 0.5])
+    np.testing.assert_array_equal(distribution.mean(), [np.inf, np.inf])
+    np.testing.assert_array_equal(distribution.variance(), [np.inf, np.inf])
+    distribution = Stable([2.0, 1.5, 1.0, 0.5, 0.5], [0.0, 0.5, 0.0, 1.0, -1.0], 3.0, 2.0)
+    np.testing.assert_array_equal(distribution.mean(), [3.0, 3.0, np.nan, np.inf, -np.inf])
+    np.testing.assert_array_equal(distribution.variance(), [8.0] + 4 * [np.inf])
 
 
 def test_an_undefined_mean_may_be_an_error():
-    law = Stable([0.9], 0.0, allow_nan_stats=False)
+    distribution = Stable([0.9], 0.0, allow_nan_stats=False)
     with pytest.raises(tf.errors.InvalidArgumentError, match="undefined for alpha <= 1"):
-        law.mean()
+        distribution.mean()
 
 
 def test_shapes():
@@ -168,9 +172,13 @@ def test_single_precision_is_as_good_as_the_result():
 )
 def test_compiled(make):
     def everything(x, index):
-        law = make(index)
-        # XLA draws other numbers: their law is tested elsewhere.
-        return law.log_prob(x), law.cdf(x), tf.math.is_finite(law.sample(seed=[1, 2]))
+        distribution = make(index)
+        # XLA draws other numbers: other tests check their distribution.
+        return (
+            distribution.log_prob(x),
+            distribution.cdf(x),
+            tf.math.is_finite(distribution.sample(seed=[1, 2])),
+        )
 
     x, index = double([0.5, 1.0, 2.0]), double([0.3, 0.5, 0.9])
     expected = everything(x, index)
@@ -204,7 +212,7 @@ def test_no_gradient_is_nan_at_extreme_points():
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.6, 0.95])
-def test_the_law_has_no_density_and_no_gradient_at_the_end_of_its_support(alpha):
+def test_the_distribution_has_no_density_and_no_gradient_at_the_end_of_its_support(alpha):
     parameters = [double(p) for p in (alpha, 1.0, 0.0, 1.0)]
     x = double([-1.0, 0.0])
     with tf.GradientTape() as tape:
@@ -235,7 +243,7 @@ def test_gradient_of_positive_samples(index):
 
 @pytest.mark.parametrize("which", range(4))
 def test_gradient_of_general_samples(which):
-    # Four laws at once; the parameter of each has its own derivative.
+    # Four distributions are drawn at once; the parameter of each has its own derivative.
     parameters = [[0.6, 0.96, 1.04, 1.6], 4 * [0.4], 4 * [0.3], 4 * [2.0]]
 
     def draw(value):
@@ -252,39 +260,41 @@ def test_gradient_of_general_samples(which):
 # Samples ------------------------------------------------------------------------------------------
 
 
-def check_law(samples, cdf):
+def check_distribution(samples, cdf):
     assert stats.kstest(np.asarray(samples), cdf).pvalue > FALSE_FAIL
 
 
 @pytest.mark.parametrize("index", [0.05, 0.5, 0.9])
-def test_samples_have_the_positive_law(index):
-    law = PositiveStable(double(index), double(3.0))
-    check_law(law.sample(20000, seed=6), lambda x: law.cdf(x).numpy())
+def test_samples_have_the_positive_distribution(index):
+    distribution = PositiveStable(double(index), double(3.0))
+    check_distribution(distribution.sample(20000, seed=6), lambda x: distribution.cdf(x).numpy())
     expected = stats.levy_stable(index, 1.0, 0.0, 3.0 * scipy_scale(index))
-    check_law(law.sample(300, seed=7), expected.cdf)
+    check_distribution(distribution.sample(300, seed=7), expected.cdf)
 
 
 @pytest.mark.parametrize(
     ("alpha", "beta"),
     [(0.4, 1.0), (0.7, -0.5), (0.97, 0.6), (1.0, 0.6), (1.003, 0.6), (1.2, -1.0), (2.0, 0.0)],
 )
-def test_samples_have_the_general_law(alpha, beta):
-    law = Stable(double(alpha), double(beta), 1.0, 3.0)
-    check_law(law.sample(4000, seed=8), lambda x: law.cdf(x).numpy())
+def test_samples_have_the_general_distribution(alpha, beta):
+    distribution = Stable(double(alpha), double(beta), 1.0, 3.0)
+    check_distribution(distribution.sample(4000, seed=8), lambda x: distribution.cdf(x).numpy())
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(0.7, -0.5), (1.0, 0.6), (1.6, 1.0)])
-def test_samples_have_scipys_law(alpha, beta):
-    law = Stable(double(alpha), double(beta), 1.0, 3.0)
-    check_law(law.sample(300, seed=9), stats.levy_stable(alpha, beta, 1.0, 3.0).cdf)
+def test_samples_have_scipys_distribution(alpha, beta):
+    distribution = Stable(double(alpha), double(beta), 1.0, 3.0)
+    check_distribution(
+        distribution.sample(300, seed=9), stats.levy_stable(alpha, beta, 1.0, 3.0).cdf
+    )
 
 
 def test_logarithms_of_samples_are_finite_in_single_precision():
-    law = PositiveStable(0.05)
-    log_s = law.sample_log(1_000_000, seed=10)
+    distribution = PositiveStable(0.05)
+    log_s = distribution.sample_log(1_000_000, seed=10)
     assert log_s.dtype == tf.float32
     assert np.all(np.isfinite(log_s))
-    assert np.any(np.isinf(law.sample(10_000, seed=10)))  # what it is for
+    assert np.any(np.isinf(distribution.sample(10_000, seed=10)))  # samples themselves overflow
 
 
 # Parameters ---------------------------------------------------------------------------------------
@@ -327,13 +337,13 @@ def test_refuses_parameters_of_several_dtypes():
 
 def test_a_variable_is_checked_at_use_and_its_gradient_flows():
     index = tf.Variable(0.5)
-    law = PositiveStable(index, validate_args=True)
+    distribution = PositiveStable(index, validate_args=True)
     with tf.GradientTape() as tape:
-        value = law.log_prob(1.0)
+        value = distribution.log_prob(1.0)
     assert np.isfinite(tape.gradient(value, index))
     index.assign(1.5)
     with pytest.raises(tf.errors.InvalidArgumentError, match="`index` must be in"):
-        law.log_prob(1.0)
+        distribution.log_prob(1.0)
 
 
 @pytest.mark.parametrize("family", [PositiveStable, Stable])
@@ -348,12 +358,12 @@ def test_trainable_version_stays_inside_the_range(family):
 
 
 def test_what_rounds_to_the_end_of_the_support_is_allowed():
-    """As TFP's event-space tests have it: the exponential of -88 is 0 in float32."""
-    law = PositiveStable(np.float32(0.55), np.float32(1.3), validate_args=True)
-    x = law.experimental_default_event_space_bijector()(tf.constant(-88.0))
-    assert law.log_prob(x) == -np.inf and law.cdf(x) == 0.0
+    """TFP's event-space tests draw such points: the exponential of -88 is 0 in float32."""
+    distribution = PositiveStable(np.float32(0.55), np.float32(1.3), validate_args=True)
+    x = distribution.experimental_default_event_space_bijector()(tf.constant(-88.0))
+    assert distribution.log_prob(x) == -np.inf and distribution.cdf(x) == 0.0
     with pytest.raises(tf.errors.InvalidArgumentError, match="must not be negative"):
-        law.log_prob(-1.0)
+        distribution.log_prob(-1.0)
 
 
 def test_support_bijectors():

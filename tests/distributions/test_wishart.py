@@ -1,4 +1,4 @@
-"""Wishart laws against SciPy, closed-form moments, marginals and each other."""
+"""Wishart distributions against SciPy, closed-form moments, marginals and each other."""
 
 import numpy as np
 import pytest
@@ -10,9 +10,9 @@ from tfp_fnspace.distributions import InverseWishart, Wishart
 
 tfd = tfp.distributions
 
-FALSE_FAIL = 1e-6  # of each statistical test
+FALSE_FAIL = 1e-6  # for each statistical test
 SIZES = [1, 2, 5, 20, 50]
-LAWS = [(InverseWishart, stats.invwishart), (Wishart, stats.wishart)]
+DISTRIBUTIONS = [(InverseWishart, stats.invwishart), (Wishart, stats.wishart)]
 DEGREES = [0.05, 0.5, 1.0, 3.7, 30.0]  # above k - 1
 STATISTICS = ["log_det", "entries"]
 
@@ -30,7 +30,7 @@ def compiled(function, mode):
     return tf.function(function, jit_compile=mode == "xla")
 
 
-FAMILIES = pytest.mark.parametrize(("family", "reference"), LAWS)
+FAMILIES = pytest.mark.parametrize(("family", "reference"), DISTRIBUTIONS)
 
 
 # Densities ----------------------------------------------------------------------------------------
@@ -44,28 +44,30 @@ def test_density_is_scipys(family, reference, k):
         for excess in DEGREES:
             df = float(np.float32(k - 1 + excess))
             expected = reference(df, scale).logpdf(x)
-            law = family(tf.constant(df, dtype), tf.constant(scale, dtype))
-            np.testing.assert_allclose(law.log_prob(x.astype(dtype)), expected, rtol=rtol)
+            distribution = family(tf.constant(df, dtype), tf.constant(scale, dtype))
+            np.testing.assert_allclose(distribution.log_prob(x.astype(dtype)), expected, rtol=rtol)
             root, factor = (np.linalg.cholesky(m).astype(dtype) for m in (scale, x))
-            law = family(tf.constant(df, dtype), scale_tril=root, input_output_cholesky=True)
-            np.testing.assert_allclose(law.log_prob(factor), expected, rtol=rtol)
+            distribution = family(
+                tf.constant(df, dtype), scale_tril=root, input_output_cholesky=True
+            )
+            np.testing.assert_allclose(distribution.log_prob(factor), expected, rtol=rtol)
 
 
 @pytest.mark.parametrize(
     ("family", "reference", "dtype", "mode"),
     [
-        (*LAWS[0], "float32", "graph"),
-        (*LAWS[0], "float64", "graph"),
-        (*LAWS[1], "float32", "graph"),
-        (*LAWS[1], "float64", "graph"),
-        (*LAWS[0], "float32", "xla"),
-        (*LAWS[1], "float64", "xla"),
+        (*DISTRIBUTIONS[0], "float32", "graph"),
+        (*DISTRIBUTIONS[0], "float64", "graph"),
+        (*DISTRIBUTIONS[1], "float32", "graph"),
+        (*DISTRIBUTIONS[1], "float64", "graph"),
+        (*DISTRIBUTIONS[0], "float32", "xla"),
+        (*DISTRIBUTIONS[1], "float64", "xla"),
     ],
 )
 def test_samples_marginals_and_densities(family, reference, dtype, mode):
-    """One compilation of all that a law does; samples by their diagonal.
+    """Compiles all that a distribution does once, and checks samples by their diagonal.
 
-    It is inverse gamma((nu-k+1)/2, psi/2), or gamma(nu/2, 2 v).
+    The diagonal is inverse gamma((nu-k+1)/2, psi/2), or gamma(nu/2, 2 v).
     """
     k, degrees, seed = 3, [2.6, 5.5], [1, 2]
     scale = positive_definite(k, 3)
@@ -86,10 +88,10 @@ def test_samples_marginals_and_densities(family, reference, dtype, mode):
     for d, df in enumerate(degrees):
         for i in range(k):
             if family is InverseWishart:
-                law = stats.invgamma((df - k + 1) / 2, scale=scale[i, i] / 2)
+                distribution = stats.invgamma((df - k + 1) / 2, scale=scale[i, i] / 2)
             else:
-                law = stats.gamma(df / 2, scale=2 * scale[i, i])
-            assert stats.kstest(diagonal[:, d, i], law.cdf).pvalue > FALSE_FAIL
+                distribution = stats.gamma(df / 2, scale=2 * scale[i, i])
+            assert stats.kstest(diagonal[:, d, i], distribution.cdf).pvalue > FALSE_FAIL
         expected = reference(df, scale).logpdf(np.moveaxis(x, 0, -1))
         rtol = 1e-3 if dtype == "float32" else 1e-6
         np.testing.assert_allclose(density[:, d], expected, rtol=rtol)
@@ -102,8 +104,8 @@ def test_samples_marginals_and_densities(family, reference, dtype, mode):
 
 @pytest.mark.parametrize("family", [InverseWishart, Wishart])
 def test_sampling_with_density_factorises_nothing(family):
-    law = family(5.0, scale_tril=tf.eye(3), input_output_cholesky=True)
-    graph = tf.function(lambda: law.experimental_sample_and_log_prob(4, seed=[1, 2]))
+    distribution = family(5.0, scale_tril=tf.eye(3), input_output_cholesky=True)
+    graph = tf.function(lambda: distribution.experimental_sample_and_log_prob(4, seed=[1, 2]))
     operations = {op.type for op in graph.get_concrete_function().graph.get_operations()}
     assert "Cholesky" not in operations
     assert ("MatrixTriangularSolve" in operations) == (family is InverseWishart)
@@ -113,12 +115,12 @@ def test_sampling_with_density_factorises_nothing(family):
 def test_single_precision_at_the_edge(family):
     """Factors and densities stay finite where the matrices themselves overflow float32."""
     k, df = 50, np.float32(49.01)
-    law = family(df, scale_tril=tf.eye(k), input_output_cholesky=True)
-    factor, log_prob = law.experimental_sample_and_log_prob(500, seed=[3, 4])
+    distribution = family(df, scale_tril=tf.eye(k), input_output_cholesky=True)
+    factor, log_prob = distribution.experimental_sample_and_log_prob(500, seed=[3, 4])
     assert np.all(np.isfinite(factor)) and np.all(np.isfinite(log_prob))
     assert np.all(tf.linalg.diag_part(factor) > 0.0)
     diagonal = np.float64(tf.linalg.diag_part(factor))
-    assert diagonal.min() < 1e-9 or diagonal.max() > 1e9  # it is the edge
+    assert diagonal.min() < 1e-9 or diagonal.max() > 1e9  # the test is at the edge
 
 
 # Moments and marginals ----------------------------------------------------------------------------
@@ -133,7 +135,7 @@ def test_single_precision_at_the_edge(family):
     ],
 )
 def test_close_to_the_edge_in_single_precision(family, mode):
-    """Laws of the diagonal, and finite densities and gradients, near df = k - 1.
+    """The diagonal's distributions are right near df = k - 1; densities and gradients are finite.
 
     There log |G| is a sum of independent log chi^2, one of them with df 0.05.
     """
@@ -142,8 +144,8 @@ def test_close_to_the_edge_in_single_precision(family, mode):
     def draw(df, root):
         with tf.GradientTape() as tape:
             tape.watch([df, root])
-            law = family(df, scale_tril=root, input_output_cholesky=True)
-            factor, log_prob = law.experimental_sample_and_log_prob(4000, seed=[7, 8])
+            distribution = family(df, scale_tril=root, input_output_cholesky=True)
+            factor, log_prob = distribution.experimental_sample_and_log_prob(4000, seed=[7, 8])
             total = tf.reduce_sum(log_prob)
         return factor, log_prob, tape.gradient(total, [df, root])
 
@@ -151,7 +153,8 @@ def test_close_to_the_edge_in_single_precision(family, mode):
     for part in (log_prob, *gradients):
         assert part.dtype == tf.float32
         assert np.all(np.isfinite(part))
-    # Of the inverse of G the lower right element is chi^2(df); of a Wishart matrix the upper left.
+    # The lower right element of the inverse of G is chi^2(df); of a Wishart matrix the upper left
+    # is.
     diagonal = np.float64(np.diagonal(factor, 0, 1, 2))
     squares = diagonal[:, ::-1] ** -2 if family is InverseWishart else diagonal**2
     for i in range(k - 1):  # the one with df 0.05 underflows
@@ -162,25 +165,29 @@ def test_close_to_the_edge_in_single_precision(family, mode):
 def test_sample_moments(family, reference, assert_mean_close, assert_variance_close):
     k, df = 3, 14.3
     scale = positive_definite(k, 6)
-    law = family(double(df), double(scale))
-    samples = law.sample(20000, seed=[9, 1])
-    assert_mean_close(samples, law.mean().numpy(), FALSE_FAIL)
-    assert_variance_close(samples, law.variance().numpy(), FALSE_FAIL)
+    distribution = family(double(df), double(scale))
+    samples = distribution.sample(20000, seed=[9, 1])
+    assert_mean_close(samples, distribution.mean().numpy(), FALSE_FAIL)
+    assert_variance_close(samples, distribution.variance().numpy(), FALSE_FAIL)
     theirs = reference(df, scale)
-    np.testing.assert_allclose(law.mean(), theirs.mean(), rtol=1e-10)
-    np.testing.assert_allclose(law.mode(), theirs.mode(), rtol=1e-10)
-    np.testing.assert_allclose(law.variance(), theirs.var(), rtol=1e-10)
+    np.testing.assert_allclose(distribution.mean(), theirs.mean(), rtol=1e-10)
+    np.testing.assert_allclose(distribution.mode(), theirs.mode(), rtol=1e-10)
+    np.testing.assert_allclose(distribution.variance(), theirs.var(), rtol=1e-10)
     roots = family(double(df), double(scale), input_output_cholesky=True)
     for name in ["mean", "mode"]:
         root = getattr(roots, name)()
-        np.testing.assert_allclose(root @ tf.transpose(root), getattr(law, name)(), rtol=1e-10)
+        np.testing.assert_allclose(
+            root @ tf.transpose(root), getattr(distribution, name)(), rtol=1e-10
+        )
 
 
 def test_undefined_moments():
-    law = InverseWishart([3.0, 3.5, 5.5], scale_tril=tf.eye(2))
-    assert np.all(np.isnan(law.mean()[0])) and np.all(np.isfinite(law.mean()[1:]))
-    assert np.all(np.isnan(law.variance()[0])) and np.all(np.isfinite(law.variance()[2]))
-    np.testing.assert_array_equal(law.variance()[1], np.full((2, 2), np.inf))
+    distribution = InverseWishart([3.0, 3.5, 5.5], scale_tril=tf.eye(2))
+    assert np.all(np.isnan(distribution.mean()[0])) and np.all(np.isfinite(distribution.mean()[1:]))
+    assert np.all(np.isnan(distribution.variance()[0])) and np.all(
+        np.isfinite(distribution.variance()[2])
+    )
+    np.testing.assert_array_equal(distribution.variance()[1], np.full((2, 2), np.inf))
     assert np.all(np.isnan(Wishart(2.9, scale_tril=tf.eye(2)).mode()))
 
 
@@ -201,7 +208,7 @@ def test_an_undefined_moment_may_be_an_error(moment):
 
 
 def exact_expectation(family, df, scale, what):
-    """E log |G| and E [G^-1]_00 + [G^-1]_01 (of X for the Wishart law), in closed form."""
+    """Returns E log |G| and E [G^-1]_00 + [G^-1]_01 (of X for Wishart) in closed form."""
     k = len(scale)
     sign = -1.0 if family is InverseWishart else 1.0
     if what == "log_det":
@@ -233,20 +240,20 @@ def test_gradients_of_expectations(family, mode, assert_mean_close):
         results = {}
         with tf.GradientTape(persistent=True) as tape:
             tape.watch([df, root])
-            law = family(df, scale_tril=root, input_output_cholesky=True)
-            factor = law.sample(seed=[2, 3])
+            distribution = family(df, scale_tril=root, input_output_cholesky=True)
+            factor = distribution.sample(seed=[2, 3])
             totals = {w: tf.reduce_sum(statistic(family, factor, w)) for w in STATISTICS}
         for what, total in totals.items():
             results[what] = tape.gradient(total, [df, root])
         return results
 
-    # A row for each sample: gradients of samples, not of their sum.
+    # Each sample has its own row, which gives gradients of samples and not of their sum.
     rows = np.tile(degrees, [number, 1]), np.tile(root, [number, 2, 1, 1])
     results = compiled(gradients, mode)(*map(double, rows))
     step = 1e-5
 
     def slopes(at, what):
-        """Central differences of the exact expectation along `at(df, step) = (df, root)`."""
+        """Takes central differences of the exact expectation along `at(df, step) = (df, root)`."""
         ends = [[at(df, step), at(df, -step)] for df in degrees]
         ends = [[exact_expectation(family, df, r @ r.T, what) for df, r in e] for e in ends]
         return (np.array(ends) @ [1.0, -1.0]) / (2.0 * step)
@@ -297,25 +304,27 @@ def test_divergence_is_the_mean_log_ratio(family, assert_mean_close):
 
 @pytest.mark.parametrize("family", [InverseWishart, Wishart])
 def test_shapes(family):
-    law = family(tf.fill([3, 1], 5.0), scale_tril=tf.eye(4, batch_shape=[2]))
-    assert law.batch_shape == (3, 2) and law.event_shape == (4, 4)
-    assert law.sample([5, 6], seed=1).shape == (5, 6, 3, 2, 4, 4)
-    x, log_prob = law.experimental_sample_and_log_prob([5], seed=1)
+    distribution = family(tf.fill([3, 1], 5.0), scale_tril=tf.eye(4, batch_shape=[2]))
+    assert distribution.batch_shape == (3, 2) and distribution.event_shape == (4, 4)
+    assert distribution.sample([5, 6], seed=1).shape == (5, 6, 3, 2, 4, 4)
+    x, log_prob = distribution.experimental_sample_and_log_prob([5], seed=1)
     assert x.shape == (5, 3, 2, 4, 4) and log_prob.shape == (5, 3, 2)
-    np.testing.assert_allclose(law.log_prob(x), log_prob, rtol=1e-3, atol=1e-3)
-    assert law.mode().shape == law.variance().shape == (3, 2, 4, 4)
-    assert law[0].batch_shape == (2,)
-    assert law.kl_divergence(law).shape == (3, 2)
-    bijector = law.experimental_default_event_space_bijector()
-    assert np.all(np.isfinite(law.log_prob(bijector(tf.linspace(-2.0, 2.0, 10)))))
+    np.testing.assert_allclose(distribution.log_prob(x), log_prob, rtol=1e-3, atol=1e-3)
+    assert distribution.mode().shape == distribution.variance().shape == (3, 2, 4, 4)
+    assert distribution[0].batch_shape == (2,)
+    assert distribution.kl_divergence(distribution).shape == (3, 2)
+    bijector = distribution.experimental_default_event_space_bijector()
+    assert np.all(np.isfinite(distribution.log_prob(bijector(tf.linspace(-2.0, 2.0, 10)))))
 
 
 @pytest.mark.parametrize("family", [InverseWishart, Wishart])
-def test_a_law_passes_a_function_boundary(family):
-    law = family(double(5.0), double(positive_definite(3)))
+def test_a_distribution_passes_a_function_boundary(family):
+    distribution = family(double(5.0), double(positive_definite(3)))
     x = double(positive_definite(3, 1))
-    expected = law.log_prob(x)
-    np.testing.assert_allclose(tf.function(lambda law: law.log_prob(x))(law), expected)
+    expected = distribution.log_prob(x)
+    np.testing.assert_allclose(
+        tf.function(lambda distribution: distribution.log_prob(x))(distribution), expected
+    )
 
 
 @pytest.mark.parametrize("df", [2.0, 1.0, -3.0, np.nan, np.inf, [4.0, 1.5]])
@@ -348,17 +357,17 @@ def test_refuses_a_bad_scale(make, scale, message):
 
 def test_variables_are_checked_at_use_and_gradients_flow():
     df, scale = tf.Variable(5.0), tf.Variable(tf.eye(2))
-    law = InverseWishart(df, scale, validate_args=True)
+    distribution = InverseWishart(df, scale, validate_args=True)
     with tf.GradientTape() as tape:
-        value = law.log_prob(tf.eye(2))
+        value = distribution.log_prob(tf.eye(2))
     assert all(np.all(np.isfinite(g)) for g in tape.gradient(value, [df, scale]))
     df.assign(0.5)
     with pytest.raises(tf.errors.InvalidArgumentError, match="`df` must be greater than k - 1"):
-        law.log_prob(tf.eye(2))
+        distribution.log_prob(tf.eye(2))
     df.assign(5.0)
     scale.assign(-tf.eye(2))
     with pytest.raises(tf.errors.InvalidArgumentError, match="`scale` must be positive definite"):
-        law.log_prob(tf.eye(2))
+        distribution.log_prob(tf.eye(2))
 
 
 def test_what_lies_above_the_diagonal_of_a_factor_is_ignored():

@@ -16,7 +16,7 @@ def double(value):
 
 
 def gaussian_integral(order, g_xx, g_xy, g_yy):
-    """`E[phi(u) phi(v)] / E[phi(z)^2]`, `phi(u) = max(u, 0)^order`, by quadrature.
+    """Computes `E[phi(u) phi(v)] / E[phi(z)^2]`, `phi(u) = max(u, 0)^order`, by quadrature.
 
     In polar coordinates of the plane of x and y the radius and the direction are independent.
     """
@@ -55,7 +55,7 @@ def gradients(order, *gram, dtype=tf.float64):
 def test_it_is_the_gaussian_integral(order, g_xx, g_yy):
     cross = np.sqrt(g_xx * g_yy) * np.cos(ANGLES)
     expected = [gaussian_integral(order, g_xx, c, g_yy) for c in cross]
-    # The Gram entry of an angle of 1e-3 knows the angle to 1e-10, and order 0 is the angle.
+    # At an angle of 1e-3 the Gram entry determines the angle to 1e-10, and order 0 is the angle.
     np.testing.assert_allclose(entries(order, g_xx, cross, g_yy), expected, rtol=1e-9, atol=1e-9)
 
 
@@ -145,8 +145,8 @@ def test_gradient_of_order_zero_has_its_stated_bound(dtype):
 
 
 def test_order_zero_of_a_zero_input():
-    assert entries(0, 0.0, 0.0, 2.0).numpy() == 0.5  # orthogonal to all
-    assert entries(0, 0.0, 0.0, 0.0).numpy() == 1.0  # equal to itself, as on the diagonal
+    assert entries(0, 0.0, 0.0, 2.0).numpy() == 0.5  # it is orthogonal to all
+    assert entries(0, 0.0, 0.0, 0.0).numpy() == 1.0  # it equals itself, as on the diagonal
 
 
 def test_float32_error_against_float64():
@@ -155,7 +155,7 @@ def test_float32_error_against_float64():
     y = x + rng.normal(size=x.shape) * 10.0 ** rng.uniform(-5, 0, size=(5000, 1))
     gram = [np.float32(np.sum(u * v, axis=1) / 13) for u, v in ((x, x), (x, y), (y, y))]
     scale = np.sqrt(np.float64(gram[0]) * gram[2])
-    # Order 0 feels rounding as its root, 2 sqrt(eps) / pi = 2.2e-4 and a little.
+    # Order 0 loses the square root of the rounding, 2 sqrt(eps) / pi = 2.2e-4 and a little.
     for order, rounding in ((0, 3e-4), (1, 3e-7), (2, 1e-6)):
         single = entries(order, *gram, dtype=tf.float32).numpy()
         exact = entries(order, *(g.astype(np.float64) for g in gram)).numpy()

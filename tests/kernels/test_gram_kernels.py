@@ -1,4 +1,4 @@
-"""`tfp_fnspace.kernels`: what holds for every kernel of Gram matrices."""
+"""`tfp_fnspace.kernels`: properties of every kernel of Gram matrices."""
 
 import keras
 import numpy as np
@@ -9,7 +9,7 @@ import tfp_fnspace as fns
 from tfp_fnspace import kernels
 from tfp_fnspace.typing import GramBlocks
 
-# Name -> constructor; every generic test runs over it.
+# Name -> constructor; every generic test runs over these.
 KERNELS = {
     "arccosine0": lambda: kernels.ArcCosine(0),
     "arccosine1": lambda: kernels.ArcCosine(1, amplitude=1.3),
@@ -56,7 +56,7 @@ def test_gram_form_is_features_form(kernel):
     x = features(7, D)
     ours = kernel.matrix(gram_of(x))
     feature_kernel = kernel.psd_kernel(num_features=D, dtype=tf.float64)
-    # `apply`, as TFP's `matrix` has the root of a rounding error on the diagonal of Matern 1/2.
+    # This calls `apply`: TFP's `matrix` puts the root of a rounding error on Matern 1/2's diagonal.
     pairs = feature_kernel.apply(x[:, None], x, example_ndims=2)
     np.testing.assert_allclose(ours, pairs, rtol=1e-10, atol=1e-10)
     y = features(3, D, seed=1)
@@ -95,7 +95,7 @@ def test_diagonal_is_the_entry_of_equal_points(kernel):
 def test_blocks_are_those_of_the_matrix(kernel, full):
     gram = gram_of(features(3, P + N, D))
     expected = blocks_of(kernel.matrix(gram).numpy(), full)
-    ours = kernel.blocks(list(blocks_of(gram, full)))  # Keras makes lists of named tuples
+    ours = kernel.blocks(list(blocks_of(gram, full)))  # Keras turns named tuples into lists
     assert isinstance(ours, GramBlocks)
     for block, expected_block in zip(ours, expected, strict=True):
         assert block.shape == expected_block.shape
@@ -148,7 +148,7 @@ def test_xla_agrees():
         return values, tape.gradient(values, arguments, unconnected_gradients="zero")
 
     def run(gram, blocks):
-        """The matrix, with equal points on its diagonal, of all kernels; blocks of one."""
+        """Returns all kernels' matrices, with equal points on the diagonals, and one's blocks."""
         results = {
             name: values_and_gradients(make().matrix, gram) for name, make in KERNELS.items()
         }
@@ -210,7 +210,7 @@ def test_rational_quadratic_tends_to_the_squared_exponential():
 
 @pytest.mark.parametrize(
     ("nu", "slope"), [(0.5, 0.0), (1.5, -1.5), (2.5, -5.0 / 6.0)]
-)  # in R, at R = 0
+)  # the slopes are in R, at R = 0
 def test_gradient_of_matern_at_equal_points(nu, slope):
     gram = [tf.constant(2.0)] * 3
     with tf.GradientTape() as tape:

@@ -41,7 +41,8 @@ def test_products_are_the_kernel_on_average(name, assert_mean_close):
         features = layers.RandomFourierFeatures(units // 40, kernel, seed=seed, dtype="float64")
         values = features(X).numpy()
         means.append((values @ values.T).ravel())
-    # Of several kernels each has the same share of the units of a layer: layers are the draws.
+    # If there are several kernels, each has an equal share of a layer's units: layers are the
+    # draws.
     expected = kernel.matrix(X, X).numpy()
     assert_mean_close(np.array(means), expected.ravel())
     assert np.max(np.std(means, axis=0)) < 0.2 * expected[0, 0]
@@ -52,7 +53,7 @@ def test_phases_are_uniform_on_the_circle():
     layer.build((None, 2))
     phases = np.asarray(layer.phases)
     assert 0.0 <= phases.min() < 0.01 and 6.27 < phases.max() <= 2.0 * np.pi
-    assert abs(np.mean(np.exp(1j * phases))) < 0.05  # 5 standard deviations
+    assert abs(np.mean(np.exp(1j * phases))) < 0.05  # the bound is 5 standard deviations
 
 
 def test_kernel_of_a_process_seed_and_saving(tmp_path):

@@ -1,4 +1,4 @@
-"""Keras's own test of a layer over all of ours that take plain tensors; masks."""
+"""Keras's own test of a layer, run on all our layers that take plain tensors; masks."""
 
 import keras
 import numpy as np
@@ -16,13 +16,13 @@ GENERATOR = np.random.default_rng(0)
 
 
 class KerasTest(TestCase):
-    """Of which `run_layer_test` is used."""
+    """Gives access to Keras's `run_layer_test`."""
 
     def runTest(self):
-        """For unittest."""
+        """Exists because unittest requires it."""
 
 
-#: Run in every test run; a compiled step of Keras takes a second.
+#: Layers of every test run; the test compiles a step of Keras, which takes a second.
 FAST = ("PerSample_MaxPooling2D", "TAGI_Flatten", "VariationalDense")
 
 
@@ -41,7 +41,7 @@ def test_keras_s_own_test_of_a_layer(name):
 
 
 def masked_network(steps, padding):
-    """A recurrent network of function draws, whose weights are the same at every call."""
+    """Returns a recurrent network of function draws, whose weights are the same at every call."""
     keras.utils.set_random_seed(0)
     inputs = hidden = keras.Input((steps, 2))
     if padding is not None:

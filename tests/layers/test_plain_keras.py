@@ -17,7 +17,7 @@ Y = (X[:, :2] ** 2).astype("float32")
 
 
 def divergence(layer):
-    """KL of a factorised Gaussian posterior, from TFP."""
+    """Computes the KL of a factorised Gaussian posterior by TFP."""
     means, variances = layer.posterior.mean_values(), layer.posterior.variances()
     return sum(
         np.sum(tfd.kl_divergence(tfd.Normal(means[k], np.sqrt(variances[k])), prior))
@@ -42,7 +42,7 @@ def test_the_loss_is_that_of_the_data_and_the_divergence():
     expected = 0.3 * divergence(layers[0]) + 0.1 * divergence(layers[1])
     assert_allclose(np.subtract(history["loss"], history["mse"]), expected, rtol=1e-4)
     assert_allclose(scores[0] - scores[1], expected, rtol=1e-4)
-    assert len(set(history["mse"])) == 3  # the weights are drawn anew in every step
+    assert len(set(history["mse"])) == 3  # every step draws new weights
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -57,12 +57,12 @@ def test_each_layer_adds_its_divergence_once_a_pass(name):
     with fns.layers.function_draws(400, 0, noise="joint") as draws:
         functions = layer(x)
     assert functions.shape == (400, *outputs.shape) and not layer.losses
-    if name != "Dense_radial":  # the prior of which has no closed form with radial weights
+    if name != "Dense_radial":  # its prior has no closed form with radial weights
         assert_allclose(loss, 0.25 * draws.kl("float32"), rtol=1e-5)
 
 
 def test_a_divergence_without_closed_form_is_right_on_average(assert_mean_close):
-    """The loss is that of one draw of the weights; the mean of 20,000 of them is the reference."""
+    """The loss uses one draw of the weights; the mean over 20,000 draws is the reference."""
     layer, x = LAYERS["Dense_radial"][0](kl_weight=0.25), rows_for("Dense_radial", (5,))
     losses = []
     for _ in range(200):
@@ -88,7 +88,7 @@ def test_a_layer_that_is_called_twice_counts_once_and_is_one_function():
 def test_the_posterior_of_a_linear_model_is_recovered():
     n, scale = 64, 0.5
     columns, _ = np.linalg.qr(GENERATOR.normal(size=(n, 2)))
-    x = np.sqrt(n) * columns  # orthogonal: the exact posterior has independent weights
+    x = np.sqrt(n) * columns  # the exact posterior of orthogonal inputs has independent weights
     y = x @ [[0.7], [-0.4]] + scale * GENERATOR.normal(size=(n, 1))
     precision = n / scale**2 + 1.0
     mean = x.T @ y / scale**2 / precision
@@ -144,7 +144,7 @@ def test_without_a_weight_plain_keras_is_refused():
 
 
 class WithoutTraining(keras.Model):
-    """As most tutorials have it: `call` does not ask whether it trains."""
+    """A model as in most tutorials: its `call` does not ask whether it trains."""
 
     def __init__(self, layer):
         super().__init__()

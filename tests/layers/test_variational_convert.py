@@ -1,4 +1,4 @@
-"""Deterministic networks made variational."""
+"""Deterministic networks converted to variational ones."""
 
 import keras
 import numpy as np
@@ -64,14 +64,14 @@ def sequence():
 
 
 def words():
-    """Index 0, one of nine, is padding."""
+    """Returns a network of words with nine indices, of which 0 is padding."""
     layers = [L.Embedding(9, 3, mask_zero=True), L.Dense(4, activation="tanh"), L.Dropout(0.5)]
     layers += [L.GlobalAveragePooling1D(), L.Dense(1)]
     return keras.Sequential([keras.Input((6,), dtype="int32"), *layers])
 
 
 def masked():
-    """Negative numbers, half of them, are masked; of one branch by the user's own mask."""
+    """Returns a network that masks negative numbers; one branch has the user's own mask."""
     inputs, mask = keras.Input((6, 1)), keras.Input((6,), dtype="int32")
     hidden = L.Masking(0.0)(L.ReLU()(inputs))
     hidden = L.Activation("tanh")(L.Dense(3, activation="relu")(hidden))

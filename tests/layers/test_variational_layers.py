@@ -1,4 +1,4 @@
-"""Function-sampled layers: what a draw is, against obvious loops; estimators; Keras."""
+"""Function-sampled layers: draws against plain loops; estimators; Keras."""
 
 import keras
 import numpy as np
@@ -52,7 +52,7 @@ def outputs_of(layer, inputs, num_samples=3, seed=0, noise="joint"):
 
 
 def deterministic(layer, weights):
-    """The Keras layer that a draw of the weights stands for."""
+    """Returns the Keras layer that a draw of the weights stands for."""
     if isinstance(layer, Embedding):
         table = weights["embeddings"]
         return lambda x: table[x]
@@ -143,7 +143,7 @@ def test_marginal_moments(name, estimator, assert_mean_close, assert_variance_cl
     layer.build(x.shape)
     for raw in layer.posterior._raw_scales.values():
         raw.assign(GENERATOR.normal(-0.5, 0.5, size=raw.shape))
-    outer = 1 if estimator != "flipout" else 2000  # its draws depend on each other: many scopes
+    outer = 1 if estimator != "flipout" else 2000  # a call's draws depend on each other
     inner = 20_000 // outer
     run = tf.function(lambda seed: outputs_of(layer, x, inner, seed, "independent")[0])
     draws = np.stack([run(tf.constant([7, i])) for i in range(outer)])
@@ -167,8 +167,8 @@ def test_flipout_draws_are_uncorrelated(assert_mean_close):
         np.stack([run(tf.constant([7, i])) for i in range(2000)])
         - layer._mean(tf.constant(x)).numpy()
     )
-    assert_mean_close(draws[:, 0] * draws[:, 1], 0.0)  # of draws
-    assert_mean_close(draws[:, :, 0] * draws[:, :, 1], 0.0)  # of rows
+    assert_mean_close(draws[:, 0] * draws[:, 1], 0.0)  # over draws
+    assert_mean_close(draws[:, :, 0] * draws[:, :, 1], 0.0)  # over rows
 
 
 @pytest.mark.parametrize("estimator", ["local_reparameterization", "flipout"])
@@ -192,7 +192,7 @@ def test_all_estimators_report_the_same_exact_divergence():
     ]
     values = [outputs_of(layer, x, 4000, 0, "independent")[1].kl("float32") for layer in layers]
     assert_allclose(values[:2], values[0].numpy(), rtol=0.02)
-    assert_allclose(values[2], values[0].numpy(), rtol=0.5)  # of one draw
+    assert_allclose(values[2], values[0].numpy(), rtol=0.5)  # from one draw
 
 
 def test_divergence_has_the_priors_of_kernel_and_bias():

@@ -1,4 +1,4 @@
-"""Posteriors of weights: laws of the draws, entropies, divergences."""
+"""Posteriors of weights: distributions of the draws, entropies, divergences."""
 
 import keras
 import numpy as np
@@ -23,7 +23,7 @@ PRIORS = {
 
 
 def built(name, shapes=SHAPES):
-    """A posterior in float64 with weights away from their initial values."""
+    """Returns a posterior in float64 with weights away from their initial values."""
     posterior = posteriors.get(name)
     layer = keras.layers.Layer(dtype="float64")
     posterior.build(layer, shapes, dict.fromkeys(shapes, "zeros"), 3)
@@ -38,7 +38,7 @@ def flat(sample):
 
 
 def covariance(posterior):
-    """By the definition of each posterior, a NumPy array `[P, P]`."""
+    """Computes the covariance, a NumPy array `[P, P]`, from the posterior's definition."""
     if isinstance(posterior, posteriors.FullCovarianceGaussian):
         lower = posterior.cholesky().numpy()
         if isinstance(posterior, posteriors.ConditionedGaussian):
@@ -86,8 +86,8 @@ def test_radial_draws_have_a_normal_radius_and_a_uniform_direction():
         radius = np.linalg.norm(unit, axis=1)
         assert stats.kstest(radius, "halfnorm").pvalue > FALSE_FAIL
         along = unit[:, 0] / radius  # (1 + u) / 2 is Beta((P-1)/2, (P-1)/2)
-        law = stats.beta((size - 1) / 2, (size - 1) / 2)
-        assert stats.kstest((1 + along) / 2, law.cdf).pvalue > FALSE_FAIL
+        distribution = stats.beta((size - 1) / 2, (size - 1) / 2)
+        assert stats.kstest((1 + along) / 2, distribution.cdf).pvalue > FALSE_FAIL
 
 
 def test_radial_of_one_weight_is_gaussian():
@@ -128,7 +128,7 @@ def test_radial_entropy_and_divergence_by_draws(assert_mean_close):
 @pytest.mark.parametrize("prior", ["Laplace", "StudentT", "mixture"])
 def test_divergence_from_other_priors(name, prior, assert_mean_close):
     one = tf.constant(1.0, tf.float64)
-    law = {
+    distribution = {
         "Laplace": tfd.Laplace(0.3 * one, 0.5 * one),
         "StudentT": tfd.StudentT(3.0 * one, 0.0 * one, one),
         "mixture": tfd.MixtureSameFamily(
@@ -137,11 +137,11 @@ def test_divergence_from_other_priors(name, prior, assert_mean_close):
         ),
     }[prior]
     posterior, _ = built(name)
-    laws = {"kernel": law, "bias": law}
+    distributions = {"kernel": distribution, "bias": distribution}
     draws = posterior.sample(SEED, 20_000)
-    log_p = law.log_prob(flat(draws)).numpy().sum(axis=1)
+    log_p = distribution.log_prob(flat(draws)).numpy().sum(axis=1)
     exact = prior == "Laplace" and name != "radial"
-    kl = posterior.kl(laws, None if exact else lambda: draws).numpy()
+    kl = posterior.kl(distributions, None if exact else lambda: draws).numpy()
     assert_mean_close(-posterior.entropy().numpy() - log_p, kl)
     if not exact:
         np.testing.assert_allclose(kl, np.mean(-posterior.entropy().numpy() - log_p), rtol=1e-10)
@@ -204,7 +204,7 @@ def test_conditioned_is_a_bayesian_linear_regression(noise, atol):
     regression = LinearRegression(scales, 2)
     regression.update(design, targets)
     posterior.condition(regression, noise)
-    scaled = design * scales  # by the covariance of the rows, not of the weights
+    scaled = design * scales  # via the covariance of the rows, not of the weights
     gram = scaled @ scaled.T + noise**2 * np.eye(9)
     if noise > 0.1:
         gain = np.linalg.solve(gram, design * scales**2).T
@@ -215,8 +215,8 @@ def test_conditioned_is_a_bayesian_linear_regression(noise, atol):
     values = posterior.mean_values()
     np.testing.assert_allclose(values["kernel"], means[:3], atol=atol)
     np.testing.assert_allclose(values["bias"], means[3], atol=atol)
-    law = np.kron(expected, np.eye(2))
-    np.testing.assert_allclose(covariance(posterior), law, atol=atol)
+    whole = np.kron(expected, np.eye(2))
+    np.testing.assert_allclose(covariance(posterior), whole, atol=atol)
 
 
 def test_tiny_scales_are_no_nan():

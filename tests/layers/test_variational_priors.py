@@ -1,4 +1,4 @@
-"""Priors of weights as rules and as data."""
+"""Priors of weights as rules and as serialised data."""
 
 import keras
 import numpy as np
@@ -17,20 +17,22 @@ tfd = tfp.distributions
     [("fan_in", 0.5), ("he", 0.5**0.5), ("glorot", 0.1**0.5), ("standard", 1.0)],
 )
 def test_rules(rule, scale):
-    law = priors.distribution(priors.checked(rule), 4, 16, "float64")
-    assert law.dtype == "float64"
-    np.testing.assert_allclose([law.mean(), law.stddev()], [0.0, scale], rtol=1e-12)
+    distribution = priors.distribution(priors.checked(rule), 4, 16, "float64")
+    assert distribution.dtype == "float64"
+    np.testing.assert_allclose(
+        [distribution.mean(), distribution.stddev()], [0.0, scale], rtol=1e-12
+    )
     assert priors.deserialize(priors.serialize(rule)) == rule
 
 
 @pytest.mark.parametrize("start", [None, 0.3])
 def test_learnt_scales_have_the_least_divergence(start):
-    """Of all scales that the weights of an input have in common, by SciPy's search."""
+    """SciPy's search finds the same scales among those that an input's weights share."""
     rng = np.random.default_rng(0)
     mean, stddev = rng.normal(size=(4, 3)), rng.uniform(0.1, 1.0, size=(4, 3))
     center = np.zeros_like(mean) if start is None else np.full_like(mean, start)
-    law = priors.learnt(tf.constant(mean), tf.constant(stddev**2), [1], start and center)
-    assert law.scale.shape == (4, 1)
+    distribution = priors.learnt(tf.constant(mean), tf.constant(stddev**2), [1], start and center)
+    assert distribution.scale.shape == (4, 1)
     for row in range(4):
 
         def divergence(log_scale, row=row):
@@ -38,7 +40,7 @@ def test_learnt_scales_have_the_least_divergence(start):
             return np.sum(tfd.kl_divergence(tfd.Normal(mean[row], stddev[row]), prior))
 
         best = np.exp(optimize.minimize_scalar(divergence, bounds=(-3, 3), method="bounded").x)
-        np.testing.assert_allclose(law.scale[row, 0], best, rtol=1e-3)
+        np.testing.assert_allclose(distribution.scale[row, 0], best, rtol=1e-3)
     wide = priors.learnt(tf.constant(mean), tf.constant(stddev**2), [0, 1], least=7.0)
     np.testing.assert_allclose(wide.scale, [[7.0]])
 
@@ -56,10 +58,10 @@ def test_priors_that_a_layer_learns():
     scales = relevant.weight_priors()["kernel"].scale
     assert scales[0] > 2.0 * scales[1] and relevant.weight_priors()["bias"].stddev() == 1.0
     before = np.array(start.posterior.means["kernel"])
-    start.posterior.set_means(kernel=before + 1.0)  # training
-    law = start.weight_priors()["kernel"]
-    np.testing.assert_array_equal(law.loc, before)
-    np.testing.assert_allclose(law.scale, 1.0, rtol=0.01)
+    start.posterior.set_means(kernel=before + 1.0)  # stands for training
+    distribution = start.weight_priors()["kernel"]
+    np.testing.assert_array_equal(distribution.loc, before)
+    np.testing.assert_allclose(distribution.scale, 1.0, rtol=0.01)
     start.start_at(kernel=before)
     least = 0.2 * np.sqrt(np.mean(before**2))
     np.testing.assert_allclose(start.weight_priors()["kernel"].scale, least, rtol=1e-5)
@@ -68,7 +70,7 @@ def test_priors_that_a_layer_learns():
         VariationalDense(1, bias_prior="relevance")
 
 
-LAWS = {
+DISTRIBUTIONS = {
     "Normal": lambda: tfd.Normal(0.5, 2.0),
     "integers": lambda: tfd.Normal(0, 1),
     "Laplace": lambda: tfd.Laplace(0.0, np.float32(0.5)),
@@ -81,25 +83,25 @@ LAWS = {
 }
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_distributions_survive_as_data_in_any_dtype(name):
-    original = LAWS[name]()
+    original = DISTRIBUTIONS[name]()
     prior = priors.checked(original)
     config = priors.serialize(prior)
     values = np.array([-1.3, 0.2, 2.0], "float32")
     for dtype in ("float32", "float64"):
-        law = priors.distribution(priors.deserialize(config), 3, 3, dtype)
-        assert law.dtype == dtype
-        ours = priors.log_prob(law, values.astype(dtype))
+        distribution = priors.distribution(priors.deserialize(config), 3, 3, dtype)
+        assert distribution.dtype == dtype
+        ours = priors.log_prob(distribution, values.astype(dtype))
         assert ours.dtype == dtype
         np.testing.assert_allclose(ours, original.log_prob(values), rtol=1e-5)
 
 
 def test_other_distributions_work_but_are_not_saved():
     flow = tfd.TransformedDistribution(tfd.Normal(0.0, 1.0), tfp.bijectors.Scale(2.0))
-    law = priors.distribution(priors.checked(flow), 1, 1, "float64")
+    distribution = priors.distribution(priors.checked(flow), 1, 1, "float64")
     expected = tfd.Normal(0.0, 2.0).log_prob([0.5])
-    np.testing.assert_allclose(priors.log_prob(law, np.array([0.5])), expected, rtol=1e-6)
+    np.testing.assert_allclose(priors.log_prob(distribution, np.array([0.5])), expected, rtol=1e-6)
     with pytest.raises(ValueError, match="to be saved must be a TFP distribution.*Received: prior"):
         priors.serialize(flow)
 

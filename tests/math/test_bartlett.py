@@ -1,4 +1,7 @@
-"""Bartlett's factors: laws of their entries, gradients in df, both orders, single precision."""
+"""Bartlett's factors: distributions of their entries and gradients in df.
+
+They are tested in both orders and in single precision.
+"""
 
 import numpy as np
 import pytest
@@ -7,7 +10,7 @@ from scipy import special, stats
 
 from tfp_fnspace.math import bartlett
 
-FALSE_FAIL = 1e-6  # of each statistical test
+FALSE_FAIL = 1e-6  # for each statistical test
 SEED = tf.constant([1, 2])
 
 DRAWS = {"lower": bartlett.lower_factor, "upper": bartlett.upper_factor}
@@ -18,7 +21,7 @@ def drawn(order, df, size, shape, jit_compile=False):
     return tf.function(lambda df: DRAWS[order](SEED, df, size, shape), jit_compile=jit_compile)(df)
 
 
-# Both orders share all that is random: compiled by XLA, each dtype and each order once.
+# Both orders share all random code: XLA compiles each dtype and each order once.
 @pytest.mark.parametrize(
     ("order", "dtype", "jit_compile", "number"),
     [
@@ -31,7 +34,7 @@ def drawn(order, df, size, shape, jit_compile=False):
         pytest.param("lower", "float64", True, 20_000, marks=pytest.mark.slow),
     ],
 )
-def test_laws_of_the_entries_and_gradient_in_df(
+def test_distributions_of_the_entries_and_gradient_in_df(
     order, dtype, jit_compile, number, assert_mean_close
 ):
     k, excess = 3, np.array([0.05, 0.5, 20.0, 1e3, 1e5, 1e8])
@@ -68,7 +71,7 @@ def test_laws_of_the_entries_and_gradient_in_df(
     above, below = (
         special.digamma((degrees + h[:, np.newaxis]) / 2).sum(axis=-1) for h in (step, -step)
     )
-    # Times df - (k - 1): of order one for every df.
+    # Multiplied by df - (k - 1), the gradient has order one for every df.
     expected = excess * (above - below) / (2.0 * step)
     assert_mean_close(excess * gradient.numpy(), expected, FALSE_FAIL)
 
@@ -78,10 +81,10 @@ def test_product_is_standard_wishart(order, assert_mean_close, assert_variance_c
     k, df = 4, 5.7
     factor, _ = drawn(order, tf.constant(df, tf.float64), k, [20000])
     product = tf.matmul(factor, factor, transpose_b=True)
-    law = stats.wishart(df, np.eye(k))
-    assert_mean_close(product, law.mean(), FALSE_FAIL)
-    assert_variance_close(product, law.var(), FALSE_FAIL)
-    correlated = product[:, 0, 0] * product[:, 3, 3]  # independent
+    distribution = stats.wishart(df, np.eye(k))
+    assert_mean_close(product, distribution.mean(), FALSE_FAIL)
+    assert_variance_close(product, distribution.var(), FALSE_FAIL)
+    correlated = product[:, 0, 0] * product[:, 3, 3]  # the factors are independent
     assert_mean_close(correlated, df**2, FALSE_FAIL)
 
 
@@ -95,7 +98,7 @@ def test_no_underflow_in_single_precision(order, jit_compile):
     assert np.all(np.isfinite(factor)) and np.all(np.isfinite(log_diagonal))
     diagonal = tf.linalg.diag_part(factor)
     assert np.all(diagonal > 0.0) and np.all(np.isfinite(1.0 / diagonal))
-    assert np.min(log_diagonal) < np.log(np.finfo(np.float32).tiny)  # it would have
+    assert np.min(log_diagonal) < np.log(np.finfo(np.float32).tiny)  # without logarithms it would
 
 
 def test_seeds():

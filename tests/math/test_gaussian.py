@@ -36,7 +36,7 @@ def test_normal_crps_is_the_integral(y, mean, stddev, dtype):
 
 
 def test_normal_crps_at_the_mean():
-    # (sqrt(2) - 1) / sqrt(pi), from z = 0 in the closed form
+    # The expected value is (sqrt(2) - 1) / sqrt(pi), from z = 0 in the closed form.
     np.testing.assert_allclose(normal_crps(3.0, 3.0, 2.0), 2.0 * 0.2336950, rtol=1e-6)
 
 

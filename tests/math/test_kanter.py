@@ -1,4 +1,4 @@
-"""`tfp_fnspace.math.kanter`: values and law of Kanter's representation."""
+"""`tfp_fnspace.math.kanter`: values and distribution of Kanter's representation."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def double(value):
 
 
 def exact_log_kanter(u, index):
-    """Kanter's formula in extended precision."""
+    """Computes Kanter's formula in extended precision."""
     u, a = np.longdouble(u), np.longdouble(index)
     pi = 4.0 * np.arctan(np.longdouble(1.0))
     log_sine = np.log(np.sin(pi * np.minimum(u, 1.0 - u)))
@@ -28,7 +28,7 @@ def exact_log_kanter(u, index):
 def test_log_kanter_is_the_formula(index):
     expected = [exact_log_kanter(u, index) for u in U]
     ours = kanter.log_kanter(double(U), double(index))
-    # Rounding: terms of size 30/index cancel at small u.
+    # Rounding matters: terms of size 30/index cancel at small u.
     np.testing.assert_allclose(ours, expected, rtol=1e-13, atol=2e-14 / index)
 
 
@@ -50,7 +50,7 @@ def test_scales_have_their_laplace_transform(assert_mean_close, index):
     assert_mean_close(np.exp(-rates * scales), np.exp(-(rates**index)), 1e-6)
 
 
-def test_at_index_one_half_it_is_levys_law():
+def test_at_index_one_half_it_is_levys_distribution():
     rng = np.random.default_rng(2)
     u, log_e = rng.uniform(size=100_000), np.log(rng.standard_exponential(100_000))
     scales = np.exp(kanter.log_scale(double(u), double(log_e), double(0.5)).numpy())

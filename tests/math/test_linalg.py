@@ -21,7 +21,7 @@ def positive_definite(k, batch=(), seed=0):
 
 
 def not_quite(k, dtype, seed=0):
-    """Of rank k - 1, with its smallest eigenvalue a little below 0, and mean diagonal 3."""
+    """Returns a matrix of rank k - 1 with mean diagonal 3; its least eigenvalue is just below 0."""
     rotation = np.linalg.qr(np.random.default_rng(seed).normal(size=(k, k)))[0]
     values = np.linspace(1.0, 5.0, k)
     values[0] = -30.0 * k * np.finfo(dtype).eps
@@ -39,7 +39,7 @@ def test_a_good_matrix_gets_its_factor_and_no_jitter(jit, dtype):
 
 
 def check_mended(factor, jitter, bad, dtype):
-    """Of a matrix that `not_quite` made: the smallest jitter that helps, and the factor with it."""
+    """Checks that a matrix of `not_quite` got the smallest jitter that helps, and that factor."""
     k = len(bad)
     assert 0.0 < jitter < 3e4 * np.finfo(dtype).eps
     tenths = np.log10(jitter / np.trace(bad) * k) + (6 if dtype == "float32" else 12)
@@ -54,7 +54,7 @@ def check_mended(factor, jitter, bad, dtype):
 def test_a_bad_member_gets_the_smallest_jitter_that_helps(jit, dtype):
     good, bad = positive_definite(20), not_quite(20, dtype)
     batch = tf.constant([good, bad, good], dtype)
-    assert np.isnan(tf.linalg.cholesky(batch)[1, -1, -1])  # what it is for
+    assert np.isnan(tf.linalg.cholesky(batch)[1, -1, -1])  # this is the failure to repair
     factor, jitter = compiled(linalg.cholesky, jit)(batch)
     assert jitter[0] == jitter[2] == 0.0
     rounding = 100.0 * np.finfo(dtype).eps
@@ -63,7 +63,7 @@ def test_a_bad_member_gets_the_smallest_jitter_that_helps(jit, dtype):
 
 
 def hopeless(k):
-    """Not finite; far from positive semidefinite."""
+    """Returns matrices that are not finite, or far from positive semidefinite."""
     return np.stack([np.full((k, k), np.nan), -1e9 * (np.ones((k, k)) - np.eye(k))])
 
 
@@ -110,7 +110,7 @@ def test_a_good_matrix_costs_one_factorisation():
 
 
 def weighted(matrix):
-    """A scalar function of every entry of the factor; the matrix is made symmetric first."""
+    """Returns a scalar function of every entry of the factor; it symmetrises the matrix first."""
     matrix = 0.5 * (matrix + tf.linalg.matrix_transpose(matrix))
     factor, jitter = linalg.cholesky(matrix)
     weights = tf.constant(np.random.default_rng(1).normal(size=factor.shape[-2:]), matrix.dtype)
@@ -167,7 +167,7 @@ def test_log_determinant():
 
 
 def gradients_of(function, *arguments):
-    """Of a nonlinear function of what `function` gives, in all arguments."""
+    """Returns the gradients of a nonlinear function of `function`'s output in all arguments."""
     tensors = [tf.constant(value) for value in arguments]
     with tf.GradientTape() as tape:
         tape.watch(tensors)
@@ -232,7 +232,7 @@ def test_solution_of_an_upper_triangle_and_its_gradients(jit):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("jit", JIT)
 def test_log_determinant_and_trace_at_all_sizes(jit, dtype):
-    """Against the eigenvalues in float64, where the terms need no difference."""
+    """Compares with the eigenvalues in float64, where the terms need no difference."""
     w = np.random.default_rng(0).normal(size=(12, 12)) / 12.0
     tolerance = {"float32": 3e-3, "float64": 1e-7}[dtype]
 

@@ -1,4 +1,4 @@
-"""Normals in bulk have the law of normals."""
+"""Normals drawn in bulk have the normal distribution."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ SEED = tf.constant([1, 2])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_law_and_independence_of_the_halves(dtype, assert_mean_close):
+def test_distribution_and_independence_of_the_halves(dtype, assert_mean_close):
     draws = fast_normal([200_001], SEED, dtype).numpy()
     assert draws.dtype == dtype and np.all(np.isfinite(draws))
     assert stats.kstest(draws, "norm").pvalue > FALSE_FAIL
@@ -22,7 +22,7 @@ def test_law_and_independence_of_the_halves(dtype, assert_mean_close):
     first, second = draws[:100_000], draws[half : half + 100_000]
     products = [first * second, (first**2 - 1) * (second**2 - 1), first**2 * second, first**3]
     assert_mean_close(np.stack(products, axis=1), 0.0)
-    uniform = stats.norm.cdf([first, second])  # independence beyond moments, on a grid
+    uniform = stats.norm.cdf([first, second])  # on a grid, this sees dependence beyond moments
     counts, *_ = np.histogram2d(*uniform, bins=10, range=[[0, 1], [0, 1]])
     assert stats.chisquare(counts.ravel()).pvalue > FALSE_FAIL
 
@@ -43,7 +43,7 @@ def test_dynamic_shapes_and_xla():
 
     np.testing.assert_array_equal(dynamic(5), fast_normal([5, 3], SEED, "float32"))
     compiled = tf.function(lambda: fast_normal([20_000], SEED, "float32"), jit_compile=True)()
-    assert stats.kstest(compiled, "norm").pvalue > FALSE_FAIL  # XLA has another stream
+    assert stats.kstest(compiled, "norm").pvalue > FALSE_FAIL  # XLA draws other numbers
 
 
 def seeds_of_a_scope():

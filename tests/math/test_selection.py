@@ -13,14 +13,14 @@ def kernel(x):
 
 
 def variances_given(k, rows):
-    """Variances at all rows given the values at some, by solving."""
+    """Computes the variances at all rows given the values at some, by solving."""
     return np.diag(k - k[:, rows] @ np.linalg.solve(k[np.ix_(rows, rows)], k[rows]))
 
 
 @pytest.mark.parametrize("offset", [0.0, 30.0])
 def test_each_row_has_the_greatest_variance_given_those_before(offset):
     rows, k = greedy_rows(X + offset, 12), kernel(X)
-    assert rows[0] == 0  # all are equal at first
+    assert rows[0] == 0  # all variances are equal at first
     for i in range(1, 12):
         left = variances_given(k, rows[:i])
         assert left[rows[i]] > left.max() - 1e-9

@@ -13,9 +13,9 @@ def double(*values):
     return [tf.constant(value, tf.float64) for value in values]
 
 
-def outputs(law, *arguments):
-    """Log density and both log probabilities, stacked: [3, ...]."""
-    if law == "positive":
+def outputs(distribution, *arguments):
+    """Returns the log density and both log probabilities, stacked: [3, ...]."""
+    if distribution == "positive":
         low, high = positive.log_probabilities_of_log(*arguments)
         return tf.stack([positive.log_density_of_log(*arguments), low, high])
     low, high = general.log_probabilities(*arguments)
@@ -23,7 +23,7 @@ def outputs(law, *arguments):
 
 
 @pytest.mark.parametrize("index", [0.1, 0.3, 0.5, 0.75, 0.95])
-def test_positive_law_is_the_integral_of_kanters_representation(index):
+def test_positive_distribution_is_the_integral_of_kanters_representation(index):
     centre = 1.0 if index > 0.9 else 0.5
     x = centre * np.array([0.8, 1.0, 2.0, 30.0])
     log_density, log_cdf, log_above = outputs("positive", *double(np.log(x), index)).numpy()
@@ -33,8 +33,8 @@ def test_positive_law_is_the_integral_of_kanters_representation(index):
     np.testing.assert_allclose(np.exp(log_above), 1.0 - expected[:, 1], rtol=1e-8)
 
 
-# All points of a grid in one call: eager, the operations of a call cost more than their numbers.
-def test_general_law_is_zolotarevs_integral():
+# One call has all points of a grid: an eager call costs more than the numbers in it.
+def test_general_distribution_is_zolotarevs_integral():
     alpha, beta, offset = np.meshgrid(
         [0.4, 0.8, 1.2, 1.7, 1.95], [-0.5, 0.0, 0.7], [-4.01, -1.0, 0.21, 3.0]
     )
@@ -45,9 +45,10 @@ def test_general_law_is_zolotarevs_integral():
     np.testing.assert_allclose(np.exp(log_cdf), cdf, rtol=1e-7)
 
 
-# z; alpha; beta; then the logarithms of density and probabilities, each with its derivatives in the
-# three: mpmath 1.4.1, `quad` of Nolan's integrals in pieces with 40 digits, differences of 1e-12
-# (1e-9 inside at the ends of the ranges). The bulk and the heavy tail are apart.
+# Each key is z, alpha, beta; each row the logarithm of the density or a probability and its three
+# derivatives. They are from mpmath 1.4.1, `quad` of Nolan's integrals in pieces with 40 digits, and
+# differences of 1e-12 (1e-9 inside at the ends of the ranges). The bulk and the heavy tail are
+# apart.
 MPMATH = {
     (20.0, 1.999, 0.0): [
         (-15.862147111, -0.15309528451, -1002.1003339, 0.99999992027),
@@ -94,8 +95,8 @@ def test_values_and_gradients_are_those_of_mpmath():
         np.testing.assert_allclose(gradients, slopes, rtol=1e-6, atol=1e-9)
 
 
-# z; alpha; beta; log density: mpmath 1.4.1, `quad` of the inverted characteristic function,
-# 30 digits.
+# Points z, alpha, beta and the log density from mpmath 1.4.1: `quad` of the inverted characteristic
+# function, 30 digits.
 @pytest.mark.parametrize(
     ("point", "expected"),
     [
@@ -110,8 +111,8 @@ def test_near_alpha_two_bulk_and_tail_are_resolved_together(point, expected):
     np.testing.assert_allclose(general.log_density(*double(*point)), expected, rtol=1e-11)
 
 
-def test_all_panels_hold_all_digits_for_random_laws(monkeypatch):
-    # Six times as many nodes in the same panels, far and near the ends of both ranges.
+def test_all_panels_hold_all_digits_for_random_distributions(monkeypatch):
+    # The reference has six times as many nodes in the same panels, far from and near both ends.
     rng = np.random.default_rng(0)
     alpha = np.concatenate([2.0 - 10.0 ** rng.uniform(-12.0, -0.3, 60), rng.uniform(0.1, 2.0, 60)])
     beta = rng.choice([-1.0, 1.0], 120) * (1.0 - 10.0 ** rng.uniform(-12.0, 0.0, 120))
@@ -125,7 +126,7 @@ def test_all_panels_hold_all_digits_for_random_laws(monkeypatch):
 
 
 def test_near_alpha_one_it_is_the_inverted_characteristic_function():
-    # Interpolated or not, at the seam, and where SciPy rounds the index to 1.
+    # The values are interpolated or not, at the seam, and where SciPy rounds the index to 1.
     alpha, beta, offset = np.meshgrid(
         [0.985, 0.9901, 0.999, 1.0, 1.0001, 1.0099, 1.015],
         [-1.0, -0.5, 0.0, 1e-3, 1.0],
@@ -156,7 +157,7 @@ def test_the_series_at_zero_meets_the_integral():
 
 
 @pytest.mark.parametrize(
-    ("law", "points"),
+    ("distribution", "points"),
     [
         # log s; index
         (
@@ -178,22 +179,24 @@ def test_the_series_at_zero_meets_the_integral():
         ),
     ],
 )
-def test_gradients_are_those_of_differences(law, points):
+def test_gradients_are_those_of_differences(distribution, points):
     arguments = double(*np.transpose(points))
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(arguments)
-        rows = tf.unstack(outputs(law, *arguments))
+        rows = tf.unstack(outputs(distribution, *arguments))
     step = 2e-5
     for i, argument in enumerate(arguments):
-        # Differences of the fourth order.
+        # These are differences of the fourth order.
         shifts = step * tf.constant([[-2.0], [-1.0], [1.0], [2.0]], tf.float64)
-        shifted = outputs(law, *arguments[:i], argument + shifts, *arguments[i + 1 :]).numpy()
+        shifted = outputs(
+            distribution, *arguments[:i], argument + shifts, *arguments[i + 1 :]
+        ).numpy()
         expected = np.einsum("osp,s->op", shifted, [1.0, -8.0, 8.0, -1.0]) / (12 * step)
         actual = [tape.gradient(row, argument) for row in rows]
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_gradient_in_alpha_at_one_for_the_symmetric_law():
+def test_gradient_in_alpha_at_one_for_the_symmetric_distribution():
     arguments = double([-3.0, 0.2, 1.0], 1.0, 0.0)
     with tf.GradientTape() as tape:
         tape.watch(arguments[1])

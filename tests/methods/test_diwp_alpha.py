@@ -16,7 +16,7 @@ SMALL = {"inducing_points": 4, "depth": 1, "num_samples": 3, "num_eval_samples":
 
 
 def make_model(cls=diwp.DIWPModel, **options):
-    """A model that was not trained."""
+    """Makes a model that was not trained."""
     model = cls(**{**SMALL, **options})
     model.compile(run_eagerly=True)
     model.adapt(X, Y)
@@ -24,7 +24,7 @@ def make_model(cls=diwp.DIWPModel, **options):
 
 
 def objective(model):
-    """Loss and parts in the user's units, always with the same seed."""
+    """Returns the loss and its parts in the user's units, always with the same seed."""
     inputs = model.scaled(tf.constant(X, tf.float32))
     targets = model.target_scaler(tf.constant(Y, tf.float32))
     loss, parts = model.objective(inputs, targets, 12.0, tf.constant([1, 2]))
@@ -41,10 +41,10 @@ def test_one_without_random_matrices_is_the_predictive_density():
 
 
 def test_one_is_the_predictive_density_of_the_process():
-    """Of 4,000 samples each, whose noise at the points differs.
+    """Both estimates have 4,000 samples, with different noise at the points.
 
-    Over five seeds of the model the difference was up to 0.005; the bound is 4.3 lower, by an
-    average with a heavy tail.
+    Over five seeds of the model the difference was up to 0.005. The bound is 4.3 lower on average,
+    and that average has a heavy tail.
     """
     model = make_model(delta=2.0, alpha=1.0, num_samples=4000, num_eval_samples=4000)
     densities = model.predict_distribution(X).log_prob(tf.constant(Y, tf.float64))
@@ -56,7 +56,7 @@ def test_one_is_the_predictive_density_of_the_process():
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0])
 def test_powers_of_a_gaussian_process_against_quadrature(alpha):
-    """Of noise without a closed form f is drawn 40,000 times; false-fail rate 2e-9."""
+    """Noise without a closed form takes 40,000 draws of f; the false-fail rate is 2e-9."""
     noise = likelihoods.StudentT(4.0, 0.5)
     model = make_model(diwp.NNGPModel, alpha=alpha, likelihood=noise, num_samples=40_000)
     mean, variance = (v[0, :, 0] for v in model(tf.constant(X, tf.float32)))
@@ -68,7 +68,7 @@ def test_powers_of_a_gaussian_process_against_quadrature(alpha):
     exact = np.log(first) / alpha - np.log(Y.std())
     errors = np.sqrt((second / first**2 - 1.0) / 40_000) / alpha
     _, parts = objective(model)
-    error = np.sqrt(np.sum(np.square(errors))) / len(Y)  # of the mean, points independent
+    error = np.sqrt(np.sum(np.square(errors))) / len(Y)  # of the mean over independent points
     assert error < 0.01
     assert_allclose(parts["log_likelihood"], exact.mean(), atol=6.0 * error + 1e-4)
 
@@ -76,7 +76,7 @@ def test_powers_of_a_gaussian_process_against_quadrature(alpha):
 def test_zero_is_the_limit_and_objectives_rise_with_alpha():
     found = [objective(make_model(delta=2.0, alpha=a)) for a in (0.0, 1e-4, 0.1, 0.5, 1.0)]
     terms = [parts["log_likelihood"] for _, parts in found]
-    assert np.all(np.diff(terms) > 0.0)  # powers' means do, of the same samples
+    assert np.all(np.diff(terms) > 0.0)  # as do means of powers
     assert_allclose(terms[1], terms[0], atol=0.01 * (terms[-1] - terms[0]))
     assert len({parts["kl"] for _, parts in found}) == 1
 
@@ -93,7 +93,7 @@ def test_config():
     model = diwp.DIWPModel(**SMALL, alpha=0.5)
     config = model.get_config()
     assert diwp.DIWPModel.from_config(config).alpha == config.pop("alpha") == 0.5
-    assert diwp.DIWPModel.from_config(config).alpha == 0.0  # from before it was there
+    assert diwp.DIWPModel.from_config(config).alpha == 0.0  # an older config has no alpha
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.5, None])
@@ -107,7 +107,7 @@ def test_one_draw_is_refused_where_it_would_be_the_bound():
     with pytest.raises(ValueError, match="at least 2.*num_samples=1, alpha=0.5"):
         diwp.DIWPModel(alpha=0.5, **noise)
     assert diwp.DIWPModel(**noise).alpha == 0.0
-    assert diwp.DIWPModel(alpha=0.5, num_samples=1).alpha == 0.5  # in closed form
+    assert diwp.DIWPModel(alpha=0.5, num_samples=1).alpha == 0.5  # a closed form needs one draw
 
 
 def test_training_moves_noise_of_the_likelihood_into_f():
@@ -136,7 +136,7 @@ def custom_network():
     ],
 )
 def test_student_noise_of_every_kind_of_network(cls, options):
-    """The term rises with alpha from that of the bound (Jensen), by 0.1 and more each time."""
+    """The term rises with alpha from the bound's (Jensen), by at least 0.1 each time."""
     options = dict(options, num_samples=500, likelihood=likelihoods.StudentT(4.0, 0.5))
     small = {"seed": 0, "num_eval_samples": 20}
     if "network" in options:

@@ -1,4 +1,4 @@
-"""The Gaussian process layers, and the limits in which the answer is known."""
+"""The Gaussian process layers, and the limits with a known answer."""
 
 import diwp as reference
 import keras
@@ -16,10 +16,10 @@ from tfp_fnspace.typing import GramBlocks
 
 tfd = tfp.distributions
 
-#: Probability that a statistical assertion fails though the law is right.
+#: Probability that a statistical assertion fails although the distribution is right.
 FALSE_FAIL = 1e-6
 
-#: Moments and divergence of the layers against dense formulas, float64 with its jitter.
+#: Tolerances of the layers against dense formulas, in float64 with its jitter.
 CLOSE = {"rtol": 1e-5, "atol": 1e-7}
 
 
@@ -35,7 +35,7 @@ def blocks_of(k, num_inducing, joint=False):
 
 
 def make_layer(cls, size=4, units=3, **options):
-    """A layer with random weights."""
+    """Makes a layer with random weights."""
     layer = cls(units, dtype="float64", **options)
     layer.build([(1, size, size), (1, size, None), (1, None)])
     generator = np.random.default_rng(1)
@@ -45,7 +45,7 @@ def make_layer(cls, size=4, units=3, **options):
 
 
 def pseudo_noise(layer):
-    """A of every unit, `[D, P, P]`, from the weights themselves."""
+    """Computes A of every unit, `[D, P, P]`, from the weights themselves."""
     posterior = layer.posterior
     diagonal = np.exp(posterior.log_diagonal.numpy())
     factors = [np.diag(row) for row in diagonal]
@@ -110,7 +110,7 @@ def test_sampled_features_have_the_posteriors_moments(precision, shared, noise, 
         v = layer.posterior.v.numpy()[d]
         mean, covariance = reference.inducing_posterior(k[:4, :4], v, a)
         divergence += reference.gaussian_kl(mean, covariance, k[:4, :4])
-        weights = np.linalg.solve(k[:4, :4], k[:4]).T  # of all points
+        weights = np.linalg.solve(k[:4, :4], k[:4]).T  # for all points
         joint = k - weights @ k[:4] + weights @ (covariance + np.outer(mean, mean)) @ weights.T
         second = second + joint / layer.units
     assert_allclose(draws.kl("float64"), divergence, **CLOSE)
@@ -142,17 +142,17 @@ def test_wishart_process_is_the_prior_of_sampled_features():
 
 X = np.random.default_rng(2).normal(size=(14, 3))
 V = np.random.default_rng(3).normal(size=(2, 8))
-SCALE = 0.4  # of the pseudo-observations
+SCALE = 0.4  # noise scale of the pseudo-observations
 
 
 def composed_regression(name):
-    """Mean and variance `[N, 2]` of GP regression from V, TFP kernels applied thrice."""
+    """Returns mean and variance `[N, 2]` of GP regression from V, TFP kernels applied thrice."""
     kernel, features = kernels.get(name), tf.constant(X)
-    for _ in range(2):  # any features with this Gram matrix
+    for _ in range(2):  # any features with this Gram matrix will do
         size = features.shape[1]
         gram = kernel.psd_kernel(size, dtype="float64").matrix(features, features)
         features = tf.linalg.cholesky(gram + 1e-12 * tf.eye(14, dtype="float64")) * np.sqrt(14.0)
-    laws = [
+    distributions = [
         tfd.GaussianProcessRegressionModel(
             kernel.psd_kernel(14, dtype="float64"),
             index_points=features[8:],
@@ -163,8 +163,8 @@ def composed_regression(name):
         )
         for v in V
     ]
-    mean = np.stack([law.mean() for law in laws], axis=1)
-    return mean, np.stack([law.variance() for law in laws], axis=1)
+    mean = np.stack([distribution.mean() for distribution in distributions], axis=1)
+    return mean, np.stack([distribution.variance() for distribution in distributions], axis=1)
 
 
 def deep_network(name, *hidden):
@@ -196,7 +196,7 @@ def test_without_layers_or_with_large_delta_it_is_the_nngp(name, delta):
 
 
 def regression_model(y, noise=0.3, **options):
-    """One kernel, inducing points at the data: nothing but Gaussian process regression."""
+    """Makes plain Gaussian process regression: one kernel, inducing points at the data."""
     model = diwp.DIWPModel(
         inducing_points=20,
         kernel="squared_exponential",
@@ -248,7 +248,7 @@ def test_float32_is_exact_regression_at_the_optimum():
     assert abs(elbo_of(model) - evidence) < 1e-2
 
 
-def test_joint_predictive_law_is_that_of_exact_regression():
+def test_joint_predictive_distribution_is_that_of_exact_regression():
     model, _ = regression_model(TARGETS, num_eval_samples=4000)
     x_new = np.array([[-2.5], [0.1], [0.2]])
     everywhere = np.concatenate([INPUTS, x_new])
@@ -256,12 +256,12 @@ def test_joint_predictive_law_is_that_of_exact_regression():
     k += 1e-9 * np.eye(23)
     mean, covariance = reference.predict(k, 20, TARGETS[:, 0], 0.3**2 * np.eye(20))
     exact = stats.multivariate_normal(mean, covariance + 0.3**2 * np.eye(3))
-    law = model.predict_distribution(x_new, joint=True)
+    distribution = model.predict_distribution(x_new, joint=True)
     y = exact.rvs(20, random_state=0)
-    # 4000 functions: at these 20 the density has a standard error of 1 to 8 %.
-    ours = law.log_prob(y[..., np.newaxis])
+    # With 4000 functions the density at these 20 has a standard error of 1 to 8 %.
+    ours = distribution.log_prob(y[..., np.newaxis])
     assert np.median(np.abs(ours - exact.logpdf(y))) < 0.1
-    functions = np.asarray(law.components_distribution.mean())[..., 0]
+    functions = np.asarray(distribution.components_distribution.mean())[..., 0]
     error = np.sqrt(2.0 / 4000.0) * np.diag(covariance).max()
     assert_allclose(np.cov(functions.T), covariance, atol=5.0 * error)  # fails in 1e-5 of runs
 
@@ -284,7 +284,7 @@ def test_training_climbs_to_the_evidence_and_not_above():
 
 
 def test_bound_with_an_inverse_wishart_layer_reaches_the_evidence_and_not_above():
-    """One input: Omega is a number, and the evidence an integral over it."""
+    """With one input Omega is a number, and the evidence is an integral over it."""
     delta, noise = 4.0, 0.3
     model, _ = regression_model(TARGETS, noise, stack="omega", delta=delta, learn_delta=False)
     model.num_samples = 4000
@@ -304,7 +304,7 @@ def test_bound_with_an_inverse_wishart_layer_reaches_the_evidence_and_not_above(
             posterior.log_gamma.assign(np.log(gamma))
             posterior.assign_v([[v]])
             bounds.append(elbo_of(model))
-    # The best is 0.008 below, the worst 32; of 4,000 draws.
+    # With 4,000 draws the best bound is 0.008 below the evidence, the worst 32.
     assert max(bounds) < evidence + 0.03
     assert max(bounds) > evidence - 0.05
     assert min(bounds) < evidence - 20.0
@@ -319,7 +319,7 @@ def test_inverse_wishart_after_the_kernel_is_a_student_t_process(noise):
     with function_draws(8000, (7, 8), noise):
         blocks = blocks_of(k, 3, joint=noise == "joint")
         process.build([part.shape for part in blocks])
-        process.posterior.assign_v(np.zeros((3, 3)))  # the prior
+        process.posterior.assign_v(np.zeros((3, 3)))  # this is the prior
         process.posterior.log_gamma.assign(-30.0)
         inverse_wishart = process(blocks)
         output.build([part.shape for part in inverse_wishart])
@@ -330,20 +330,20 @@ def test_inverse_wishart_after_the_kernel_is_a_student_t_process(noise):
     f = mean + np.sqrt(variance) * generator.normal(size=variance.shape)
     scale = delta * k[3:, 3:] / (delta + 2.0)
     for n in range(3):
-        law = stats.t(delta + 2.0, scale=np.sqrt(scale[n, n]))
-        assert stats.kstest(f[:, n], law.cdf).pvalue > FALSE_FAIL
+        distribution = stats.t(delta + 2.0, scale=np.sqrt(scale[n, n]))
+        assert stats.kstest(f[:, n], distribution.cdf).pvalue > FALSE_FAIL
     spread = 6.0 * np.sqrt(3.0 / 8000.0) * np.diag(k)[3:]
     assert np.all(np.abs(f.var(axis=0) - np.diag(k)[3:]) < spread)
     if noise == "joint":
         difference = np.array([1.0, -1.0, 0.5])
-        law = stats.t(delta + 2.0, scale=np.sqrt(difference @ scale @ difference))
-        assert stats.kstest(f @ difference, law.cdf).pvalue > FALSE_FAIL
+        distribution = stats.t(delta + 2.0, scale=np.sqrt(difference @ scale @ difference))
+        assert stats.kstest(f @ difference, distribution.cdf).pvalue > FALSE_FAIL
         squares = np.einsum("sn,nm,sm->s", f, np.linalg.inv(scale), f) / 3.0
         assert stats.kstest(squares, stats.f(3, delta + 2.0).cdf).pvalue > FALSE_FAIL
 
 
 def test_classes_without_hidden_layers():
-    """Nothing is sampled then: one component, whose number the graph must know."""
+    """The model samples nothing then: the graph must know that there is one component."""
     x = np.random.default_rng(0).normal(size=(30, 2)).astype("float32")
     labels = (x[:, :1] > 0.0).astype("int32")
     model = diwp.DIWPModel(

@@ -12,17 +12,17 @@ from tfp_fnspace.distributions import InverseWishart
 from tfp_fnspace.layers.draws import FunctionDraws, function_draws
 from tfp_fnspace.typing import GramBlocks
 
-#: Probability that a statistical assertion fails though the law is right.
+#: Probability that a statistical assertion fails although the distribution is right.
 FALSE_FAIL = 1e-6
 
 
-def same_law(first, second):
-    """Asserts, by Kolmogorov and Smirnov, that two columns of draws have the same law."""
+def same_distribution(first, second):
+    """Asserts, by Kolmogorov and Smirnov, that two columns of draws have the same distribution."""
     assert stats.ks_2samp(first, second).pvalue > FALSE_FAIL
 
 
-def has_law(draws, law):
-    assert stats.kstest(draws, law.cdf).pvalue > FALSE_FAIL
+def has_distribution(draws, distribution):
+    assert stats.kstest(draws, distribution.cdf).pvalue > FALSE_FAIL
 
 
 def kernel_matrix(size, seed=0, length_scale=1.0):
@@ -37,7 +37,7 @@ def blocks_of(k, num_inducing, joint=False, dtype="float64"):
 
 
 def make_layer(num_inducing, delta=3.0, prior=True, dtype="float64", **options):
-    """A layer whose posterior at the inducing points is the prior, or another."""
+    """Makes a layer whose posterior at the inducing points is the prior or differs from it."""
     layer = diwp.InverseWishartProcess(delta=delta, dtype=dtype, **options)
     layer.build([(1, num_inducing, num_inducing), (1, num_inducing, None), (1, None)])
     generator = np.random.default_rng(4)
@@ -47,7 +47,7 @@ def make_layer(num_inducing, delta=3.0, prior=True, dtype="float64", **options):
 
 
 def draw(layer, blocks, num_samples, noise="independent", seed=(1, 2)):
-    """NumPy blocks and the divergence."""
+    """Returns NumPy blocks and the divergence."""
     with function_draws(num_samples, seed, noise) as draws:
         outputs = layer(blocks)
     return GramBlocks(*(part.numpy() for part in outputs)), float(draws.kl("float64"))
@@ -58,7 +58,7 @@ def draw(layer, blocks, num_samples, noise="independent", seed=(1, 2)):
 
 @pytest.fixture(scope="module", params=[True, False], ids=["whitened", "plain"])
 def posterior(request):
-    """Draws of q(G_ii), the divergence, and the parameters of q and p in SciPy's terms."""
+    """Returns draws of q(G_ii), the divergence, and the parameters of q and p in SciPy's terms."""
     k = kernel_matrix(4)
     layer = make_layer(3, prior=False, whiten=request.param)
     blocks, kl = draw(layer, blocks_of(k, 3), 20_000)
@@ -70,7 +70,7 @@ def posterior(request):
     return blocks.ii, kl, q, p
 
 
-def test_inducing_draws_have_the_law_of_equation_21(posterior, assert_mean_close):
+def test_inducing_draws_have_the_distribution_of_equation_21(posterior, assert_mean_close):
     drawn, _, q, _ = posterior
     assert_mean_close(drawn, q["scale"] / (q["df"] - 4.0), FALSE_FAIL)
     inverse = np.linalg.inv(drawn)
@@ -81,8 +81,10 @@ def test_inducing_draws_have_the_law_of_equation_21(posterior, assert_mean_close
         lambda g: (None, g[:, 0, 1]),
         lambda g: (None, g[:, 2, 2]),
     ):
-        same_law(statistic(drawn)[1], statistic(expected)[1])
-    has_law(drawn[:, 1, 1], stats.invgamma((q["df"] - 2.0) / 2.0, scale=q["scale"][1, 1] / 2.0))
+        same_distribution(statistic(drawn)[1], statistic(expected)[1])
+    has_distribution(
+        drawn[:, 1, 1], stats.invgamma((q["df"] - 2.0) / 2.0, scale=q["scale"][1, 1] / 2.0)
+    )
 
 
 def test_divergence_is_the_mean_difference_of_log_densities(posterior, assert_mean_close):
@@ -90,8 +92,11 @@ def test_divergence_is_the_mean_difference_of_log_densities(posterior, assert_me
     draws = np.moveaxis(drawn, 0, -1)
     ratio = stats.invwishart(**q).logpdf(draws) - stats.invwishart(**p).logpdf(draws)
     assert_mean_close(ratio, kl, FALSE_FAIL)
-    law_q, law_p = (InverseWishart(np.float64(law["df"]), law["scale"]) for law in (q, p))
-    assert_allclose(kl, law_q.kl_divergence(law_p), rtol=1e-7)
+    distribution_q, distribution_p = (
+        InverseWishart(np.float64(distribution["df"]), distribution["scale"])
+        for distribution in (q, p)
+    )
+    assert_allclose(kl, distribution_q.kl_divergence(distribution_p), rtol=1e-7)
 
 
 def test_divergence_of_the_prior_is_zero_and_nowhere_negative():
@@ -108,12 +113,12 @@ def test_whitened_posterior_is_the_plain_one_in_other_coordinates():
     layers[1].posterior.assign_v(np.linalg.cholesky(k[:3, :3]) @ whitened)
     (first, kl), (second, plain_kl) = (draw(layer, blocks_of(k, 3), 7) for layer in layers)
     for ours, expected in zip(first, second, strict=True):
-        assert_allclose(ours, expected, rtol=1e-6, atol=1e-7)  # the jitter
+        assert_allclose(ours, expected, rtol=1e-6, atol=1e-7)  # the tolerance is for the jitter
     assert_allclose(kl, plain_kl, rtol=1e-6)
 
 
 def test_size_of_a_whitened_v_is_that_of_the_divergence_for_any_matrix():
-    """Where most eigenvalues are tiny, small entries of a plain V are far from the prior."""
+    """If most eigenvalues are tiny, small entries of a plain V are far from the prior."""
     k, kl = difficult_matrix(12), {}
     for whiten in (True, False):
         layer = make_layer(10, delta=40.0, prior=False, whiten=whiten)
@@ -126,7 +131,7 @@ def test_size_of_a_whitened_v_is_that_of_the_divergence_for_any_matrix():
 
 
 def difficult_matrix(size):
-    """Most eigenvalues are smaller than the jitter of either dtype."""
+    """Returns a matrix most of whose eigenvalues are below the jitter of either dtype."""
     x = np.linspace(-1.0, 1.0, size + 2)[:, np.newaxis]
     return reference.squared_exponential(x @ x.T)
 
@@ -152,7 +157,7 @@ def test_gradients_of_the_divergence_are_those_of_finite_differences(whiten):
     generator = np.random.default_rng(0)
     for variable, gradient in zip(variables, gradients, strict=True):
         direction, before = generator.normal(size=variable.shape), variable.numpy()
-        # Where V is not whitened, its part along the least eigenvalues of K has five digits.
+        # If V is not whitened, its part along the least eigenvalues of K has only five digits.
         step = 1e-6 if before.ndim else 3e-2
         values = []
         for sign in (1.0, -1.0):
@@ -161,13 +166,13 @@ def test_gradients_of_the_divergence_are_those_of_finite_differences(whiten):
         variable.assign(before)
         slope = (values[0] - values[1]) / (2.0 * step)
         assert_allclose(np.sum(gradient * direction), slope, rtol=2e-3)
-    assert (float(gradients[-1]) == 0.0) == whiten  # K does not matter to it
+    assert (float(gradients[-1]) == 0.0) == whiten  # it does not depend on K
 
 
 @pytest.mark.parametrize("whiten", [True, False])
 @pytest.mark.parametrize("delta", [1.0, 100.0, 1e4, 1e8])
 def test_float32_divergence_of_a_difficult_matrix(delta, whiten):
-    """Log-determinant less trace in float32 would be off by 200 at delta = 1e8."""
+    """The log-determinant less the trace in float32 would be off by 200 at delta = 1e8."""
     x = np.linspace(-3.0, 3.0, 42)[:, np.newaxis]
     k = reference.squared_exponential(x @ x.T) + 1e-3 * np.eye(42)
     values, slopes = {}, {}
@@ -187,7 +192,7 @@ def test_float32_divergence_of_a_difficult_matrix(delta, whiten):
 
 
 def conditional_parts(blocks, k, point):
-    """g_tt.i, and `G_ii^-1 g_it` standardised by equation 107, of the draws at one point."""
+    """Returns g_tt.i and, standardised by equation 107, `G_ii^-1 g_it`, of one point's draws."""
     solved = np.linalg.solve(blocks.ii, blocks.it[:, :, point, np.newaxis])[..., 0]
     variance = blocks.tt[:, point] - np.sum(solved * blocks.it[:, :, point], axis=1)
     size = blocks.ii.shape[-1]
@@ -205,10 +210,10 @@ def test_point_given_inducing_points_is_that_of_equations_105_to_107(prior, nois
     schur = tt - it.T @ np.linalg.solve(ii, it)
     for point in (0, 1):
         variance, white = conditional_parts(blocks, k, point)
-        has_law(
+        has_distribution(
             variance, stats.invgamma((3.0 + 3 + 2) / 2.0, scale=3.0 * schur[point, point] / 2.0)
         )
-        has_law(np.sqrt(3.0) * white.ravel(), stats.norm())
+        has_distribution(np.sqrt(3.0) * white.ravel(), stats.norm())
         dependence = np.corrcoef([*white.T, np.log(variance), np.log(blocks.ii[:, 0, 0])])
         assert np.abs(dependence - np.eye(5)).max() < 5.5 / np.sqrt(8000)
 
@@ -223,26 +228,28 @@ def test_point_and_inducing_points_are_a_principal_block_of_the_process():
         ours[:, :2, :2], ours[:, :2, 2] = blocks.ii, blocks.it[:, :, point]
         ours[:, 2, :2], ours[:, 2, 2] = blocks.it[:, :, point], blocks.tt[:, point]
         for direction in ([1, 0, 0], [0, 0, 1], [1, 0, 1], [0, 1, -1], [1, 1, 1]):
-            same_law(*(np.einsum("i,sij,j->s", direction, g, direction) for g in (ours, expected)))
-        same_law(ours[:, 0, 2], expected[:, 0, 2])
-        same_law(np.linalg.slogdet(ours)[1], np.linalg.slogdet(expected)[1])
+            same_distribution(
+                *(np.einsum("i,sij,j->s", direction, g, direction) for g in (ours, expected))
+            )
+        same_distribution(ours[:, 0, 2], expected[:, 0, 2])
+        same_distribution(np.linalg.slogdet(ours)[1], np.linalg.slogdet(expected)[1])
 
 
 @pytest.mark.parametrize(
     ("noise", "sizes"), [("independent", (7, 1000)), ("shared", (7, 1000)), ("joint", (7, 60))]
 )
-def test_law_of_a_point_is_the_same_in_any_batch(noise, sizes):
+def test_distribution_of_a_point_is_the_same_in_any_batch(noise, sizes):
     k = kernel_matrix(2 + max(sizes))
     layer = make_layer(2, prior=False)
     for size in sizes:
-        count = 20_000 if size < 10 else 2000  # what memory allows
+        count = 20_000 if size < 10 else 2000  # as many as memory allows
         alone, _ = draw(layer, blocks_of(k[:3, :3], 2), count, "independent", seed=(9, 9))
         rows = slice(0, 2 + size)
         batch, _ = draw(layer, blocks_of(k[rows, rows], 2, noise == "joint"), count, noise)
         diagonal = batch.tt[:, 0, 0] if noise == "joint" else batch.tt[:, 0]
-        same_law(diagonal, alone.tt[:, 0])
+        same_distribution(diagonal, alone.tt[:, 0])
         for i in (0, 1):
-            same_law(batch.it[:, i, 0], alone.it[:, i, 0])
+            same_distribution(batch.it[:, i, 0], alone.it[:, i, 0])
 
 
 def test_shared_noise_gives_the_same_draws_in_any_batch():
@@ -263,10 +270,12 @@ def test_joint_draws_are_the_process_at_all_points():
     ours = np.concatenate(rows, axis=1)
     expected = reference.process_draws(k, 3.0, 8000, seed=7)
     for direction in ([0, 0, 1, 0], [0, 0, 1, 1], [0, 0, 1, -1], [1, 0, 1, -1], [1, 1, 1, 1]):
-        same_law(*(np.einsum("i,sij,j->s", direction, g, direction) for g in (ours, expected)))
-    same_law(np.linalg.slogdet(ours)[1], np.linalg.slogdet(expected)[1])
-    same_law(*(np.linalg.slogdet(g[:, 2:, 2:])[1] for g in (ours, expected)))
-    same_law(ours[:, 2, 3], expected[:, 2, 3])
+        same_distribution(
+            *(np.einsum("i,sij,j->s", direction, g, direction) for g in (ours, expected))
+        )
+    same_distribution(np.linalg.slogdet(ours)[1], np.linalg.slogdet(expected)[1])
+    same_distribution(*(np.linalg.slogdet(g[:, 2:, 2:])[1] for g in (ours, expected)))
+    same_distribution(ours[:, 2, 3], expected[:, 2, 3])
 
 
 def test_defect_puts_the_batch_size_into_the_degrees_of_freedom(assert_mean_close):
@@ -303,9 +312,9 @@ def test_omega_is_inverse_wishart_on_the_inputs(assert_mean_close):
     omega = reference.process_draws(np.eye(2), 4.0, 20_000, seed=3)
     expected = z @ omega @ z.T / 2.0
     assert_mean_close(blocks.ii.numpy(), (z @ z.T / 2.0)[:3, :3], FALSE_FAIL)
-    same_law(blocks.ii.numpy()[:, 0, 1], expected[:, 0, 1])
-    same_law(blocks.it.numpy()[:, 2, 1], expected[:, 2, 4])
-    same_law(blocks.tt.numpy()[:, 0], expected[:, 3, 3])
+    same_distribution(blocks.ii.numpy()[:, 0, 1], expected[:, 0, 1])
+    same_distribution(blocks.it.numpy()[:, 2, 1], expected[:, 2, 4])
+    same_distribution(blocks.tt.numpy()[:, 0], expected[:, 3, 3])
 
 
 # Noise of the points -----------------------------------------------------------------------------
@@ -317,11 +326,11 @@ def test_draws_of_a_point_in_different_layers_are_independent(count):
     calls = [draws.point_normal([10_000, 2, tf.constant(count)], "float64") for _ in range(11)]
     columns = np.stack([call.numpy()[:, :, -1] for call in calls], axis=1).reshape(10_000, -1)
     assert columns.shape == (10_000, 22)
-    has_law(columns[:, :8].ravel(), stats.norm())
+    has_distribution(columns[:, :8].ravel(), stats.norm())
     assert np.abs(np.corrcoef(columns.T) - np.eye(22)).max() < 6.0 / np.sqrt(10_000)
     first = calls[0].numpy()[:, 0]
     assert first.shape == (10_000, count)
-    if count > 1:  # points are independent within a layer
+    if count > 1:  # within a layer, points are independent
         assert np.abs(np.corrcoef(first.T) - np.eye(count)).max() < 6.0 / np.sqrt(10_000)
 
 

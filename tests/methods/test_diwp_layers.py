@@ -1,4 +1,4 @@
-"""Layers on Gram matrices as Keras layers, and their gradients where kernels are at an edge."""
+"""Layers on Gram matrices as Keras layers, and their gradients at edges of the kernels."""
 
 import keras
 import numpy as np
@@ -105,7 +105,7 @@ def test_dtype_policies_and_symbolic_shapes(name, policy):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in LAYERS if "_" not in n])
 def test_same_numbers_under_xla(name):
-    """XLA has other random numbers: what does not depend on them is compared."""
+    """XLA draws other random numbers: the test compares what does not depend on them."""
     layer, inputs = LAYERS[name](), example_inputs(name)
     outputs, draws = outputs_of(layer, inputs)
 
@@ -191,7 +191,7 @@ def test_gradients_of_a_stack_are_finite_in_float32(name, constant, edge):
     hidden = [diwp.InverseWishartProcess(), diwp.GramKernel(name), diwp.GaussianProcessGram(3)]
     net = network(2, hidden, name, points=6, constant=constant)
     points = net.layers[0].inducing_inputs
-    points.assign(np.resize(x, points.shape))  # the same rows as the data, and each other
+    points.assign(np.resize(x, points.shape))  # equal to data rows and to each other
     with tf.GradientTape() as tape:
         moments, draws = outputs_of(net, x, "independent")
         loss = draws.kl("float32") + tf.reduce_mean(moments.mean**2 + moments.variance)

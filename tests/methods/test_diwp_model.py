@@ -22,7 +22,7 @@ SMALL = {"inducing_points": 8, "depth": 1, "num_samples": 3, "num_eval_samples":
 
 
 def make_model(cls=diwp.DIWPModel, eager=False, **options):
-    """A small model; eager where little is trained, since tracing takes longer."""
+    """Makes a small model, which is eager where little is trained because tracing takes longer."""
     model = cls(**{**SMALL, **options})
     if eager:
         model.compile(run_eagerly=True)
@@ -64,7 +64,7 @@ def test_inducing_inputs_start_at_rows_that_are_trained_on():
 
 
 def test_greedy_inducing_inputs_are_rows_far_apart():
-    """Of 100 rows close to each other and 5 far from all, the 5 are among the 6 that are chosen."""
+    """Of 100 rows close together and 5 far from all others, greedy selection finds the 5."""
     random = np.random.default_rng(3)
     far = [[14.0, 5.0], [5.0, 14.0], [5.0, 5.0], [45.0, 45.0], [85.0, 85.0]]
     x = np.concatenate([1e-3 * random.normal(size=(100, 2)), far])
@@ -119,7 +119,7 @@ def test_duplicates_train_for_long_in_float32(kernel):
 def test_jitter_that_is_added_is_in_the_history_with_a_warning(monkeypatch):
     x, y = np.repeat(X[:4], 5, axis=0), np.repeat(Y[:4], 5, axis=0)
     model = make_model(inducing_points=12, kernel="squared_exponential")
-    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)  # points that are equal stay so
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)  # points that are equal stay equal
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         fit(model, x, y)
@@ -215,7 +215,7 @@ def test_history_is_the_bound_per_row_in_the_users_units(fitted):
 
 
 def prior_model(**options):
-    """A model that was not trained, of a small delta: the Gram matrices vary."""
+    """Makes an untrained model with a small delta, so that the Gram matrices vary."""
     model = make_model(eager=True, delta=2.0, **options)
     model.adapt(X, Y)
     return model
@@ -231,7 +231,7 @@ def test_order_of_rows_does_not_matter(fitted):
     assert_allclose(model.predict(X[order])["mean"], outputs[order], rtol=1e-5, atol=1e-6)
     model = prior_model()
     first, second = (objective(model, X[o], Y[o], num_samples=4000) for o in (slice(None), order))
-    # Over five seeds the differences were up to 0.005, of other noise at the points.
+    # Over five seeds the differences were up to 0.005, from different noise at the points.
     assert_allclose(first["log_likelihood"], second["log_likelihood"], atol=0.015)
 
 
@@ -243,7 +243,8 @@ def test_minibatches_estimate_the_bound_without_bias():
         assert_allclose(mean["kl"], whole["kl"], rtol=1e-4)
         return mean["log_likelihood"] - whole["log_likelihood"]
 
-    # Over five seeds up to 0.005; with the authors' defect -0.035 to -0.038.
+    # Over five seeds the difference was up to 0.005; with the authors' defect it was -0.035 to
+    # -0.038.
     assert abs(difference(prior_model())) < 0.015
     assert difference(prior_model(batch_size_defect=True)) < -0.025
 
@@ -261,7 +262,7 @@ def test_default_learning_rates_are_those_of_section_7():
 
 
 def crossings_far_from_the_data(cls, bandwidth, epochs, **options):
-    """Mean number of zero crossings of posterior draws where 7 <= x <= 15, data on [-5, 5]."""
+    """Counts zero crossings of posterior draws in 7 <= x <= 15 (a mean), for data on [-5, 5]."""
     x = np.linspace(-5.0, 5.0, 40)[:, np.newaxis]
     random = np.random.default_rng([0, int(10 * bandwidth)])
     k = np.exp(-((x - x.T) ** 2) / (2.0 * bandwidth**2)) + 1e-8 * np.eye(40)
@@ -292,7 +293,7 @@ def test_draws_far_from_the_data_have_their_bandwidth():
     short, long = (
         crossings_far_from_the_data(diwp.DIWPModel, width, **options) for width in (0.5, 5.0)
     )
-    assert short > 2.0 * long  # expected of the truth: 5.1 and 0.5
+    assert short > 2.0 * long  # the truth has 5.1 and 0.5
     same = crossings_far_from_the_data(diwp.NNGPModel, 0.5, epochs=50)
     assert_allclose(same, 8.0 / np.pi, rtol=0.15)  # the kernel's own bandwidth is 1
 
@@ -333,7 +334,7 @@ def test_function_samples_are_reproducible_with_the_moments_of_predict(fitted):
 
 
 @pytest.mark.parametrize("cls", [diwp.DIWPModel, diwp.NNGPModel])
-def test_law_of_a_function_sample_at_a_point_does_not_depend_on_a_far_one(cls):
+def test_distribution_of_a_function_sample_at_a_point_does_not_depend_on_a_far_one(cls):
     """The ReLU kernel grows with the input; in float32 rounding grows with it."""
     model = make_model(cls, eager=True, num_eval_samples=4000, inducing_points=20)
     x = np.linspace(-1.0, 1.0, 20)[:, np.newaxis]
@@ -342,7 +343,7 @@ def test_law_of_a_function_sample_at_a_point_does_not_depend_on_a_far_one(cls):
     expected = model.predict(at)["epistemic_stddev"][0, 0]
     for far in (1.0, 30.0, 1000.0):
         samples = model.sample_functions(np.concatenate([at, [[far]]]), 4000, seed=2)
-        # Standard errors of both are 1.1 % for normal values.
+        # For normal values both standard errors are 1.1 %.
         assert_allclose(samples[:, 0, 0].std(), expected, rtol=0.08)
 
 
@@ -365,7 +366,7 @@ def test_predictions_that_are_nan_come_with_a_warning():
 @pytest.mark.parametrize("kernel", ["squared_exponential", "relu", "matern52"])
 @pytest.mark.parametrize("cls", [diwp.DIWPModel, diwp.NNGPModel])
 def test_function_samples_in_float32_are_functions(cls, kernel):
-    """The same value at the same x, and no white noise on a grid, whatever rounding does."""
+    """Equal x have equal values, and a grid shows no white noise, whatever rounding does."""
     model = make_model(cls, eager=True, kernel=kernel, inducing_points=20)
     x = np.linspace(-2.0, 2.0, 60)[:, np.newaxis]
     fit(model, x, np.sin(3.0 * x), epochs=1)
@@ -373,7 +374,7 @@ def test_function_samples_in_float32_are_functions(cls, kernel):
     draws = model.sample_functions(np.concatenate([grid, grid[::20]]), 20, seed=2)[..., 0]
     spread = draws.std(axis=0).mean()
     assert np.abs(draws[:, 201:] - draws[:, :201:20]).max() < 1e-2 * spread
-    # Noise of standard deviation s has second differences of s sqrt(6).
+    # White noise of standard deviation s has second differences of s sqrt(6).
     noise = np.sqrt(np.mean(np.diff(draws[:, :201], n=2, axis=1) ** 2) / 6.0)
     assert noise < 0.05 * spread
 
@@ -420,7 +421,7 @@ def test_categorical_likelihood_learns_classes():
     model = make_model(likelihood=likelihoods.Categorical(), num_outputs=3)
     model.compile(optimizer=keras.optimizers.Adam(0.05))
     history = fit(model, X, LABELS, epochs=80, batch_size=40).history
-    model.compile(run_eagerly=True)  # little is left to do
+    model.compile(run_eagerly=True)  # only few steps remain
     outputs = model.predict(X)
     assert outputs["probabilities"].shape == (40, 3)
     assert_allclose(outputs["probabilities"].sum(axis=1), 1.0, rtol=1e-5)
@@ -540,4 +541,4 @@ def test_unfitted_models_and_bad_data_get_one_clear_error():
         fit(make_model(likelihood=likelihoods.Categorical()), X, LABELS)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fit(make_model(eager=True))  # good data: not a word
+        fit(make_model(eager=True))  # good data raise no warning

@@ -7,7 +7,7 @@ from scipy import stats
 
 from tfp_fnspace import diwp, kernels
 
-#: Probability that a statistical test fails when all is right.
+#: Probability that a statistical test fails although all is right.
 FALSE_FAIL = 1e-6
 
 NUM_SAMPLES = 20_000
@@ -19,7 +19,7 @@ OPTIONS = {
 
 
 def kernel_matrix(size=4):
-    """Positive definite, of unequal variances."""
+    """Returns a positive definite matrix with unequal variances."""
     root = np.random.default_rng(0).normal(size=(size, size + 2))
     return root @ root.T / size
 
@@ -53,7 +53,7 @@ def test_variance_of_the_wishart_process(width, assert_variance_close):
 
 
 def test_variance_of_the_inverse_wishart_process(assert_variance_close):
-    matrix, delta = kernel_matrix(), 30.0  # all moments that the test itself needs exist
+    matrix, delta = kernel_matrix(), 30.0  # the test needs high moments
     squares, products = squares_and_products(matrix)
     expected = ((delta + 2) * squares + delta * products) / ((delta + 1) * (delta - 2))
     samples = draws("inverse_wishart", matrix, delta=delta)
@@ -74,8 +74,8 @@ def test_a_diagonal_entry_of_the_residual_process_is_noncentral_chi_squared():
     samples = draws("residual_wishart", matrix, 4_000, width=width, residual=a)
     for i in range(len(matrix)):
         scale = matrix[i, i] / (width * (1 + a**2))
-        law = stats.ncx2(df=width, nc=width * a**2, scale=scale)
-        test = stats.kstest(samples[:, i, i], law.cdf)
+        distribution = stats.ncx2(df=width, nc=width * a**2, scale=scale)
+        test = stats.kstest(samples[:, i, i], distribution.cdf)
         assert test.pvalue > FALSE_FAIL / len(matrix)
 
 
@@ -88,7 +88,7 @@ def test_residual_process_without_residual_is_the_wishart_process():
         assert test.pvalue > FALSE_FAIL / 2
 
 
-# Laws ---------------------------------------------------------------------------------------------
+# Distributions ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("delta", [0.3, 12.0])
@@ -96,23 +96,23 @@ def test_diagonal_of_the_inverse_wishart_process_is_inverse_gamma(delta):
     matrix = kernel_matrix()
     samples = draws("inverse_wishart", matrix, 4_000, delta=delta)
     for i in range(len(matrix)):
-        # Of one point: W^-1(delta k, delta + 2).
-        law = stats.invwishart(df=delta + 2.0, scale=delta * matrix[i, i])
+        # At one point it is W^-1(delta k, delta + 2).
+        distribution = stats.invwishart(df=delta + 2.0, scale=delta * matrix[i, i])
         ours = stats.invgamma(0.5 * (delta + 2.0), scale=0.5 * delta * matrix[i, i])
         at = ours.ppf([0.1, 0.5, 0.9])
-        np.testing.assert_allclose([law.pdf(v) for v in at], ours.pdf(at), rtol=1e-10)
+        np.testing.assert_allclose([distribution.pdf(v) for v in at], ours.pdf(at), rtol=1e-10)
         assert stats.kstest(samples[:, i, i], ours.cdf).pvalue > FALSE_FAIL / len(matrix)
 
 
 @pytest.mark.parametrize("process", ["inverse_wishart", "wishart"])
-def test_whole_matrix_has_scipys_law(process):
+def test_whole_matrix_has_scipys_distribution(process):
     matrix, count = kernel_matrix(3), 4_000
     samples = draws(process, matrix, count)
     if process == "inverse_wishart":
-        law = stats.invwishart(df=12.0 + 4.0, scale=12.0 * matrix)
+        distribution = stats.invwishart(df=12.0 + 4.0, scale=12.0 * matrix)
     else:
-        law = stats.wishart(df=7, scale=matrix / 7)
-    expected = law.rvs(count, random_state=np.random.default_rng(5))
+        distribution = stats.wishart(df=7, scale=matrix / 7)
+    expected = distribution.rvs(count, random_state=np.random.default_rng(5))
     statistics = {
         "log determinant": lambda g: np.linalg.slogdet(g)[1],
         "correlation": lambda g: g[:, 0, 1] / np.sqrt(g[:, 0, 0] * g[:, 1, 1]),
@@ -124,7 +124,7 @@ def test_whole_matrix_has_scipys_law(process):
 
 
 @pytest.mark.parametrize("process", OPTIONS)
-def test_law_of_some_points_does_not_depend_on_the_others(process):
+def test_distribution_of_some_points_does_not_depend_on_the_others(process):
     matrix = kernel_matrix(5)
     whole = draws(process, matrix, 4_000)[:, 1:4, 1:4]
     part = draws(process, matrix[1:4, 1:4], 4_000, seed=8)
@@ -216,7 +216,7 @@ def test_prior_has_the_shapes_of_its_layers(process, stack):
 
 
 def test_omega_layer_is_the_singular_process(assert_mean_close):
-    """Equations 94 and 95: X Omega X^T / N_0 has the law of the process around X X^T / N_0."""
+    """Equations 94 and 95: X Omega X^T / N_0 is distributed as the process around X X^T / N_0."""
     x = np.random.default_rng(1).normal(size=(6, 3))
     for process in OPTIONS:
         draw = diwp.sample_prior(
@@ -224,20 +224,20 @@ def test_omega_layer_is_the_singular_process(assert_mean_close):
         )
         grams = draw.grams[0].numpy()
         assert_mean_close(grams, x @ x.T / 3, FALSE_FAIL / 3)
-        part = draws(process, (x @ x.T / 3)[:3, :3], 4_000)  # of full rank
+        part = draws(process, (x @ x.T / 3)[:3, :3], 4_000)  # has full rank
         for entry in ((0, 0), (1, 2)):
             assert stats.ks_2samp(grams[:, *entry], part[:, *entry]).pvalue > FALSE_FAIL / 6
 
 
 def test_functions_of_one_input_are_of_random_length_scale():
-    """One input and no hidden layer: Omega is the inverse square of a length scale."""
+    """With one input and no hidden layer, Omega is the inverse square of a length scale."""
     x, delta = np.array([[0.0], [0.5]]), 6.0
     draw = diwp.sample_prior(
         x, "squared_exponential", depth=0, delta=delta, num_samples=4_000, seed=2
     )
     omega = 4.0 * draw.grams[0].numpy()[:, 1, 1]
-    law = stats.invgamma(0.5 * (delta + 2.0), scale=0.5 * delta)
-    assert stats.kstest(omega, law.cdf).pvalue > FALSE_FAIL / 2
+    distribution = stats.invgamma(0.5 * (delta + 2.0), scale=0.5 * delta)
+    assert stats.kstest(omega, distribution.cdf).pvalue > FALSE_FAIL / 2
     f = draw.functions.numpy()[:, :, 0]
     spread = np.sqrt(2.0 - 2.0 * draw.kernels[0][:, 0, 1].numpy())
     test = stats.kstest((f[:, 0] - f[:, 1]) / spread, stats.norm.cdf)

@@ -1,4 +1,4 @@
-"""DIWP saved, and its graphs; the batteries have the rest."""
+"""Saved DIWP models and their graphs; the batteries test the rest."""
 
 import keras
 import numpy as np
@@ -64,7 +64,7 @@ def test_keras_file_keeps_all_and_training_goes_on(network, tmp_path):
     samples = [m.sample_functions(X, 3, seed=1) for m in (model, loaded)]
     assert_array_equal(*samples)
     configs = [{**m.get_config(), "network": None} for m in (loaded, model)]
-    assert configs[0] == configs[1]  # Keras adds build shapes to the network's
+    assert configs[0] == configs[1]  # Keras adds build shapes to the network's config
     fit(model)
     fit(loaded)
     assert_same_predictions(loaded, model)
@@ -73,7 +73,7 @@ def test_keras_file_keeps_all_and_training_goes_on(network, tmp_path):
 def test_all_parameters_move_in_training(fitted):
     fresh = make_model()
     fresh.adapt(X, Y)
-    fresh.prepare_training([X], Y)  # what training starts at
+    fresh.prepare_training([X], Y)  # training starts at these values
     moved = {}
     for before, after in zip(fresh.network.weights, fitted.network.weights, strict=True):
         moved[before.path.split("/", 1)[-1]] = np.any(before.numpy() != after.numpy())

@@ -1,4 +1,4 @@
-"""Fitted starts: against another fit, SciPy and dense formulas."""
+"""Fitted starts, compared with another fit, SciPy and dense formulas."""
 
 import keras
 import numpy as np
@@ -26,7 +26,7 @@ def noise(scale=0.3, **options):
 
 
 def started(y=Y, x=X, cls=diwp.NNGPModel, likelihood=None, **options):
-    """A model before its first step, and its objective there, per row."""
+    """Returns a model before its first step, and its objective there, per row."""
     model = cls(**{**OPTIONS, "likelihood": likelihood or noise(), **options})
     model.adapt(x, y)
     x, y = x.astype(model.variable_dtype), y.astype(model.variable_dtype)
@@ -37,7 +37,7 @@ def started(y=Y, x=X, cls=diwp.NNGPModel, likelihood=None, **options):
 
 
 def composed_kernel(model, x):
-    """The model's kernel matrix in NumPy, squared exponentials one after the other."""
+    """Computes the model's kernel matrix in NumPy: squared exponentials, one after the other."""
     features, *inner = model.network.layers[:-1]
     z = x * features.scale.numpy() + features.bias.numpy()
     k = z @ z.T / x.shape[1]
@@ -51,11 +51,13 @@ def composed_kernel(model, x):
 
 
 def log_density(y, k, scale):
-    """Of SciPy, the sum over outputs."""
+    """Computes SciPy's log density, summed over outputs."""
     scales = np.broadcast_to(scale, y.shape[1:])
     covariances = [k + s**2 * np.eye(len(y)) for s in scales]
-    laws = [stats.multivariate_normal(np.zeros(len(y)), c) for c in covariances]
-    return sum(law.logpdf(column) for law, column in zip(laws, y.T, strict=True))
+    distributions = [stats.multivariate_normal(np.zeros(len(y)), c) for c in covariances]
+    return sum(
+        distribution.logpdf(column) for distribution, column in zip(distributions, y.T, strict=True)
+    )
 
 
 @pytest.mark.slow
@@ -73,7 +75,7 @@ def test_with_one_kernel_it_is_the_gaussian_process_of_another_fit():
 
 
 def test_all_points_have_the_log_evidence():
-    """Two outputs, each with its own noise; the log-density is SciPy's."""
+    """Two outputs have their own noise; SciPy gives the log density."""
     model, parts = started(inducing_points=40, depth=2, likelihood=noise([0.3, 0.3]))
     scale = model.likelihood.scale.numpy()
     assert 0.05 < scale[0] < 0.2 < scale[1] < 0.45
@@ -83,7 +85,7 @@ def test_all_points_have_the_log_evidence():
 
 
 def test_few_points_have_the_collapsed_bound(monkeypatch):
-    """Titsias's bound by dense formulas: v and A are those of the best posterior of all rows."""
+    """Titsias's bound by dense formulas: v and A belong to the best posterior of all rows."""
     monkeypatch.setattr(module, "MAX_ROWS", 20)
     model, parts = started(inducing_points=6, depth=1)
     assert model.first_rows == 20
@@ -93,7 +95,7 @@ def test_few_points_have_the_collapsed_bound(monkeypatch):
 
 
 def dense_bound(model, points):
-    """Titsias's bound of all rows with two outputs."""
+    """Computes Titsias's bound of all rows with two outputs."""
     size = len(points)
     k = composed_kernel(model, np.concatenate([points, X]))
     zz, zx, xx = k[:size, :size], k[:size, size:], k[size:, size:]
@@ -104,7 +106,7 @@ def dense_bound(model, points):
 
 @pytest.mark.slow
 def test_points_that_move_have_a_larger_bound():
-    """A maximum in the points, the scales of the inputs and the noise together."""
+    """Finds a maximum in the points, the scales of the inputs and the noise together."""
     _, before = started(inducing_points=6, depth=1)
     model, parts = started(inducing_points=6, depth=1, init="lower_bound")
     points = model.inducing_inputs_in_user_units()
@@ -140,7 +142,7 @@ def test_points_move_where_rows_have_copies_and_each_output_its_noise():
 @pytest.mark.slow
 @pytest.mark.parametrize("before", sample_of([True, False], [True]))
 def test_layers_that_are_frozen_stay(before):
-    """Frozen before they are built, where their weights do not know of it, or after."""
+    """Layers are frozen before they are built, when their weights do not know of it, or after."""
     features = diwp.FeaturesToGram(8, dtype="float64", trainable=not before)
     layers = [keras.Input([2], dtype="float64"), features, diwp.GramKernel("relu", dtype="float64")]
     stack = keras.Sequential([*layers, diwp.GlobalInducingGP(2, dtype="float64")])
@@ -155,7 +157,7 @@ def test_layers_that_are_frozen_stay(before):
     [("features", 2), pytest.param("omega", 0, marks=pytest.mark.exhaustive)],
 )
 def test_the_process_starts_where_its_limit_does(stack, depth, monkeypatch):
-    """With a large delta its bound is that of the process without random matrices."""
+    """With a large delta the bound is that of the process without random matrices."""
     found = []
 
     def record(*args, **options):
@@ -183,7 +185,7 @@ def test_a_hundred_steps_from_there_are_ahead_of_as_many_from_rows():
 
 @pytest.mark.exhaustive
 def test_few_points_do_not_start_at_what_only_all_rows_prefer():
-    """On a lattice the likeliest kernel of all rows is too rough for ten: worse than from rows."""
+    """On a lattice the likeliest kernel of all rows is too rough for ten, worse than from rows."""
     random = np.random.default_rng(1)
     x = random.integers(0, 4, size=(150, 4)).astype(float)
     y = np.sin(2.0 * x[:, :1] + x[:, 1:2]) + 0.5 * x[:, 2:3] * (x[:, 3:] > 1)
@@ -198,7 +200,7 @@ def test_few_points_do_not_start_at_what_only_all_rows_prefer():
 
 @pytest.mark.exhaustive
 def test_layers_add_less_than_little_noise():
-    """Each adds its jitter: at 1e-9 it would cost 0.022 a row here, at 1e-11 it does 0.0004."""
+    """Each layer adds its jitter: 1e-9 would cost 0.022 a row here, 1e-11 costs 0.0004."""
     x = np.random.default_rng(0).uniform(-2.0, 2.0, (80, 3))
     y = np.sign(x[:, :1]) * np.abs(np.sin(2.0 * x[:, 1:2]))
     options = {"likelihood": likelihoods.Gaussian(0.01, dtype="float64"), "kernel": "relu"}
@@ -221,7 +223,7 @@ def test_copies_of_rows_are_seen_once():
 
 @pytest.mark.slow
 def test_measurements_that_are_repeated_tell_the_noise():
-    """Six inputs, thirty times each: the noise is known to a twentieth; 5 standard errors."""
+    """Six inputs, measured thirty times each, tell the noise to a twentieth; allows 5 errors."""
     random = np.random.default_rng(1)
     x = np.repeat(np.linspace(-2.0, 2.0, 6), 30)[:, np.newaxis]
     y = np.sin(x) + 0.5 * random.normal(size=x.shape)
@@ -258,7 +260,7 @@ def test_what_is_frozen_stays():
         assert_allclose(start.weights[0], [0.7, 1.2])
         assert_allclose(start.weights[-1], 1.0)
         assert start.bound < start.log_marginal_likelihood
-    assert abs(start.noise_scale - 0.3) > 0.05  # of the second, which is learned
+    assert abs(start.noise_scale - 0.3) > 0.05  # the second one is learned
 
 
 @pytest.mark.slow
@@ -319,7 +321,7 @@ def test_config_keeps_the_start(init):
 
 
 class Twice(diwp.GramKernel):
-    """A user's layer, whose mean is not known."""
+    """A user's layer with an unknown mean."""
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,12 @@ def make(parts=None, **options):
 
 
 def exact_posterior(x):
-    """Mean and variance of f by the Gaussian process itself."""
+    """Returns mean and variance of f by the Gaussian process itself."""
     kernel = tfpk.ExponentiatedQuadratic(np.float64(1.0), np.float64(0.8))
-    law = tfd.GaussianProcessRegressionModel(
+    distribution = tfd.GaussianProcessRegressionModel(
         kernel, x, X, Y[:, 0], observation_noise_variance=NOISE**2, predictive_noise_variance=0.0
     )
-    return law.mean().numpy(), law.variance().numpy()
+    return distribution.mean().numpy(), distribution.variance().numpy()
 
 
 @pytest.mark.parametrize("posterior", ["conditioned", "factorized", "full", "low_rank"])
@@ -84,13 +84,13 @@ def test_divergence_is_that_of_tfp(outputs):
     p = tfd.MultivariateNormalFullCovariance(np.zeros(size), np.kron(one, np.eye(outputs)))
     assert_allclose(ours.kl, tfd.kl_divergence(q, p), rtol=1e-7)
     narrow = gaussian_kl(*(tf.constant(v, tf.float32) for v in parts), X[:4], prior, gamma).kl
-    assert narrow.dtype == tf.float32  # computed in float64
+    assert narrow.dtype == tf.float32  # the computation is in float64
     assert_allclose(narrow, ours.kl, rtol=1e-5)
 
 
 @pytest.mark.parametrize("gamma", [1e-2, 1e-3, 1e-4])
 def test_divergence_of_a_float32_network_is_right_with_little_noise(gamma):
-    """Against NumPy in float64 on the network's own moments; the prior is in float64."""
+    """NumPy computes it in float64 from the network's own moments; the prior is in float64."""
     output = layers.GaussianOutput(keras.Model(*network(100, dtype="float32")))
     points = np.linspace(-2.0, 2.0, 30)[:, np.newaxis]
     joint = output.joint(tf.constant(points, tf.float32))
@@ -106,7 +106,7 @@ def test_divergence_of_a_float32_network_is_right_with_little_noise(gamma):
 
 
 def test_gradient_of_a_float32_network_and_prior_is_not_turned_by_rounding():
-    """Five features at 40 points, gamma 1e-3: C has the condition 1e7. Against NumPy in float64."""
+    """With five features at 40 points and gamma 1e-3, C has condition 1e7; NumPy is in float64."""
     kernel, gamma = tfpk.ExponentiatedQuadratic(1.0, 0.1), np.float32(1e-3)
     points = np.random.default_rng(1).uniform(-3.0, 3.0, (40, 4)).astype(np.float32)
     prior = processes.GaussianProcess(kernel)
@@ -123,7 +123,7 @@ def test_gradient_of_a_float32_network_and_prior_is_not_turned_by_rounding():
 
 
 def test_covariance_that_is_none_is_counted_and_said():
-    """Five features, twelve rows and twenty points, and no noise: the divergence is infinite."""
+    """With five features, twelve rows, twenty points and no noise the divergence is infinite."""
     model = make(network(5), injected_noise=0.0)
     model.compile(optimizer=keras.optimizers.Adam(1e-3))
     with pytest.warns(RuntimeWarning, match="not positive definite"):
@@ -157,16 +157,16 @@ def test_start_is_the_regression_on_the_features():
     features = np.concatenate([features, np.ones((12, 1))], axis=1)
     gram = features @ features.T + NOISE**2 * np.eye(12)
     mean = features @ features.T @ np.linalg.solve(gram, Y)
-    law = model.predict_distribution(X)
-    assert_allclose(law.mean(), mean, atol=1e-6)
+    distribution = model.predict_distribution(X)
+    assert_allclose(distribution.mean(), mean, atol=1e-6)
     variance = np.diag(
         features @ features.T @ (np.eye(12) - np.linalg.solve(gram, gram - NOISE**2 * np.eye(12)))
     )
-    assert_allclose(law.variance()[:, 0], variance + NOISE**2, rtol=1e-5)
+    assert_allclose(distribution.variance()[:, 0], variance + NOISE**2, rtol=1e-5)
 
 
 def test_noise_starts_at_the_best_of_each_output():
-    """Each output has its own noise, and the posterior of its weights."""
+    """Each output has its own noise and its own posterior of the weights."""
     both = np.concatenate([np.cos(X) + 0.3 * GENERATOR.normal(size=X.shape), Y], axis=1)
 
     def fitted(columns, scale, outputs):
@@ -175,8 +175,12 @@ def test_noise_starts_at_the_best_of_each_output():
         model = make(network(outputs=outputs), **options)
         model.compile(optimizer=keras.optimizers.Adam(0.0))
         model.fit(X, columns, batch_size=12, epochs=1, verbose=0)
-        law = model.predict_distribution(X)
-        return law.mean().numpy(), law.variance().numpy(), model.likelihood.scale.numpy()
+        distribution = model.predict_distribution(X)
+        return (
+            distribution.mean().numpy(),
+            distribution.variance().numpy(),
+            model.likelihood.scale.numpy(),
+        )
 
     means, variances, scales = fitted(both, [0.5, 0.5], 2)
     assert scales[0] > 2.0 * scales[1] > 0.02
@@ -188,7 +192,7 @@ def test_noise_starts_at_the_best_of_each_output():
 
 
 def started(data, **fit_options):
-    """Predictive means where training has not moved the start."""
+    """Returns the predictive means where training has not moved the start."""
     model = make(fit_output=True, measurement=fbnn.Box(20, [-2.0], [2.0]))
     model.compile(optimizer=keras.optimizers.Adam(0.0), num_rows=12)
     model.fit(*data, epochs=1, verbose=0, **fit_options)
@@ -204,18 +208,18 @@ def test_start_of_a_dataset_is_that_of_its_rows(monkeypatch):
     assert_allclose(started((dataset,)), expected, atol=1e-6)
     first = started((X[:5], Y[:5]), batch_size=5)
     assert np.max(np.abs(first - expected)) > 0.1
-    endless = started((dataset.repeat(),), steps_per_epoch=1)  # of it the first batch is taken
+    endless = started((dataset.repeat(),), steps_per_epoch=1)  # the start takes its first batch
     assert_allclose(endless, first, atol=1e-6)
 
 
 def test_training_ends_near_the_gaussian_process():
-    """Where the regression on the features, from which it starts, is not."""
+    """The regression on the features, where training starts, is not near it."""
     model = make(network(100), fit_output=True)
     grid = np.linspace(-2.0, 2.0, 30)[:, np.newaxis]
     mean, variance = exact_posterior(grid)
 
     def distance():
-        """Root mean square of the divergence's terms, in units of the exact law."""
+        """Adds the divergence's root mean square terms, in units of the exact distribution."""
         moments = model.function_moments(tf.constant(grid))
         means, variances = moments.mean.numpy()[:, 0], moments.variance.numpy()[:, 0]
         error = np.sqrt(np.mean((means - mean) ** 2 / (variance + NOISE**2)))
@@ -232,18 +236,21 @@ def test_training_ends_near_the_gaussian_process():
     square = (Y.T @ np.linalg.solve(total, Y)).item()
     log_evidence = -0.5 * (square + np.linalg.slogdet(2.0 * np.pi * total)[1])
     bounds = 12 * np.array(history["elbo"])
-    # gamma, a fifth of the noise, takes a little from the divergence.
+    # gamma, a fifth of the noise, slightly lowers the divergence.
     assert bounds[0] < log_evidence - 2.0
     assert log_evidence - 0.7 < bounds[-1] < log_evidence + 0.2
 
 
 def test_predictions_are_gaussian_and_those_of_draws(assert_mean_close):
     model = make()
-    law = model.predict_distribution(X)
-    assert law.mixture_distribution.event_shape == [] and law.components_distribution is not None
-    assert law.components_distribution.batch_shape[-1] == 1
+    distribution = model.predict_distribution(X)
+    assert (
+        distribution.mixture_distribution.event_shape == []
+        and distribution.components_distribution is not None
+    )
+    assert distribution.components_distribution.batch_shape[-1] == 1
     draws = model.sample_functions(X, 20_000, seed=0)
-    assert_mean_close(draws[..., 0], law.mean().numpy()[:, 0])
+    assert_mean_close(draws[..., 0], distribution.mean().numpy()[:, 0])
     moments = model.function_moments(tf.constant(X))
     assert_mean_close((draws[..., 0] - moments.mean[:, 0]) ** 2, moments.variance.numpy()[:, 0])
 
@@ -294,7 +301,7 @@ def test_layer_that_cannot_start_at_a_regression(options, message):
 
 
 def test_last_layer_that_other_networks_have_too(assert_mean_close):
-    """Its first call is not that of the network."""
+    """The layer's first call belongs to another network."""
     inputs = keras.Input((1,), dtype="float64")
     last = layers.VariationalDense(1, posterior="full", dtype="float64")
     last(inputs)

@@ -1,4 +1,4 @@
-"""Measurement sets: their laws, what they keep of the data, and the adversarial one."""
+"""Measurement sets: their distributions, what they keep of the data, and the adversarial set."""
 
 import keras
 import numpy as np
@@ -74,9 +74,9 @@ def test_box_is_the_papers(assert_mean_close):
     assert_allclose(box.limits, [low - width / 2, high + width / 2], rtol=1e-5)
     drawn = box.points(ROWS[:1], seed=0).numpy()[1:]
     for i in range(2):
-        law = stats.uniform(low[i] - width[i] / 2, 2 * width[i])
-        assert stats.kstest(drawn[:, i], law.cdf).pvalue > FALSE_FAIL
-    assert_allclose(drawn[:, 2], 1.0)  # a constant column stays
+        distribution = stats.uniform(low[i] - width[i] / 2, 2 * width[i])
+        assert stats.kstest(drawn[:, i], distribution.cdf).pvalue > FALSE_FAIL
+    assert_allclose(drawn[:, 2], 1.0)  # a constant column stays constant
     assert stats.spearmanr(drawn[:, 0], drawn[:, 1]).pvalue > FALSE_FAIL
 
 
@@ -88,8 +88,8 @@ def test_normal_has_the_moments_of_the_data():
     assert_allclose(loc, ROWS.mean(axis=0), rtol=1e-5, atol=1e-6)
     assert_allclose(scale, ROWS.std(axis=0), rtol=1e-4, atol=1e-4)
     drawn = measurement.points(ROWS[:1], seed=0).numpy()[1:, 1]
-    law = stats.norm(ROWS[:, 1].mean(), ROWS[:, 1].std())
-    assert stats.kstest(drawn, law.cdf).pvalue > FALSE_FAIL
+    distribution = stats.norm(ROWS[:, 1].mean(), ROWS[:, 1].std())
+    assert stats.kstest(drawn, distribution.cdf).pvalue > FALSE_FAIL
 
 
 def test_given_values_are_kept():
@@ -108,7 +108,7 @@ def test_reservoir_keeps_every_row_equally_often():
         kept = measurement.rows.numpy()[:, 0].astype(int)
         assert len(set(kept)) == 10
         counts[kept] += 1
-    # Counts are Binomial(200, 1/5), negatively correlated: Bonferroni over rows.
+    # Counts are Binomial(200, 1/5) and negatively correlated: Bonferroni over rows.
     bound = stats.norm.isf(FALSE_FAIL / 100) * np.sqrt(200 * 0.2 * 0.8)
     assert np.all(np.abs(counts - 40.0) < bound)
 
@@ -149,7 +149,7 @@ def test_ascent_stays_in_the_box_and_stops_without_a_gradient():
 
 
 def test_adversarial_points_raise_the_divergence():
-    # q is the prior times (1 + x / 2): it is the farther from the prior the larger x is.
+    # q is the prior times (1 + x / 2), so it is further from the prior the larger x is.
     prior = GaussianProcess(ard_squared_exponential(1, 1.0, 0.3), dtype="float64")
     measurement = Adversarial(3, low=-1.0, high=1.0, step_size=0.02, num_steps=20, dtype="float64")
     measurement.build((None, 1))

@@ -51,7 +51,7 @@ def test_it_learns_and_reports_the_parts_of_its_objective():
     assert before is None
     history = fit(model, epochs=60).history
     parts = {name: np.asarray(values) for name, values in history.items()}
-    # lambda = 1/20 in both batches of an epoch.
+    # Both batches of an epoch have lambda = 1/20.
     assert_allclose(parts["elbo"], parts["log_likelihood"] - parts["kl_estimate"] / 20.0, rtol=1e-4)
     assert_allclose(parts["loss"], -parts["elbo"], rtol=1e-4)
     assert parts["elbo"][-5:].mean() > parts["elbo"][:5].mean() + 0.5
@@ -59,7 +59,7 @@ def test_it_learns_and_reports_the_parts_of_its_objective():
 
 
 def test_defaults_come_near_to_the_posterior_of_the_process():
-    """By NumPy. After as many steps of Adam with 1e-3 the means differ by 1.9 deviations."""
+    """NumPy has the posterior. The same steps of Adam with 1e-3 leave means 1.9 deviations away."""
     rng = np.random.default_rng(0)
     x, places = rng.uniform(-2.0, 2.0, size=(40, 1)), np.linspace(-1.8, 1.8, 30)[:, np.newaxis]
     y = np.sin(2.0 * x) + 0.2 * rng.normal(size=x.shape)
@@ -92,7 +92,7 @@ def test_weights_of_the_divergence(kl_weight, weight):
     history = fit(model).history  # two steps, with a quarter and a half of the weight
     elbo, likelihood, kl = (history[name][0] for name in ("elbo", "log_likelihood", "kl_estimate"))
     assert_allclose(elbo, likelihood - weight * kl, rtol=1e-4)
-    assert -history["loss"][0] > elbo  # the divergence has not its full weight yet
+    assert -history["loss"][0] > elbo  # the weight of the divergence is not full yet
 
 
 def test_the_divergence_is_monitored_at_every_so_many_steps():
@@ -108,7 +108,7 @@ def test_the_divergence_is_monitored_at_every_so_many_steps():
 
 
 def test_gradient_of_the_objective_is_that_of_its_parts():
-    """At lambda = 0 the divergence has no say; the loss is then the likelihood's alone."""
+    """At lambda = 0 the divergence has no effect; the loss is the likelihood's alone."""
     with_kl, without = (make(kl_weight=weight, eager=True) for weight in (1.0, 0.0))
     fit(with_kl)
     fit(without)
@@ -134,8 +134,8 @@ def test_the_prior_is_fitted_first_trained_or_left_alone():
     assert_allclose(flat(fitted.get_weights()), flat(alone.get_weights()), atol=2e-2)
     noise = trained.noise_scale
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)  # of weights without a gradient, as the noise
-        warnings.filterwarnings("ignore", "After 6 steps")  # which are few
+        warnings.simplefilter("error", UserWarning)  # the noise has no gradient
+        warnings.filterwarnings("ignore", "After 6 steps")  # 6 steps are few
         fit(make(trained, train_prior=True, eager=True), epochs=3)
     moved = {w.name: w.numpy() for w in trained.trainable_weights}
     assert sorted(moved) == ["amplitude", "length_scale"]
@@ -290,7 +290,7 @@ def test_one_trace_for_all_sizes_of_batches():
 
 
 def test_streams_of_batches_are_traced_once_and_equal_arrays():
-    """Datasets of any length train by one graph; their batches need not be of one size."""
+    """One graph trains on datasets of any length, with batches of different sizes."""
     rng, traces = np.random.default_rng(0), []
     models = [batteries.fbnn_model(standardize=False) for _ in range(2)]
     x, y = rng.normal(size=(20, 4)), rng.normal(size=(20, 2))  # batches of 8, 8 and 4 rows
@@ -298,7 +298,7 @@ def test_streams_of_batches_are_traced_once_and_equal_arrays():
     models[0].fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
     objective = models[1].objective
     vars(models[1])["objective"] = lambda *args: traces.append(1) or objective(*args)
-    models[1].measurement.adapt(x)  # of a dataset it would see the first batch
+    models[1].measurement.adapt(x)  # a dataset would show only its first batch
     batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
     models[1].fit(batches, epochs=1, verbose=0)
     first = len(traces)

@@ -1,4 +1,4 @@
-"""`kl="regularized"` against normal laws by NumPy; what adversarial points see."""
+"""`kl="regularized"` against normal distributions by NumPy; the view of adversarial points."""
 
 import keras
 import numpy as np
@@ -17,7 +17,7 @@ X = np.random.default_rng(0).uniform(-2.0, 2.0, size=(65, 1))
 
 
 def model_of_gaussian_functions(**options):
-    """Cosines with a random last layer: the joint law of its functions is known."""
+    """Makes cosines with a random last layer, whose functions have a known joint distribution."""
     kernel = tfpk.ExponentiatedQuadratic(np.float64(1.0), np.float64(0.4))
     inputs = keras.Input((1,), dtype="float64")
     features = layers.RandomFourierFeatures(30, kernel, seed=0)(inputs)
@@ -34,7 +34,7 @@ def model_of_gaussian_functions(**options):
         num_samples=NUM_SAMPLES,
         **options,
     )
-    # Far from the initial point, where weights hardly spread.
+    # The weights are far from the initial point, where they hardly spread.
     rng = np.random.default_rng(1)
     for weight in outputs._keras_history.operation.trainable_weights:
         weight.assign(weight.numpy() + 0.3 * rng.normal(size=weight.shape))
@@ -42,7 +42,7 @@ def model_of_gaussian_functions(**options):
 
 
 def exact_divergence(model, x):
-    """Of the laws with noise of variance gamma^2 for each of the points, by NumPy."""
+    """Computes by NumPy the divergence with noise of variance len(x) gamma^2 at the points."""
     mean, root = (v.numpy()[:, 0] for v in layers.GaussianOutput(model.network).joint(x))
     noise = len(x) * GAMMA**2 * np.eye(len(x))
     ours = root @ root.T + noise
@@ -66,7 +66,7 @@ def regularized():
 def test_divergence_is_that_at_the_points_used_with_the_noise_of_so_many(
     regularized, num_points, assert_mean_close
 ):
-    """Brute force over sets of points for what is exact. FALSE_FAIL = 2e-6 for two sizes."""
+    """Brute force over sets of points gives the exact value. FALSE_FAIL = 2e-6 for two sizes."""
     model, x = regularized, X[:num_points]
     targets, rows = tf.zeros([num_points, 1], tf.float64), tf.constant(1.0, tf.float64)
 
@@ -84,7 +84,7 @@ def test_divergence_is_that_at_the_points_used_with_the_noise_of_so_many(
     rng, count = np.random.default_rng(2), min(num_points, MOST)
     exact = [exact_divergence(model, x[rng.permutation(num_points)[:count]]) for _ in range(500)]
     assert_mean_close(found - np.array(exact), 0.0, 1e-6)
-    # And it is nearly that at all points; the estimate's own error is some 2 %.
+    # It is also nearly the value at all points; the estimate's own error is some 2 %.
     assert_allclose(found.mean(), exact_divergence(model, x), rtol=0.15)
 
 
@@ -104,7 +104,7 @@ def test_every_point_gets_a_gradient_in_some_step(regularized):
 
 @pytest.mark.parametrize("kl", ["stein", "regularized", "closed_form"])
 def test_adversarial_points_go_up_the_objective_s_divergence(kl, float64):
-    """What `ascend` is given says at the points of a step what the step says."""
+    """At the points of a step, the function that `ascend` gets equals the step's divergence."""
     measurement = fbnn.Adversarial(4, low=-2.0, high=2.0, margin=0.0)
     model = model_of_gaussian_functions(kl=kl, measurement=measurement, monitor_steps=1)
     seen, x = [], tf.constant(X[:10])
@@ -116,7 +116,7 @@ def test_adversarial_points_go_up_the_objective_s_divergence(kl, float64):
     _, parts = model.objective([x], targets, tf.constant(10.0, tf.float64), seed)
     ((divergence, value),) = seen
     assert_allclose(value, parts["kl_estimate"], rtol=1e-9)
-    # At the rows alone it is another: they have a say in where the points go.
+    # The divergence at the rows alone differs: the rows affect where the points go.
     places = measurement.points(x, 0)[10:]
     with tf.GradientTape() as tape:
         tape.watch(places)

@@ -13,8 +13,8 @@ from tfp_fnspace.processes import CallableProcess, GaussianProcess
 tfpk = tfp.math.psd_kernels
 SIZES = [100, 400, 1600]
 
-#: Name -> (draws of M samples, score), of the dimension in the name.
-LAWS = {
+#: Name -> dimension, which is also in the name; `draw` and `score` use it.
+DISTRIBUTIONS = {
     **{f"gaussian_{d}": d for d in (1, 2, 5, 10, 25)},
     "mixture_1": 1,
     "mixture_2": 2,
@@ -22,9 +22,9 @@ LAWS = {
     "student_5": 5,
 }
 
-#: Relative errors `sqrt(mean |s - score|^2 / mean |score|^2)` at 100, 400 and 1600 samples, means
-#: of 3 runs, with the share 0.99: measured at the bandwidths 1 and 2. At a fixed share the
-#: truncation leaves a bias: that of the wide kernel in the mixtures is most of the error.
+#: Relative errors `sqrt(mean |s - score|^2 / mean |score|^2)` at 100, 400 and 1600 samples,
+#: measured at the bandwidths 1 and 2 with the share 0.99, as means of 3 runs. At a fixed share the
+#: truncation leaves a bias; in the mixtures that of the wide kernel is most of the error.
 ERRORS = {
     "gaussian_1": ([0.69, 0.29, 0.20], [0.44, 0.28, 0.21]),
     "gaussian_2": ([0.50, 0.30, 0.14], [0.25, 0.24, 0.12]),
@@ -38,8 +38,8 @@ ERRORS = {
 }
 
 
-def draw(law, rng, size):
-    name, d = law.split("_")[0], LAWS[law]
+def draw(distribution, rng, size):
+    name, d = distribution.split("_")[0], DISTRIBUTIONS[distribution]
     if name == "gaussian":
         return rng.normal(size=(size, d))
     if name == "mixture":
@@ -48,8 +48,8 @@ def draw(law, rng, size):
     return stats.multivariate_t(np.zeros(d), np.eye(d), df=5).rvs(size, rng).reshape(size, d)
 
 
-def score(law, x):
-    name, d = law.split("_")[0], LAWS[law]
+def score(distribution, x):
+    name, d = distribution.split("_")[0], DISTRIBUTIONS[distribution]
     if name == "gaussian":
         return -x
     if name == "mixture":
@@ -57,26 +57,27 @@ def score(law, x):
     return -(5 + d) * x / (5 + (x**2).sum(axis=1, keepdims=True))
 
 
-def relative_error(law, size, bandwidth, run):
-    x = draw(law, np.random.default_rng([run, size]), size).astype(np.float32)
-    expected = score(law, x)
+def relative_error(distribution, size, bandwidth, run):
+    x = draw(distribution, np.random.default_rng([run, size]), size).astype(np.float32)
+    expected = score(distribution, x)
     estimate = spectral_stein_score(x, bandwidth=bandwidth)
     return np.sqrt(np.sum((estimate - expected) ** 2) / np.sum(expected**2))
 
 
-def mean_errors(law, bandwidth):
-    """Of 3 runs; of one of 1600 samples, whose errors hardly differ and take most of the time."""
+def mean_errors(distribution, bandwidth):
+    """Averages 3 runs, but takes one of 1600 samples: these hardly differ and take most time."""
     runs = {m: 3 if m < 1600 else 1 for m in SIZES}
     return [
-        np.mean([relative_error(law, m, bandwidth, run) for run in range(runs[m])]) for m in SIZES
+        np.mean([relative_error(distribution, m, bandwidth, run) for run in range(runs[m])])
+        for m in SIZES
     ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("law", LAWS)
-def test_error_is_as_stated_and_falls(law):
-    for bandwidth, stated in zip((1.0, 2.0), ERRORS[law], strict=True):
-        errors = mean_errors(law, bandwidth)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_error_is_as_stated_and_falls(distribution):
+    for bandwidth, stated in zip((1.0, 2.0), ERRORS[distribution], strict=True):
+        errors = mean_errors(distribution, bandwidth)
         assert np.all(errors <= 1.3 * np.array(stated) + 0.02), errors
         assert bandwidth > 1.0 or errors[2] < 0.85 * errors[0]
 
@@ -91,12 +92,12 @@ def test_at_its_samples_it_is_the_estimate_at_points(whiten):
 
 @pytest.mark.parametrize(("d", "stated"), [(4, (0.52, 0.15)), (25, (0.51, 0.27))])
 def test_whitening_sees_directions_of_small_spread(d, stated):
-    """400 samples, standard deviations from 1 to 0.1 along random axes; stated: measured errors."""
+    """Has 400 samples with spreads 1 to 0.1 along random axes; `stated` are measured errors."""
     rng = np.random.default_rng(0)
     axes, _ = np.linalg.qr(rng.normal(size=(d, d)))
     root = axes * np.geomspace(1.0, 0.1, d)
     x = rng.normal(size=(400, d)) @ root.T
-    # In units in which x is standard normal; else the small spreads are all that counts.
+    # The units make x standard normal; otherwise only the small spreads would count.
     expected = -np.linalg.solve(root, x.T).T
     for whiten, error in zip((False, True), stated, strict=True):
         estimate = spectral_stein_score(x.astype("f4"), bandwidth=2.0, whiten=whiten) @ root
@@ -255,7 +256,7 @@ def prior():
 
 
 def test_exact_scores_give_the_gradient_of_the_divergence(prior, assert_mean_close):
-    # FALSE_FAIL = 1e-6 for all entries together.
+    # FALSE_FAIL is 1e-6 for all entries together.
     q, size = NormalPosterior(), 4000
     inverse = np.linalg.inv(q.covariance() + GAMMA**2 * np.eye(4))
     expected = q.gradient(lambda: q.divergence(prior))
@@ -274,10 +275,10 @@ def test_exact_scores_give_the_gradient_of_the_divergence(prior, assert_mean_clo
 
 @pytest.mark.parametrize("explicit", [True, False])
 def test_estimated_scores_give_nearly_that_gradient(prior, explicit):
-    # Means of 10 gradients of 500 samples: measured 0.03 with the exact score of the prior, 0.17
-    # with both estimated.
+    # These are means of 10 gradients from 500 samples. Measured errors: 0.03 with the exact score
+    # of the prior, 0.17 with both scores estimated.
     q = NormalPosterior()
-    law = (
+    distribution = (
         prior
         if explicit
         else CallableProcess(lambda x, n, s: prior.sample(x, n, s), dtype="float64")
@@ -286,7 +287,7 @@ def test_estimated_scores_give_nearly_that_gradient(prior, explicit):
     gradients = [
         q.gradient(
             lambda run=run: functional_kl.kl_surrogate(
-                q.draws(500, run), POINTS, law, run, GAMMA, bandwidth=2.0
+                q.draws(500, run), POINTS, distribution, run, GAMMA, bandwidth=2.0
             )
         )
         for run in range(10)
@@ -324,9 +325,9 @@ def test_a_trained_prior_has_the_same_gradient_in_q_and_its_own(prior):
 @pytest.mark.slow
 @pytest.mark.parametrize("explicit", [True, False])
 def test_estimate_of_the_divergence_is_unbiased(prior, explicit, assert_mean_close):
-    # FALSE_FAIL = 1e-6.
+    # FALSE_FAIL is 1e-6.
     q = NormalPosterior()
-    law = (
+    distribution = (
         prior
         if explicit
         else CallableProcess(lambda x, n, s: prior.sample(x, n, s), dtype="float64")
@@ -342,7 +343,7 @@ def test_estimate_of_the_divergence_is_unbiased(prior, explicit, assert_mean_clo
                 )
             )[..., tf.newaxis],
             POINTS,
-            law,
+            distribution,
             tf.stack([run, 7]),
             GAMMA,
             40,
@@ -353,7 +354,7 @@ def test_estimate_of_the_divergence_is_unbiased(prior, explicit, assert_mean_clo
 
 
 def test_of_few_draws_the_estimate_is_of_all_points_and_unbiased(prior, assert_mean_close):
-    """Eight draws at four points: every point counts. FALSE_FAIL = 1e-6."""
+    """With eight draws at four points, every point counts. FALSE_FAIL = 1e-6."""
     q = NormalPosterior()
     noise = tf.random.stateless_normal([400, 8, 4], [0, 1], dtype=tf.float64)
     draws = (q.mean + tf.matmul(noise, q.factor, transpose_b=True))[..., tf.newaxis]
@@ -385,7 +386,7 @@ def test_of_more_points_than_draws_the_estimate_is_at_some_and_says_so(prior):
 
 
 def test_any_set_of_points_is_as_likely_as_any_other(assert_mean_close):
-    """Where there are few enough, they are all there, in order. FALSE_FAIL = 1e-6."""
+    """If there are few enough points, all are taken, in order. FALSE_FAIL = 1e-6."""
     f, x = tf.zeros([3, 7, 1]), tf.range(7.0)[:, tf.newaxis]
     found = tf.map_fn(
         lambda i: functional_kl.at_some_points(f, x, 3, tf.stack([i, 0]))[1][:, 0],

@@ -20,7 +20,7 @@ NOISE = 0.3
 
 
 def train(model, steps, optimizer, *others):
-    """So many steps, all rows in each, as one epoch in one compiled loop."""
+    """Trains for some steps with all rows in each, as one epoch in one compiled loop."""
     model.compile(optimizer, *others, num_rows=20)
     x, y = (np.tile(values, (steps, 1)) for values in (X, Y))
     model.fit(x, y, batch_size=20, shuffle=False, verbose=0)
@@ -69,8 +69,8 @@ def linear_vip(alpha=0.0):
     )
 
 
-def empirical_law(model):
-    """Mean and covariance of the weights of the draws, in NumPy: f = x w at unit vectors."""
+def empirical_distribution(model):
+    """Returns mean and covariance of the draws' weights by NumPy: f = x w at unit vectors."""
     weights = model._prior_draws(tf.eye(2)).numpy()[:, :, 0].astype("float64")
     return weights.mean(axis=0), np.cov(weights.T, bias=True)
 
@@ -80,10 +80,10 @@ def test_vip_is_bayesian_linear_regression():
     model = linear_vip()
     train(model, 700, keras.optimizers.Adam(0.03))
     _, history = model.objective([tf.constant(X)], tf.constant(Y), 20.0, (0, 0))
-    mean, covariance = empirical_law(model)
+    mean, covariance = empirical_distribution(model)
     x, y = X.astype("float64"), Y[:, 0].astype("float64")
-    law = stats.multivariate_normal(x @ mean, x @ covariance @ x.T + NOISE**2 * np.eye(20))
-    evidence = law.logpdf(y) / 20
+    distribution = stats.multivariate_normal(x @ mean, x @ covariance @ x.T + NOISE**2 * np.eye(20))
+    evidence = distribution.logpdf(y) / 20
     assert evidence - 1e-3 < history["elbo"] < evidence + 1e-5
     precision = np.linalg.inv(covariance) + x.T @ x / NOISE**2
     exact = np.linalg.solve(precision, np.linalg.solve(covariance, mean) + x.T @ y / NOISE**2)
@@ -92,7 +92,7 @@ def test_vip_is_bayesian_linear_regression():
     assert_allclose(outputs["mean"][:, 0], new @ exact, atol=5e-3)
     variance = np.einsum("ni,ij,nj->n", new, np.linalg.inv(precision), new)
     assert_allclose(outputs["epistemic_stddev"][:, 0], np.sqrt(variance), rtol=0.02)
-    # One Gaussian.
+    # It has one Gaussian component.
     assert model.predict_distribution(new).components_distribution.batch_shape == (4, 1)
 
 
@@ -109,7 +109,7 @@ def test_vip_objective_in_closed_form():
     q = tfd.MultivariateNormalTriL(model.weight_mean.value, cholesky)
     kl = q.kl_divergence(tfd.MultivariateNormalTriL(tf.zeros(6), tf.eye(6)))
     assert_allclose(history["kl"], kl[0] / 20.0, rtol=1e-5)
-    # 1/alpha log of the mean of p(y|f)^alpha over f ~ N(m, v), by quadrature.
+    # The reference is 1/alpha log of the mean of p(y|f)^alpha over f ~ N(m, v), by quadrature.
     draws = model._prior_draws(tf.constant(X)).numpy()[:, :, 0]
     features = (draws - draws.mean(axis=0)) / np.sqrt(6.0)  # [S, N]
     mean = draws.mean(axis=0) + model.weight_mean[0].numpy() @ features
@@ -127,7 +127,7 @@ def test_vip_draws_have_its_moments():
     model.fit(X, Y, epochs=20, verbose=0)
     draws = model.sample_functions(X[:3], 4000, seed=5)[:, :, 0]
     outputs = model.predict(X[:3])
-    # Five standard errors: false alarms in 1 of 300,000 runs.
+    # The bounds are five standard errors: false alarms in 1 of 300,000 runs.
     spread = outputs["epistemic_stddev"][:, 0]
     assert_allclose(draws.mean(axis=0), outputs["mean"][:, 0], atol=5.0 * spread.max() / 63.0)
     assert_allclose(draws.std(axis=0), spread, rtol=5.0 / np.sqrt(2.0 * 4000))
@@ -169,8 +169,8 @@ def gaussian_sampler(size):
 
 @pytest.mark.parametrize(("adaptive_contrast", "noise"), [(True, 0.5), (False, 3.0)])
 def test_avb_is_bayesian_linear_regression(adaptive_contrast, noise):
-    # q can be any Gaussian, and log q/p is quadratic: the optimum is the exact posterior. Without
-    # adaptive contrast the discriminator needs many steps where the two are not much alike.
+    # q can be any Gaussian, and log q/p is quadratic, so the optimum is the exact posterior.
+    # Without adaptive contrast the discriminator needs many steps if q and p differ much.
     keras.utils.set_random_seed(0)
     model = AVBModel(
         linear_network(),
@@ -186,7 +186,7 @@ def test_avb_is_bayesian_linear_regression(adaptive_contrast, noise):
     steps = 1500
     schedule = keras.optimizers.schedules.CosineDecay(0.02, steps)
     train(model, steps, keras.optimizers.Adam(schedule), keras.optimizers.Adam(0.02))
-    # s^2 = 1/fan_in = 1/2.
+    # The prior has s^2 = 1/fan_in = 1/2.
     covariance = np.linalg.inv(2.0 * np.eye(2) + X.T @ X / noise**2)
     mean = covariance @ (X.T @ Y) / noise**2
     outputs = model.posterior.layers[-1]
@@ -214,7 +214,7 @@ def test_functions_are_the_network_at_drawn_weights():
 def test_draws_begin_about_the_weights_of_the_network():
     network = small_network()
     model = weight_space(network=network, num_noise=100)
-    # With noise of 0 the units of the sampler are 0, and the weights are its biases times s.
+    # If the noise is 0, the units of the sampler are 0, and the weights are its biases times s.
     biases = model.posterior(np.zeros((1, 100), "float32"))[0]
     weights = np.concatenate([w.ravel() for w in network.get_weights()])
     scales = np.repeat([0.5**0.5, 1.0, 0.25**0.5, 1.0], [8, 4, 4, 1])
@@ -222,7 +222,7 @@ def test_draws_begin_about_the_weights_of_the_network():
     assert min(drawn.std(axis=0).min() for drawn in model.sample_weights(50)) > 0.0
 
 
-def test_normal_log_ratio_without_a_discriminator_is_the_divergence_of_normal_laws():
+def test_normal_log_ratio_without_a_discriminator_is_the_divergence_of_normal_distributions():
     zero = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, kernel_initializer="zeros")])
     q = (GENERATOR.normal(size=(500, 3)) * [0.5, 1.0, 2.0] + [1.0, 0.0, -1.0]).astype("float32")
     p = GENERATOR.normal(size=(500, 3)).astype("float32")
@@ -236,7 +236,7 @@ def test_normal_log_ratio_without_a_discriminator_is_the_divergence_of_normal_la
 
 
 def test_objective_of_the_data():
-    # Of the same draws of the weights: an expectation of logarithms, or of powers.
+    # All objectives use the same draws of the weights: they average logarithms or powers.
     terms, arguments = {}, ([tf.constant(X)], tf.constant(Y), 20.0, (0, 0))
     for alpha in (None, 0.0, 0.5):
         keras.utils.set_random_seed(0)
@@ -283,7 +283,7 @@ def test_saving_and_export(name, tmp_path):
     assert_allclose(served.serve(tf.constant(X))["mean"], model.predict(X)["mean"], atol=1e-5)
     functions = served.sample(tf.constant(X), tf.constant([1, 2]))
     assert_allclose(functions, model.sample_functions(X, 4, seed=(1, 2)), atol=1e-5)
-    for each in (model, loaded):  # with the optimizers: the same run
+    for each in (model, loaded):  # optimizers are restored too: the same run
         each.fit(X, Y, epochs=1, batch_size=10, verbose=0)
     assert_allclose(loaded.predict(X)["mean"], model.predict(X)["mean"], rtol=1e-5, atol=1e-6)
     whole = model.sample_functions(X, 4, seed=2)

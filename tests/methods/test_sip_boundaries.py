@@ -1,4 +1,4 @@
-"""SIP and its baselines at their edges: other dtypes, few draws, foreign networks, powers."""
+"""SIP and its baselines at their limits: other dtypes, few draws, foreign networks, powers."""
 
 import keras
 import numpy as np
@@ -85,11 +85,11 @@ def test_impossible_data_have_no_power():
     assert_array_equal(data_term(noise, moments, targets, 1.0, 0), [-np.inf, -np.inf])
 
 
-def test_joint_law_of_a_gaussian_posterior_is_that_of_many_functions():
+def test_joint_distribution_of_a_gaussian_posterior_is_that_of_many_functions():
     model = vip()
     model.fit(X, Y, epochs=2, verbose=0)
     joint, each = (model.predict_distribution(X, joint=j) for j in (True, False))
-    # 200 functions: standard errors of a mean are 0.07, those of a deviation 0.05 of the deviation.
+    # For 200 functions, the standard error of a mean is 0.07 and that of a deviation 5 % of it.
     deviation = each.stddev().numpy()
     assert np.max(np.abs(joint.mean() - each.mean()) / deviation) < 6.0 * 0.071
     assert_allclose(joint.stddev(), deviation, rtol=6.0 * 0.05)
@@ -117,7 +117,7 @@ def test_prior_of_another_dtype(cls, dtype, prior_dtype):
     options = {"inducing_points": 3} if cls is sip.SIPModel else {}
     model = cls(prior, num_prior_samples=5, dtype=dtype, seed=1, **options)
     model.fit(X, Y, epochs=1, verbose=0)
-    assert model(X)[0].dtype == dtype  # in model units; the user's are float64
+    assert model(X)[0].dtype == dtype  # this is in model units; the user's units are float64
     assert model.sample_functions(X, 2).dtype == model.predict(X)["mean"].dtype == np.float64
     assert model.sample_prior_functions(X, 2).dtype == np.float64
 
@@ -203,16 +203,16 @@ def test_student_t_process_as_the_prior_differs_from_a_gaussian_one_in_its_draws
         processes.StudentTProcess(kernel, 3.0, dtype="float64"),
         processes.GaussianProcess(kernel, dtype="float64"),
     ]
-    laws, draws = [], []
+    distributions, draws = [], []
     for prior in priors:
         model = made(prior=prior, standardize=False, dtype="float64")
         model.compile(run_eagerly=True)
         model.adapt(X, Y)
         model.prepare_training([X], Y)
-        laws.append(model.predict_distribution(X))
+        distributions.append(model.predict_distribution(X))
         draws.append(model.sample_prior_functions(X, 2000, seed=3).ravel())
         assert np.isfinite(model.fit(X, Y, batch_size=20, verbose=0).history["loss"][0])
-    assert_allclose(laws[0].mean(), laws[1].mean(), rtol=1e-8)
-    assert_allclose(laws[0].stddev(), laws[1].stddev(), rtol=1e-8)
+    assert_allclose(distributions[0].mean(), distributions[1].mean(), rtol=1e-8)
+    assert_allclose(distributions[0].stddev(), distributions[1].stddev(), rtol=1e-8)
     heavy, normal = (np.mean(np.abs(d) > 4.0) for d in draws)  # expected: 0.62 % and 0.006 %
     assert heavy > 20.0 * normal and heavy > 0.002

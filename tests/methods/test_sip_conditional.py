@@ -1,4 +1,7 @@
-"""The law of a process given its values at inducing points, against exact Gaussian processes."""
+"""The distribution of a process given its values at inducing points.
+
+Exact Gaussian processes are the reference.
+"""
 
 import warnings
 
@@ -23,7 +26,7 @@ def kernel(a, b):
 
 
 def exact(mean=0.0):
-    """Weights `[M, N]`, variances `[N]` and covariance `[N, N]` at X given the values at Z."""
+    """Returns weights `[M, N]`, variances `[N]` and covariance `[N, N]` at X given values at Z."""
     zz = kernel(Z, Z) + JITTER * np.eye(len(Z))
     weights = np.linalg.solve(zz, kernel(Z, X))
     covariance = kernel(X, X) - kernel(X, Z) @ weights
@@ -31,24 +34,24 @@ def exact(mean=0.0):
 
 
 def gaussian_process(num_outputs=1, **options):
-    law = tfp.math.psd_kernels.ExponentiatedQuadratic(np.float64(1.3), np.float64(0.8))
-    return processes.GaussianProcess(law, num_outputs, jitter=0.0, dtype="float64", **options)
+    kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(np.float64(1.3), np.float64(0.8))
+    return processes.GaussianProcess(kernel, num_outputs, jitter=0.0, dtype="float64", **options)
 
 
-def test_law_from_moments_is_that_of_the_gaussian_process():
+def test_distribution_from_moments_is_that_of_the_gaussian_process():
     prior = gaussian_process(2, mean=0.7)
     moments = module.exact_moments(prior, tf.constant(X), tf.constant(Z))
     for ours, theirs in ((moments.zz, (Z, Z)), (moments.zx, (Z, X))):
         assert_allclose(ours, np.tile(kernel(*theirs), (2, 1, 1)), rtol=1e-10)
     assert_allclose(moments.xx, np.full((2, 6), 1.3**2), rtol=1e-10)
-    law = module.conditional(moments, JITTER)
+    conditional = module.conditional(moments, JITTER)
     weights, variance, _ = exact()
     u = np.random.default_rng(0).normal(size=(3, 5, 2))
-    mean, spread = law.given(tf.constant(u))
+    mean, spread = conditional.given(tf.constant(u))
     assert_allclose(mean, 0.7 + np.einsum("mn,smd->snd", weights, u - 0.7), rtol=1e-7, atol=1e-9)
     assert_allclose(spread, np.tile(variance[:, np.newaxis], (3, 1, 2)), rtol=1e-6)
-    assert_array_equal(law.num_jittered, 0)
-    assert_allclose(law.jitter, JITTER)
+    assert_array_equal(conditional.num_jittered, 0)
+    assert_allclose(conditional.jitter, JITTER)
 
 
 def test_moments_of_draws():
@@ -64,11 +67,11 @@ def test_moments_of_draws():
     assert_allclose(moments.mean_z, at_z.mean(axis=0))
 
 
-def test_law_from_draws_converges_at_the_rate_of_a_root():
+def test_distribution_from_draws_converges_at_the_rate_of_a_root():
     """The slope of log error on log S is -1/2 within 5 standard errors of 60 runs.
 
     By chance that fails 5 times in 1e6 (Student's t, 59 degrees of freedom). The standard error
-    must be below 0.025, so that a slope off by 0.13 is seen.
+    must be below 0.025, so that a slope that is off by 0.13 is seen.
     """
     runs, counts = 60, np.array([200, 2000, 20_000])
     weights, variance, _ = exact()
@@ -80,19 +83,19 @@ def test_law_from_draws_converges_at_the_rate_of_a_root():
     for count in counts:
         f = random.normal(size=(count * runs, 11)) @ factor.T
         f = tf.constant(f.reshape(count, runs, 11).transpose(0, 2, 1))  # the runs are outputs
-        law = module.conditional(module.empirical_moments(f[:, 5:], f[:, :5]), JITTER)
-        mean, spread = law.given(tf.constant(np.tile(u[:, np.newaxis], (1, 1, runs))))
+        conditional = module.conditional(module.empirical_moments(f[:, 5:], f[:, :5]), JITTER)
+        mean, spread = conditional.given(tf.constant(np.tile(u[:, np.newaxis], (1, 1, runs))))
         error = np.concatenate([mean[0], spread[0]]) - expected[:, np.newaxis]
         log_errors.append(np.log(np.sqrt(np.mean(error**2, axis=0))))
     slopes = np.polyfit(np.log(counts), np.stack(log_errors), 1)[0]
     standard_error = slopes.std(ddof=1) / np.sqrt(runs)
     assert standard_error < 0.025
     assert abs(slopes.mean() + 0.5) < 5.0 * standard_error
-    assert np.exp(np.mean(log_errors[-1])) < 0.02  # it goes to the exact law
+    assert np.exp(np.mean(log_errors[-1])) < 0.02  # it tends to the exact distribution
 
 
 def test_draws_of_the_gaussian_process_have_the_empirical_moments():
-    """Linear in the coefficients: the covariance is the sum over the unit vectors, exactly."""
+    """A function is linear in the coefficients: the unit vectors' sum is the exact covariance."""
     f = np.random.default_rng(0).normal(size=(7, 4, 2))
     at_zero = module.gaussian_process_draws(tf.constant(f), tf.zeros([1, 2, 7], tf.float64))
     assert_allclose(at_zero[0], f.mean(axis=0))
@@ -104,18 +107,18 @@ def test_draws_of_the_gaussian_process_have_the_empirical_moments():
     assert_allclose(covariance[:, 0, :, 1], 0.0, atol=1e-12)
 
 
-def test_matheron_draws_have_the_conditional_law(assert_mean_close):
-    """Mean and covariance of 20,000 draws, false-fail rate 1e-6 each."""
+def test_matheron_draws_have_the_conditional_distribution(assert_mean_close):
+    """Mean and covariance of 20,000 draws have a false-fail rate of 1e-6 each."""
     random = np.random.default_rng(0)
     f = random.normal(size=(40, 11, 2)) @ np.array([[1.0, 0.4], [0.0, 1.0]])
     at_x, at_z = tf.constant(f[:, 5:]), tf.constant(f[:, :5])
-    jitter, u = 0.3, random.normal(size=(5, 2))  # large: its share in the draws is seen
-    law = module.conditional(module.empirical_moments(at_x, at_z), jitter)
+    jitter, u = 0.3, random.normal(size=(5, 2))  # a large jitter shows in the draws
+    conditional = module.conditional(module.empirical_moments(at_x, at_z), jitter)
     count = 20_000
     coefficients = tf.constant(random.normal(size=(count, 2, 40)))
     at = [module.gaussian_process_draws(values, coefficients) for values in (at_x, at_z)]
     many = tf.constant(np.tile(u, (count, 1, 1)))
-    samples = law.draw(many, *at, tf.constant(random.normal(size=(count, 5, 2)))).numpy()
+    samples = conditional.draw(many, *at, tf.constant(random.normal(size=(count, 5, 2)))).numpy()
     means, covariance = [], np.zeros((12, 12))
     for d in range(2):
         both = np.cov(f[..., d].T, bias=True)
@@ -126,7 +129,9 @@ def test_matheron_draws_have_the_conditional_law(assert_mean_close):
     assert_mean_close(samples, expected)
     centred = (samples - expected).reshape(count, 12)
     assert_mean_close(centred[:, :, np.newaxis] * centred[:, np.newaxis], covariance)
-    assert_allclose(law.given(many[:1]).variance[0], np.diag(covariance).reshape(6, 2), rtol=1e-6)
+    assert_allclose(
+        conditional.given(many[:1]).variance[0], np.diag(covariance).reshape(6, 2), rtol=1e-6
+    )
 
 
 # Degenerate covariances --------------------------------------------------------------------------
@@ -143,24 +148,24 @@ def test_degenerate_covariances_are_counted_and_finite(case, jitter):
     size = {"duplicates": 6}.get(case, 20)
     at_z, at_x = tf.Variable(f[:, :size]), f[:, size:]
     with tf.GradientTape() as tape:
-        law = module.conditional(module.empirical_moments(at_x, at_z), jitter)
-        mean, variance = law.given(at_z)
+        conditional = module.conditional(module.empirical_moments(at_x, at_z), jitter)
+        mean, variance = conditional.given(at_z)
         total = tf.reduce_sum(mean**2) + tf.reduce_sum(variance)
-    for value in (*law, mean, variance, tape.gradient(total, at_z)):
+    for value in (*conditional, mean, variance, tape.gradient(total, at_z)):
         assert np.all(np.isfinite(value))
     assert np.all(variance >= 0.0)
     if jitter == 1e-5:
-        assert law.num_jittered == 0
-        assert_allclose(law.jitter, jitter)
-    elif case != "a constant prior":  # which has a factor, jitter only
-        assert law.num_jittered == 2 and np.all(law.jitter > 10.0 * jitter)
+        assert conditional.num_jittered == 0
+        assert_allclose(conditional.jitter, jitter)
+    elif case != "a constant prior":  # a constant prior has a factor, which is jitter only
+        assert conditional.num_jittered == 2 and np.all(conditional.jitter > 10.0 * jitter)
 
 
 # In the model ------------------------------------------------------------------------------------
 
 
 def model_with(prior, sampler_scale=0.0, **options):
-    """A model whose u is known or normal, in the units of the data; float64."""
+    """Makes a float64 model whose u is known or normal, in the units of the data."""
     posterior = keras.Sequential(
         [keras.Input((3,), dtype="float64"), keras.layers.Dense(5, dtype="float64")]
     )
@@ -182,8 +187,8 @@ def model_with(prior, sampler_scale=0.0, **options):
     return model
 
 
-def test_functions_of_a_model_with_known_u_have_the_exact_law(assert_mean_close):
-    """4,000 functions; false-fail rate 1e-6 each."""
+def test_functions_of_a_model_with_known_u_have_the_exact_distribution(assert_mean_close):
+    """The test draws 4,000 functions; its false-fail rates are 1e-6 each."""
     model = model_with(gaussian_process(), num_eval_samples=4)
     weights, variance, covariance = exact()
     expected = weights.T @ np.linspace(-1.0, 1.0, 5)[:, np.newaxis]
@@ -209,10 +214,12 @@ def test_functions_do_not_depend_on_how_x_is_batched(kind):
     assert np.abs(model.sample_functions(x, 20, seed=(1, 3)) - whole).max() > 1e-2
 
 
-def test_functions_and_the_mixture_are_of_one_law(assert_mean_close, assert_variance_close):
-    """Of an implicit prior; 5,000 functions against the mixture over 5,000 u, rate 1e-6 each.
+def test_functions_and_the_mixture_are_of_one_distribution(
+    assert_mean_close, assert_variance_close
+):
+    """With an implicit prior, 5,000 functions agree with the mixture over 5,000 u, rate 1e-6 each.
 
-    The mixture's own error is that of the functions at most, so the bound is taken twice.
+    The mixture's own error is at most that of the functions, so the bound is taken twice.
     """
     model = model_with("neural_sampler", sampler_scale=0.3, num_eval_samples=5000)
     outputs, samples = model.predict(X), model.sample_functions(X, 5000, seed=3)
@@ -226,13 +233,13 @@ def test_functions_and_the_mixture_are_of_one_law(assert_mean_close, assert_vari
 def test_density_of_the_predictive_mixture_is_that_of_scipy():
     model = model_with(gaussian_process(), sampler_scale=1.5, num_eval_samples=30)
     means, variances = (v.numpy()[..., 0] for v in model.predictive_mixture(tf.constant(X)))
-    assert means.std(axis=0).min() > 0.05  # components do differ
-    law, y = model.predict_distribution(X), np.linspace(-2.0, 2.0, 6)[:, np.newaxis]
+    assert means.std(axis=0).min() > 0.05  # the components differ
+    distribution, y = model.predict_distribution(X), np.linspace(-2.0, 2.0, 6)[:, np.newaxis]
     components = stats.norm(means.T, np.sqrt(variances.T + 0.4**2))
     logs = special.logsumexp(components.logpdf(y), axis=1) - np.log(30)
-    assert_allclose(law.log_prob(y), logs, rtol=1e-8)
-    assert_allclose(law.cdf(y), components.cdf(y).mean(axis=1), rtol=1e-8)
-    assert_allclose(law.mean()[:, 0], means.mean(axis=0), rtol=1e-8)
+    assert_allclose(distribution.log_prob(y), logs, rtol=1e-8)
+    assert_allclose(distribution.cdf(y), components.cdf(y).mean(axis=1), rtol=1e-8)
+    assert_allclose(distribution.mean()[:, 0], means.mean(axis=0), rtol=1e-8)
 
 
 def test_jitter_that_is_added_is_in_the_history_with_a_warning():

@@ -1,4 +1,4 @@
-"""Normal laws with full covariances, about which SIP estimates its divergence."""
+"""Normal distributions with full covariances, relative to which SIP estimates its divergence."""
 
 import batteries
 import keras
@@ -14,15 +14,15 @@ SIZE = 6
 GENERATOR = np.random.default_rng(0)
 
 
-def law(seed):
-    """Mean and Cholesky factor of a correlated normal law."""
+def distribution(seed):
+    """Returns mean and Cholesky factor of a correlated normal distribution."""
     random = np.random.default_rng(seed)
     return 0.5 * random.normal(size=SIZE), np.linalg.cholesky(
         np.cov(random.normal(size=(SIZE, 4 * SIZE)))
     )
 
 
-Q, P = law(1), law(2)
+Q, P = distribution(1), distribution(2)
 
 
 def draws(of, count, seed, dtype="float64"):
@@ -32,7 +32,7 @@ def draws(of, count, seed, dtype="float64"):
 
 
 def divergence(a, b):
-    """KL of normal laws, by NumPy."""
+    """Computes the KL of normal distributions by NumPy."""
     (mean, factor), (other_mean, other) = a, b
     ratio, shift = np.linalg.solve(other, factor), np.linalg.solve(other, mean - other_mean)
     logs = np.log(np.diag(other)).sum() - np.log(np.diag(factor)).sum()
@@ -47,14 +47,14 @@ def test_divergence_of_many_draws_is_the_closed_form():
 
 @pytest.mark.parametrize(("of", "other"), [(Q, P), (P, Q), (Q, Q)])
 def test_divergence_of_few_draws_has_no_bias(of, other):
-    """Within 4 standard errors of 2,000 repetitions: fails falsely in 1 of 16,000 runs.
+    """The mean of 2,000 repetitions is within 4 standard errors: 1 of 16,000 runs fails falsely.
 
     The plain formula of the moments is more than 20 standard errors away.
     """
     repetitions, counts = 2000, (12, 17)
     drawn = [
-        tf.reshape(draws(law, repetitions * count, count), [repetitions, count, SIZE])
-        for law, count in zip((of, other), counts, strict=True)
+        tf.reshape(draws(distribution, repetitions * count, count), [repetitions, count, SIZE])
+        for distribution, count in zip((of, other), counts, strict=True)
     ]
 
     @tf.function(autograph=False)
@@ -83,7 +83,7 @@ def test_values_are_standardised():
         tape.watch(drawn)
         total = tf.reduce_sum(JointNormal.of(drawn).standard(drawn)[0])
     rows = np.abs(tape.gradient(total, drawn).numpy()).sum(axis=1)
-    assert rows[0] > 0.0 and np.all(rows[1:] == 0.0)  # moments are constants in the gradient
+    assert rows[0] > 0.0 and np.all(rows[1:] == 0.0)  # gradients take moments as constants
 
 
 def full(size, noise=1e-2):
@@ -95,8 +95,8 @@ def zero(values, training=None):
     return tf.zeros_like(values[:, :1])
 
 
-def test_blind_discriminators_leave_the_divergence_of_the_normal_laws():
-    """Of p with the noise that it gets, of 20,000 draws."""
+def test_blind_discriminators_leave_the_divergence_of_the_normal_distributions():
+    """The distribution p includes the noise that it gets; the test takes 20,000 draws."""
     noise = 0.3
     layer = log_ratio.LogRatio(zero, zero, noise)
     q, p = (draws(of, 20_000, i, "float32") for i, of in enumerate((Q, P)))
@@ -109,18 +109,18 @@ def test_blind_discriminators_leave_the_divergence_of_the_normal_laws():
     assert found.num_jittered == 0
 
 
-def test_few_draws_of_a_law_of_fewer_dimensions_have_no_bias():
-    """q has half the dimensions of p, and 15 draws, as the default sampler with many points has.
+def test_few_draws_of_a_distribution_of_fewer_dimensions_have_no_bias():
+    """q has half the dimensions of p and 15 draws, like the default sampler with many points.
 
-    Within 4 standard errors of 4,000 repetitions: fails falsely in 1 of 8,000 runs.
+    The mean of 4,000 repetitions is within 4 standard errors: 1 of 8,000 runs fails falsely.
     """
     noise, repetitions, count = 0.5, 4000, 15
     layer = log_ratio.LogRatio(zero, zero, noise)
     flat = Q[1].copy()
     flat[:, SIZE // 2 :] = 0.0
     drawn = [
-        tf.reshape(draws(law, repetitions * count, i), [repetitions, count, SIZE])
-        for i, law in enumerate([(Q[0], flat), P])
+        tf.reshape(draws(distribution, repetitions * count, i), [repetitions, count, SIZE])
+        for i, distribution in enumerate([(Q[0], flat), P])
     ]
 
     @tf.function(autograph=False)
@@ -141,8 +141,8 @@ def test_few_draws_of_a_law_of_fewer_dimensions_have_no_bias():
         assert error < 0.02 * exact
 
 
-def test_both_divergences_have_gradients_in_both_laws():
-    """Against finite differences of the closed form, in the mean of q and in its scale."""
+def test_both_divergences_have_gradients_in_both_distributions():
+    """Finite differences of the closed form check the mean of q and its scale."""
     layer = log_ratio.LogRatio(zero, zero, 1e-6)
     normal, p = tf.constant(GENERATOR.normal(size=(20_000, SIZE))), draws(P, 20_000, 5)
     factor = tf.constant(Q[1])
@@ -168,8 +168,8 @@ def test_both_divergences_have_gradients_in_both_laws():
         assert_allclose(tape.gradient(value, parameters), slopes, rtol=0.05, atol=0.05)
 
 
-def test_laws_of_a_point_are_finite_and_counted():
-    """The noise is too little for the values in float32, which stay where they are."""
+def test_distributions_of_a_point_are_finite_and_counted():
+    """The noise is too small for the values in float32, which stay where they are."""
     layer, q = full(SIZE, 1e-12), tf.Variable(1e3 * tf.ones([20, SIZE]))
     with tf.GradientTape() as tape:
         found = layer(q, 1e3 * tf.ones([20, SIZE]), tf.constant([0, 1]))

@@ -15,7 +15,7 @@ SLOW = pytest.mark.slow
 
 
 def gaussian_model(inducing, noise, **options):
-    """A Gaussian process as the prior; a sampler and discriminators that can be exact."""
+    """Makes a Gaussian process prior, with a sampler and discriminators that can be exact."""
     count = len(inducing)
     discriminator = keras.Sequential(
         [keras.Input((count,)), toys.Products(), keras.layers.Dense(1, kernel_initializer="zeros")]
@@ -40,7 +40,7 @@ def gaussian_model(inducing, noise, **options):
 
 
 def train(model, x, y, steps, rates):
-    """So many steps on all rows, in one compiled loop; both rates fall to 0."""
+    """Trains for some steps on all rows, in one compiled loop; both rates fall to 0."""
     schedules = [keras.optimizers.schedules.CosineDecay(rate, steps) for rate in rates]
     model.compile(*(keras.optimizers.Adam(s) for s in schedules), num_rows=len(x))
     x, y = (np.tile(v, (steps, 1)) for v in (x, y))
@@ -49,14 +49,14 @@ def train(model, x, y, steps, rates):
 
 # One point ---------------------------------------------------------------------------------------
 
-#: alpha -> mean and variance at the least objective with the mean of both divergences.
+#: alpha -> mean and variance at the minimum of the objective with the mean of both divergences.
 OPTIMA = {0.0: (0.947, 0.097), 0.5: (0.728, 0.424), 1.0: (0.544, 0.649)}
 
 
 def optimum(noise, alpha, forward=0.5, reverse=0.5):
-    """Mean and variance of q where prior N(0, 1), y = 1 and the weights of the divergences are so.
+    """Returns mean and variance of q for prior N(0, 1), y = 1 and these divergence weights.
 
-    Minus equation 12 in closed form, minimised by SciPy.
+    SciPy minimises minus equation 12 in closed form.
     """
 
     def objective(parameters):
@@ -75,7 +75,7 @@ def optimum(noise, alpha, forward=0.5, reverse=0.5):
 
 
 def trained_on_one_point(noise, steps=800, rates=(0.05, 0.05), **options):
-    """Mean and variance of q."""
+    """Returns mean and variance of q."""
     model = gaussian_model([[0.0]], noise**0.5, num_samples=2000, **options)
     train(model, np.zeros((1, 1)), np.ones((1, 1)), steps, rates)
     kernel, bias = model.posterior.get_weights()
@@ -91,11 +91,11 @@ def trained_on_one_point(noise, steps=800, rates=(0.05, 0.05), **options):
     ],
 )
 def test_one_point_reaches_the_optimum_of_the_symmetric_objective(alpha):
-    """Mean within 0.03 and variance within 4 %, with adaptive contrast.
+    """The mean is within 0.03 and the variance within 4 %, with adaptive contrast.
 
     Over five seeds the standard deviations are at most 0.007 and 1 % (alpha 0.5 and 1).
 
-    Without it KL(p || q) has no gradient in q: see the next test.
+    Without adaptive contrast KL(p || q) has no gradient in q: see the next test.
     """
     expected = optimum(0.01, alpha)
     assert_allclose(expected, OPTIMA[alpha], atol=6e-4)
@@ -108,8 +108,8 @@ def test_one_point_reaches_the_optimum_of_the_symmetric_objective(alpha):
 def test_without_contrast_the_forward_divergence_gives_the_posterior():
     """N(0.8, 0.2): mean within 0.03, variance within 15 %; q follows a discriminator that learns.
 
-    With both divergences q does not get to the optimum of the test above: KL(p || q) has no
-    gradient in q (`test_sip_log_ratio.py`), which leaves half of KL(q || p), and its optimum,
+    With both divergences q does not get to the optimum of the test above. KL(p || q) has no
+    gradient in q (`test_sip_log_ratio.py`), which leaves half of KL(q || p). The optimum of that,
     N(0.889, 0.111), is not stable at these rates.
     """
     assert_allclose(optimum(0.25, 0.0, 1.0, 0.0), (0.8, 0.2), rtol=1e-6)
@@ -126,7 +126,7 @@ def covariance(a, b):
 
 
 def sparse_posterior(x, y, z, noise, at):
-    """Mean and standard deviation of f at points under the best q(u) at inducing points z."""
+    """Returns mean and standard deviation of f at points under the best q(u) at the points z."""
     zz, zx, za = covariance(z, z) + 1e-5 * np.eye(len(z)), covariance(z, x), covariance(z, at)
     precision = zz + zx @ zx.T / noise**2
     mean = za.T @ np.linalg.solve(precision, zx @ y) / noise**2
@@ -139,11 +139,12 @@ def sparse_posterior(x, y, z, noise, at):
     [pytest.param(True, 1600, 0.2, marks=pytest.mark.exhaustive), ("full", 400, 0.06)],
 )
 def test_a_gaussian_process_prior_gives_the_sparse_posterior(contrast, steps, error):
-    """The mean within 0.15 standard deviations, and those within 20 % or 6 %, at 25 points.
+    """The mean is within 0.15 standard deviations, and those within 20 % or 6 %, at 25 points.
 
-    kl="forward", alpha=0: the bound of the sparse process, whose best q(u) is known (Titsias,
-    2009). The posterior of u is correlated: with contrasts of independent values the discriminators
-    must learn that, with full ones nothing is left to them, and the divergence is within 2 %.
+    With kl="forward" and alpha=0 this is the bound of the sparse process, whose best q(u) is known
+    (Titsias, 2009). The posterior of u is correlated. With contrasts of independent values the
+    discriminators must learn that. With full ones they have nothing to learn, and the divergence is
+    within 2 %.
     """
     random, noise = np.random.default_rng(0), 0.3
     x = np.sort(random.uniform(-3.0, 3.0, size=(20, 1)), axis=0)
@@ -157,13 +158,13 @@ def test_a_gaussian_process_prior_gives_the_sparse_posterior(contrast, steps, er
     outputs = model.predict(at)
     assert np.all(np.abs(outputs["mean"][:, 0] - mean) < 0.15 * stddev)
     assert_allclose(outputs["epistemic_stddev"][:, 0], stddev, rtol=error)
-    assert stddev.min() < 0.3 and np.abs(mean).max() > 0.5  # the data did teach it
+    assert stddev.min() < 0.3 and np.abs(mean).max() > 0.5  # the data are informative
     if contrast == "full":
         assert_allclose(estimate_of(model), divergence_of(model, z), rtol=0.02)
 
 
 def estimate_of(model):
-    """What the model says of its divergence: the mean over 200 times fresh draws."""
+    """Returns the model's estimate of its divergence: the mean over 200 sets of fresh draws."""
 
     @tf.function(autograph=False)
     def one(seed):
@@ -173,7 +174,7 @@ def estimate_of(model):
 
 
 def divergence_of(model, z):
-    """KL of q(u), which is N(b, A^T A), from the process at z."""
+    """Computes the KL of q(u), which is N(b, A^T A), from the process at z."""
     (a, b), prior = model.posterior.get_weights(), covariance(z, z) + 1e-5 * np.eye(len(z))
     posterior = a.T @ a
     logs = np.linalg.slogdet(prior)[1] - np.linalg.slogdet(posterior)[1]

@@ -1,4 +1,4 @@
-"""Discriminators against log-ratios that are known: normal laws and mixtures of them."""
+"""Discriminators against known log-ratios: normal distributions and mixtures of them."""
 
 import keras
 import numpy as np
@@ -10,27 +10,27 @@ from scipy import integrate, stats
 
 from tfp_fnspace.methods.sip import log_ratio, networks
 
-#: q and p, correlated normal laws of two values.
+#: q and p, correlated normal distributions of two values.
 Q = stats.multivariate_normal([0.5, -0.3], [[0.7, 0.3], [0.3, 0.8]])
 P = stats.multivariate_normal([0.0, 0.2], [[1.0, -0.3], [-0.3, 0.8]])
 
 
 def divergence(a, b):
-    """KL of a normal law from another."""
+    """Computes the KL of a normal distribution from another."""
     inverse, difference = np.linalg.inv(b.cov), b.mean - a.mean
     logs = np.linalg.slogdet(b.cov)[1] - np.linalg.slogdet(a.cov)[1]
     square = difference @ inverse @ difference
     return 0.5 * (np.trace(inverse @ a.cov) + square - len(a.mean) + logs)
 
 
-def draws(law, count, seed):
-    factor = np.linalg.cholesky(law.cov).astype("float32")
+def draws(distribution, count, seed):
+    factor = np.linalg.cholesky(distribution.cov).astype("float32")
     normal = tf.random.stateless_normal([count, 2], [seed, seed + 1])
-    return tf.constant(law.mean, tf.float32) + normal @ factor.T
+    return tf.constant(distribution.mean, tf.float32) + normal @ factor.T
 
 
 def quadratic():
-    """Logistic regression on products of the values: all that normal laws need."""
+    """Makes a logistic regression on products of values: it suffices for normal distributions."""
     return keras.Sequential([keras.Input((2,)), toys.Products(), keras.layers.Dense(1)])
 
 
@@ -43,7 +43,9 @@ def trained(network, contrast, steps=400, rows=1000):
     def train():
         def step(i):
             with tf.GradientTape() as tape:
-                q, p = (draws(law, rows, 2 * i + j) for j, law in enumerate((Q, P)))
+                q, p = (
+                    draws(distribution, rows, 2 * i + j) for j, distribution in enumerate((Q, P))
+                )
                 loss = layer(q, p, tf.stack([i, 9])).loss
             with tf.control_dependencies([loss]):
                 optimizer.apply(tape.gradient(loss, layer.trainable_variables))
@@ -57,12 +59,12 @@ def trained(network, contrast, steps=400, rows=1000):
 
 @pytest.mark.parametrize("contrast", [False, True])
 @pytest.mark.parametrize("kind", ["default", "quadratic"])
-def test_log_ratio_and_divergences_of_normal_laws_are_recovered(kind, contrast):
-    """KL(q || p), 0.50, within 5 % and KL(p || q), 0.99, within 12 %; 4 % where T can be exact.
+def test_log_ratio_and_divergences_of_normal_distributions_are_recovered(kind, contrast):
+    """KL(q || p), 0.50, is within 5 % and KL(p || q), 0.99, within 12 %; 4 % where T can be exact.
 
-    The root mean square error of the log-ratio at draws of q, of spread 0.83, is at most 0.15 and
-    0.06. 40,000 draws have a standard error of 0.004 and 0.01 in the divergences; the network is
-    worse in the tails of p, where q has few draws.
+    The log-ratio at draws of q has spread 0.83. Its root mean square error is at most 0.15, or 0.06
+    where T can be exact. With 40,000 draws the divergences have standard errors of 0.004 and 0.01.
+    The network is worse in the tails of p, where q has few draws.
     """
     keras.utils.set_random_seed(0)
     layer = trained(networks.mlp(2, 1) if kind == "default" else quadratic(), contrast)
@@ -76,7 +78,7 @@ def test_log_ratio_and_divergences_of_normal_laws_are_recovered(kind, contrast):
 
 
 def values_of(layer, q, p, values):
-    """log q - log p at values as the layer has it."""
+    """Returns the layer's log q - log p at values."""
     if layer.contrast is None:
         return layer.discriminator(values).numpy()[:, 0]
     totals = 0.0
@@ -91,7 +93,7 @@ def values_of(layer, q, p, values):
 
 
 def test_least_loss_is_that_of_the_log_ratio():
-    """2 log 2 - 2 JS, by quadrature; other functions have more."""
+    """The least loss is 2 log 2 - 2 JS, by quadrature; other functions have more."""
     q, p = stats.norm(0.5, 0.6), stats.norm(-0.2, 1.1)
 
     def entropy_of_sides(x):
@@ -99,7 +101,7 @@ def test_least_loss_is_that_of_the_log_ratio():
         return -np.sum(sides * np.log(sides / sides.sum()))
 
     least = integrate.quad(entropy_of_sides, -8.0, 8.0)[0]
-    level = (np.arange(20_000) + 0.5) / 20_000  # quantiles: an integral, not draws
+    level = (np.arange(20_000) + 0.5) / 20_000  # quantiles, not draws: this is an integral
     at_q, at_p = ((q.logpdf(x) - p.logpdf(x)) for x in (q.ppf(level), p.ppf(level)))
     loss, accuracy = log_ratio.classification(tf.constant(at_q), tf.constant(at_p))
     assert_allclose(loss, least, rtol=1e-4)
@@ -110,7 +112,7 @@ def test_least_loss_is_that_of_the_log_ratio():
         assert worse > loss + 1e-4
     nothing, half = log_ratio.classification(tf.constant([0.0, 0.0]), tf.constant([-0.0]))
     assert_allclose(nothing, 2.0 * np.log(2.0), rtol=1e-6)
-    assert half == 0.0  # a tie tells neither right
+    assert half == 0.0  # a tie is wrong for both
 
 
 # Adaptive contrast -------------------------------------------------------------------------------
@@ -144,10 +146,10 @@ def normal_log_prob(x, mean, scale):
 
 
 def test_algebra_of_adaptive_contrast_with_exact_discriminators():
-    """The normal laws cancel: what is left is the mean of log q - log p over the draws."""
-    random, laws = np.random.default_rng(0), {"q": (0.8, 0.5), "p": (0.3, 1.0)}
+    """The normal distributions cancel: the mean of log q - log p over the draws is left."""
+    random, distributions = np.random.default_rng(0), {"q": (0.8, 0.5), "p": (0.3, 1.0)}
     drawn, moments, networks_of = {}, {}, {}
-    for name, (shift, scale) in laws.items():
+    for name, (shift, scale) in distributions.items():
         signs = random.choice([-1.0, 1.0], size=(300, 1))
         drawn[name] = (signs * shift + scale * random.normal(size=(300, 3))).astype("float32")
         moments[name] = drawn[name].mean(axis=0), drawn[name].std(axis=0)
@@ -160,11 +162,11 @@ def test_algebra_of_adaptive_contrast_with_exact_discriminators():
         return np.logaddexp(*parts) - np.log(2.0)
 
     def explicit(of, other):
-        """Equation 17, term by term."""
+        """Evaluates equation 17 term by term."""
         x = drawn[of]
-        normals = {k: stats.norm(*moments[k]).logpdf(x).sum(axis=1) for k in laws}
-        terms = log_density(x, *laws[of]) - normals[of] + normals[of] - normals[other]
-        return np.mean(terms + normals[other] - log_density(x, *laws[other]))
+        normals = {k: stats.norm(*moments[k]).logpdf(x).sum(axis=1) for k in distributions}
+        terms = log_density(x, *distributions[of]) - normals[of] + normals[of] - normals[other]
+        return np.mean(terms + normals[other] - log_density(x, *distributions[other]))
 
     def normal_divergence(of, other):
         (m, s), (n, t) = moments[of], moments[other]
@@ -183,7 +185,7 @@ def test_algebra_of_adaptive_contrast_with_exact_discriminators():
 
 
 def gradients(contrast):
-    """Of both divergences in mean and log scale of q = N(m, s^2), where p = N(0, 1)."""
+    """Returns both divergences' gradients in mean and log scale of q = N(m, s^2), p = N(0, 1)."""
     m, s = 0.7, 0.6
     level = (np.arange(50_000) + 0.5) / 50_000
     normal = tf.constant(stats.norm.ppf(level)[:, np.newaxis], tf.float32)
@@ -217,7 +219,7 @@ def test_contrast_has_the_gradients_of_the_normal_part_of_both():
     assert_allclose(tape.gradient(found.reverse, parameters), of_reverse, rtol=2e-3)
 
 
-def test_laws_of_a_point_have_finite_divergences():
+def test_distributions_of_a_point_have_finite_divergences():
     network = networks.mlp(2, 1, units=(4,))
     layer = log_ratio.LogRatio(network, keras.models.clone_model(network))
     q = tf.Variable(tf.zeros([10, 2]))

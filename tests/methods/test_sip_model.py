@@ -21,7 +21,7 @@ SMALL = {"inducing_points": 5, "num_samples": 8, "num_eval_samples": 10, "num_no
 
 
 def make(eager=True, prior=None, **options):
-    """A small model; eager where little is trained, since tracing takes longer."""
+    """Makes a small model, which is eager where little is trained because tracing takes longer."""
     prior = networks.neural_sampler_prior(2, units=(6,), num_noise=3) if prior is None else prior
     model = sip.SIPModel(prior, **{**SMALL, **options})
     model.compile(keras.optimizers.Adam(0.01), run_eagerly=eager)
@@ -69,7 +69,7 @@ def test_parts_are_learned_or_left_alone(options, frozen):
         assert moved and np.all(np.array(moved) != (name in frozen)), name
     for name in frozen:
         part = getattr(model, name)
-        assert part.weights and part.trainable  # it may be another model's too
+        assert part.weights and part.trainable  # another model may share it
         assert not set(map(id, part.weights)) & set(map(id, model.trainable_weights))
     names = {"loss", "log_likelihood", "kl_estimate", "discriminator_loss"}
     assert set(history) == names | {"discriminator_accuracy", "jittered"}
@@ -88,7 +88,7 @@ def test_frozen_parts_keep_their_values():
 
 
 def test_loss_is_of_the_parts_of_the_history_and_the_weight_rises():
-    """Two steps an epoch of 40 rows, a warm-up of four: a quarter, a half, three quarters, one."""
+    """An epoch has two steps of 40 rows; a warm-up of four has weights 1/4, 1/2, 3/4 and 1."""
     model = sip.SIPModel("neural_sampler", warm_up=0.5, dtype="float64", **SMALL)
     model.compile(run_eagerly=True)
     history, model_update = [], model.update
@@ -107,7 +107,7 @@ def test_loss_is_of_the_parts_of_the_history_and_the_weight_rises():
 
 
 def test_discriminator_is_asked_before_it_learns_from_the_draws():
-    """So that sharing the draws of a step is without bias (see benchmarks/sip_sharing.py)."""
+    """This keeps sharing the draws of a step unbiased (see benchmarks/sip_sharing.py)."""
     model = make(warm_up=0.0)
     fit(model)
     x = model.scaled([tf.constant(X[:20], tf.float32)])
@@ -136,7 +136,7 @@ def test_steps_of_the_discriminator_are_counted_by_its_optimizer():
 
 @pytest.mark.slow
 def test_more_steps_of_the_discriminator_lower_its_loss():
-    """Of laws that stand still; each learns from draws of its own."""
+    """The distributions stand still; each step learns from its own draws."""
     losses = []
     for steps in (1, 4):
         model = make(eager=False, train_prior=False, train_posterior=False, num_samples=200)
@@ -161,7 +161,7 @@ def test_a_discriminator_that_says_nothing_is_reported():
     dead = keras.Sequential([keras.Input((5,)), zero, keras.layers.Dense(1)])
     model = make(discriminator=dead)
     with pytest.warns(RuntimeWarning, match="end of the run the discriminator gives the same"):
-        fit(model)  # it starts anew, as dead as before
+        fit(model)  # it starts again, as dead as before
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit(make())
@@ -187,7 +187,7 @@ def test_a_discriminator_that_died_starts_anew(contrast):
 
 @pytest.mark.slow
 def test_both_modes_of_two_constants_are_found():
-    """y = -1 or 1 with noise 0.1, alpha = 1: a mode at each, and a third of it between them."""
+    """y is -1 or 1 with noise 0.1, alpha = 1: both are modes; less than a third lies between."""
     random = np.random.default_rng(0)
     x = random.uniform(-1.0, 1.0, size=(200, 1))
     y = random.choice([-1.0, 1.0], size=(200, 1)) + 0.1 * random.normal(size=(200, 1))
@@ -197,8 +197,10 @@ def test_both_modes_of_two_constants_are_found():
     )
     model.compile(keras.optimizers.Adam(0.005))
     fit(model, x, y, epochs=400, batch_size=100)
-    law = model.predict_distribution(np.array([[-0.5], [0.5]]))
-    low, middle, high = (np.exp(law.log_prob(np.full((2, 1), v))) for v in (-1.0, 0.0, 1.0))
+    distribution = model.predict_distribution(np.array([[-0.5], [0.5]]))
+    low, middle, high = (
+        np.exp(distribution.log_prob(np.full((2, 1), v))) for v in (-1.0, 0.0, 1.0)
+    )
     assert np.all(low > 0.5) and np.all(high > 0.5)
     assert np.all(middle < np.minimum(low, high) / 3.0)
 
@@ -224,8 +226,8 @@ def test_likelihoods_and_several_outputs(likelihood, options, targets, columns):
     outputs = model.predict(X)
     assert outputs["mean"].shape == (40, columns)
     assert_allclose(outputs["mean"].mean(axis=0), targets.mean(axis=0), atol=3.0 * targets.std())
-    law = model.predict_distribution(X)
-    assert np.all(np.isfinite(law.log_prob(targets)))
+    distribution = model.predict_distribution(X)
+    assert np.all(np.isfinite(distribution.log_prob(targets)))
     twice = 2 if isinstance(model.likelihood, likelihoods.HeteroscedasticGaussian) else 1
     assert model.inducing_inputs.shape == (5, 2)
     assert model.posterior.output_shape == (None, 5 * columns * twice)
@@ -287,12 +289,14 @@ def test_moments_of_fixed_prior_draws_are_those_of_predictions(fixed):
     model = make(fixed_prior_draws=fixed)
     fit(model)
     x = tf.constant(X[:3], tf.float32)
-    laws, at_z = zip(*(model._conditional(x, tf.constant([0, i])) for i in range(2)), strict=True)
+    conditionals, at_z = zip(
+        *(model._conditional(x, tf.constant([0, i])) for i in range(2)), strict=True
+    )
     predicting, _, _ = model._predictive_distribution(x)
-    for law, draws in zip(laws, at_z, strict=True):
-        assert np.allclose(law.weights, predicting.weights, atol=1e-5) == fixed
-        assert np.allclose(law.variance, predicting.variance, atol=1e-5) == fixed
-        assert draws.shape == (10, 5, 1)  # of the discriminator, new in each step
+    for conditional, draws in zip(conditionals, at_z, strict=True):
+        assert np.allclose(conditional.weights, predicting.weights, atol=1e-5) == fixed
+        assert np.allclose(conditional.variance, predicting.variance, atol=1e-5) == fixed
+        assert draws.shape == (10, 5, 1)  # these are new in each step, for the discriminator
     assert np.max(np.abs(at_z[0] - at_z[1])) > 1e-3
 
 
@@ -375,7 +379,7 @@ def test_draws_of_the_prior_are_in_the_users_units():
 
 
 class Joint(processes.Process):
-    """A process whose draws are of a call only, without moments."""
+    """A process without moments, whose draws are joint within a call only."""
 
 
 @pytest.mark.parametrize(
@@ -440,5 +444,5 @@ def test_unfitted_models_and_good_data():
         model.inducing_inputs_in_user_units()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fit(make())  # not a word
+        fit(make())  # no warning
         fit(make(prior=processes.GaussianProcess(tfp.math.psd_kernels.MaternThreeHalves(1.0, 0.5))))

@@ -1,4 +1,4 @@
-"""The penalty on the law of a prior's weights, and the divergence it is of."""
+"""The penalty on the distribution of a prior's weights, and the divergence that it uses."""
 
 import keras
 import numpy as np
@@ -16,7 +16,7 @@ Y = X @ [[1.0], [-0.5], [0.2]] + 0.3 * GENERATOR.normal(size=(20, 1))
 
 
 def made(prior=None, **options):
-    """A small model, adapted and eager."""
+    """Makes a small model, adapted and eager."""
     small = {"inducing_points": 3, "num_samples": 4, "num_eval_samples": 4, "seed": 1}
     prior = sip.bnn_prior(3, units=(5,), seed=2, dtype="float64") if prior is None else prior
     model = sip.SIPModel(prior, dtype="float64", **{**small, **options})
@@ -26,7 +26,7 @@ def made(prior=None, **options):
 
 
 def divergence_of_normals(network):
-    """KL from N(0, 1 / fan_in) of kernels and N(0, 1) of biases, by NumPy."""
+    """Computes the KL from N(0, 1 / fan_in) of kernels and N(0, 1) of biases by NumPy."""
     total = 0.0
     for layer in network.layers:
         means, variances = layer.posterior.mean_values(), layer.posterior.variances()
@@ -49,7 +49,7 @@ def test_divergence_of_normal_weights_is_in_closed_form():
 
 
 def test_divergence_from_a_users_prior():
-    """From a Student t law, by quadrature for each weight; the draws of 4,000 seeds."""
+    """The divergence from a Student t distribution is checked by quadrature and 4,000 seeds."""
     prior = tfp.distributions.StudentT(np.float64(3.0), np.float64(0.0), np.float64(0.5))
     posterior = layers.FactorizedGaussian(initial_scale=0.7)
     layer = layers.VariationalDense(2, posterior=posterior, prior=prior, dtype="float64")
@@ -102,8 +102,8 @@ def test_loss_has_the_divergence_over_the_rows():
     assert_allclose(losses[1] - losses[0], 0.7 * expected / 20.0, rtol=1e-10)
 
 
-def test_a_large_penalty_keeps_the_prior_at_its_own_law():
-    """The layers' priors are the only laws without divergence."""
+def test_a_large_penalty_keeps_the_prior_at_its_own_distribution():
+    """Only the layers' priors themselves have no divergence."""
     model = made(prior_penalty=1e4)
     model.compile(keras.optimizers.Adam(0.05))
     before = float(model.prior.weight_divergence(X, 0))
@@ -120,7 +120,7 @@ def test_config_and_history():
     config = model.get_config()
     assert config["prior_penalty"] == 0.3
     assert sip.SIPModel.from_config(config).prior_penalty == 0.3
-    del config["prior_penalty"]  # of a file from before there was one
+    del config["prior_penalty"]  # as in files from before there was one
     assert sip.SIPModel.from_config(config).prior_penalty == 0.0
 
 

@@ -17,7 +17,7 @@ JITTER, DRAWS = 1e-2, 6
 
 
 def model_with(prior="neural_sampler", spread=0.0, **options):
-    """A model of two outputs whose u is `U`, and normal about it for a spread; float64."""
+    """Makes a float64 model of two outputs whose u is `U`, or normal about it for a spread."""
     posterior = keras.Sequential(
         [keras.Input((4,), dtype="float64"), keras.layers.Dense(6, dtype="float64")]
     )
@@ -42,8 +42,8 @@ def model_with(prior="neural_sampler", spread=0.0, **options):
     return model
 
 
-def laws_of_sets(model, num_sets, u):
-    """Mean and variance of f given each of u `[n, M, D]` by the set s mod B: NumPy, one by one."""
+def distributions_of_sets(model, num_sets, u):
+    """Returns mean and variance of f given u `[n, M, D]`, u_s by set s mod B, by NumPy."""
     seed = model._prior_seed()
     draws = model.prior.sample(np.concatenate([Z, X]), num_sets * DRAWS, seed).numpy()
     means, variances = np.empty((2, len(u), len(X), 2))
@@ -67,8 +67,8 @@ def test_the_mixture_goes_through_the_sets(prior, num_sets, spread):
     seed = fold_in(tf.convert_to_tensor(model.seed_state), -1)
     u = model._posterior_draws(8, seed, False).numpy()
     assert np.ptp(u, axis=0).max() > 0.1 or spread == 0.0
-    means, variances = laws_of_sets(model, num_sets, u)
-    assert num_sets == 1 or means.std(axis=0).max() > 0.05  # sets do differ
+    means, variances = distributions_of_sets(model, num_sets, u)
+    assert num_sets == 1 or means.std(axis=0).max() > 0.05  # the sets differ
     mixture = model.predictive_mixture(tf.constant(X))
     assert_allclose(mixture.mean, means, rtol=1e-7, atol=1e-9)
     assert_allclose(mixture.variance, variances, rtol=1e-7, atol=1e-9)
@@ -80,16 +80,16 @@ def test_the_mixture_goes_through_the_sets(prior, num_sets, spread):
 
 def test_draws_that_are_no_multiple_of_the_sets():
     model = model_with(num_eval_prior_sets=3)
-    means, _ = laws_of_sets(model, 3, np.tile(U, (8, 1, 1)))
+    means, _ = distributions_of_sets(model, 3, np.tile(U, (8, 1, 1)))
     mixture = model.predictive_mixture(tf.constant(X))  # 8 draws
     assert_allclose(mixture.mean, means, rtol=1e-7, atol=1e-9)
     assert model.sample_functions(X, 4, seed=1).shape == (4, 7, 2)
 
 
-def test_functions_have_the_law_of_the_mixture(assert_mean_close):
-    """6,000 functions; false-fail rate 1e-6 each."""
+def test_functions_have_the_distribution_of_the_mixture(assert_mean_close):
+    """The test draws 6,000 functions; its false-fail rates are 1e-6 each."""
     model = model_with(num_eval_prior_sets=3)
-    means, variances = laws_of_sets(model, 3, np.tile(U, (3, 1, 1)))
+    means, variances = distributions_of_sets(model, 3, np.tile(U, (3, 1, 1)))
     samples = model.sample_functions(X, 6000, seed=3)
     assert_mean_close(samples, means.mean(axis=0))
     squares = (samples - means.mean(axis=0)) ** 2
@@ -97,14 +97,14 @@ def test_functions_have_the_law_of_the_mixture(assert_mean_close):
 
 
 def test_single_functions_are_of_each_set(assert_mean_close):
-    """600 calls for one function; false-fail rate 1e-6."""
+    """The test makes 600 calls for one function; its false-fail rate is 1e-6."""
     model = model_with(num_eval_prior_sets=3)
-    means, _ = laws_of_sets(model, 3, np.tile(U, (3, 1, 1)))
+    means, _ = distributions_of_sets(model, 3, np.tile(U, (3, 1, 1)))
     x = tf.constant(X)
     draw = tf.function(lambda seed: model.draw_functions(x, 1, seed))
     samples = np.concatenate([draw(tf.constant([k, 7])) for k in range(600)])
     bound = assert_mean_close(samples, means.mean(axis=0))
-    assert np.any(np.abs(means[0] - means.mean(axis=0)) > 2.0 * bound)  # which set 0 has not
+    assert np.any(np.abs(means[0] - means.mean(axis=0)) > 2.0 * bound)  # set 0 alone differs
 
 
 def test_functions_do_not_depend_on_how_x_is_batched():
@@ -117,7 +117,7 @@ def test_functions_do_not_depend_on_how_x_is_batched():
 
 def test_few_draws_and_many_sets_are_predicted_for_batches_of_enough_rows():
     model = model_with(num_eval_prior_sets=2000)
-    assert 3 <= model.predict_batch_size < 20  # each batch has the prior at 3 points more
+    assert 3 <= model.predict_batch_size < 20  # each batch also has the prior at 3 points
     assert model_with().predict_batch_size > 1000
 
 

@@ -1,4 +1,4 @@
-"""SIP saved, and its compiled epochs; the batteries have the rest."""
+"""Saved SIP models and their compiled epochs; the batteries test the rest."""
 
 import batteries
 import keras
@@ -19,7 +19,7 @@ def make(**options):
 
 
 def test_keras_file_keeps_both_optimizers_and_training_goes_on(tmp_path):
-    model = make(warm_up=0.5)  # without dropout, whose state Keras does not save
+    model = make(warm_up=0.5)  # Keras does not save dropout's state
     model.compile(keras.optimizers.Adam(0.01), keras.optimizers.RMSprop(0.002))
     model.fit(X, Y, epochs=2, **OPTIONS)
     model.save(tmp_path / "m.keras")

@@ -1,4 +1,4 @@
-"""What the samplers and the model of the stable process refuse, and how large a model's file is."""
+"""Refusals of the stable process's samplers and model, and the size of a model's file."""
 
 import os
 import warnings
@@ -19,7 +19,7 @@ TARGETS = np.repeat(Y.T, 2, axis=0)
 
 
 def make_model(**options):
-    """A model whose sampler compiles quickly: nothing here depends on it."""
+    """Makes a model whose sampler compiles quickly, because nothing here depends on the sampler."""
     small = {"num_chains": 2, "sweeps_per_epoch": 20, "burn_in": 0, "partition": "exact"}
     small |= {"sampler": "metropolis", "seed": 3}
     return fns.stable_process.StableProcessModel(**{**small, **options})
@@ -247,7 +247,7 @@ def test_a_number_of_atoms_that_has_no_effect_is_warned_of(partition):
 
 
 def sizes_for(num_atoms, chains=8, rows=188):
-    """Sizes of a store, from shapes alone; the patterns do not matter."""
+    """Returns the sizes of a store from shapes alone; the patterns do not matter."""
     wide, narrow = tf.zeros([chains, num_atoms], tf.float64), tf.zeros([chains], tf.float64)
     state = ChainState(
         u=wide,
@@ -264,7 +264,7 @@ def sizes_for(num_atoms, chains=8, rows=188):
     return store.sizes_of(partition, x, y, x[:0], state, chains, max_draws=100_000)
 
 
-# 17,579 is the exact partition of 188 points in the plane.
+# The exact partition of 188 points in the plane has 17,579 atoms.
 @pytest.mark.parametrize("num_atoms", [1000, 2000, 10_000, 17_579])
 def test_draws_fill_the_room_that_a_file_has(num_atoms):
     layer = store.ChainStore(sizes_for(num_atoms))

@@ -1,8 +1,8 @@
 """Partitions by random hyperplanes: closed forms, simulation, and another algorithm.
 
-The law is known without any partition: the kernel of a random hyperplane is an angle, and for two
-or three points the probabilities are arcsines. Statistical assertions fail by chance once in a
-million (`FALSE_FAIL`); seeds are fixed, so that they either always pass or always fail.
+The distribution is known without any partition: the kernel of a random hyperplane is an angle, and
+for two or three points the probabilities are arcsines. Statistical assertions fail by chance once
+in a million (`FALSE_FAIL`); seeds are fixed, so that they either always pass or always fail.
 """
 
 import hyperplanes as reference
@@ -22,7 +22,7 @@ def normal(*shape, seed=0):
 
 
 def grid(size):
-    """Points of a grid on [-1, 1]^2; lines through them are lines up to rounding only."""
+    """Returns points of a grid on [-1, 1]^2; its lines are straight up to rounding only."""
     axis = np.linspace(-1.0, 1.0, size)
     return np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
 
@@ -36,7 +36,7 @@ def line(num_points):
     return np.array([1.0, 2.0]) + normal(num_points, 1) * np.array([0.3, -0.7])
 
 
-# Points of which float64 tells all cells apart.
+# Points whose cells float64 all tells apart.
 PLAIN = {
     "1d_one": np.array([[0.7]]),
     "1d_two_equal": np.array([[-0.7], [-0.7]]),
@@ -66,7 +66,7 @@ PLAIN = {
     "2d_scales": normal(10, 2) * np.array([1e-2, 1e2]),
 }
 
-# Points with cells near, or beyond, the end of float64.
+# Points with cells near or beyond the resolution of float64.
 DEGENERATE = {
     "1d_nearly_equal": np.repeat(normal(10, 1), 3, axis=0) + 1e-14 * normal(30, 1, seed=1),
     "1d_far": 1e8 + normal(20, 1),
@@ -93,7 +93,7 @@ PLANE = sorted(name for name in PLAIN if name.startswith("2d"))
 
 
 def by_pattern(partition, x):
-    """Pattern (+1 at the first point) -> probability."""
+    """Returns pattern (+1 at the first point) -> probability."""
     groups = partition.groups(x)
     patterns = map(tuple, groups.signs.T.tolist())
     return dict(zip(patterns, groups.probabilities, strict=True))
@@ -138,13 +138,13 @@ def test_every_atom_has_a_pattern_of_its_own(name):
     partition = hyperplanes.exact(x)
     groups = partition.groups(x)
     assert_array_equal(groups.index, np.arange(partition.num_atoms))
-    assert_array_equal(groups.signs, partition.signs(x))  # +1 at the first point already
+    assert_array_equal(groups.signs, partition.signs(x))  # it is +1 at the first point already
     assert_allclose(groups.probabilities, partition.probabilities, rtol=1e-14)
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_nearly_degenerate_points(seed):
-    """Near-coincidences of every size, from far above rounding to below it."""
+    """Near-coincidences have every size, from far above rounding to below it."""
     rng = np.random.default_rng(seed)
     size, noise = rng.integers(3, 30), 10.0 ** rng.uniform(-17, -6)
     near = [
@@ -197,14 +197,14 @@ def test_line_agrees_with_cauchy_distribution(name):
 def test_probabilities_of_two_and_three_points_are_arcsines(num_points, num_inputs, scale):
     x = scale * normal(num_points, num_inputs, seed=3)
     expected = reference.orthants(x)
-    # Three points on a line: one of the four patterns does not occur.
+    # If three points are on a line, one of the four patterns does not occur.
     expected = {pattern: value for pattern, value in expected.items() if value > 1e-10}
     check_same(by_pattern(hyperplanes.exact(x), x), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["1d_unsorted", "1d_large", "2d_random", "2d_grid", "2d_line"])
 def test_probabilities_are_frequencies_of_random_hyperplanes(name):
-    """Chi-square; patterns expected fewer than ten times count together."""
+    """A chi-square test; patterns expected fewer than ten times are counted together."""
     x, num_draws = PLAIN[name], 100_000
     draws = normal(num_draws, x.shape[1] + 1, seed=5)
     signs = np.where(draws[:, 1:] @ x.T + draws[:, :1] > 0.0, 1, -1)
@@ -212,7 +212,7 @@ def test_probabilities_are_frequencies_of_random_hyperplanes(name):
     probabilities = by_pattern(hyperplanes.exact(x), x)
     counts = dict.fromkeys(probabilities, 0)
     counts |= dict(zip(map(tuple, patterns.tolist()), found, strict=True))
-    assert counts.keys() == probabilities.keys()  # no pattern that should not occur
+    assert counts.keys() == probabilities.keys()  # every pattern may occur
     expected = num_draws * np.array(list(probabilities.values()))
     counts = np.array(list(counts.values()))
     rare = expected < 10
@@ -235,7 +235,7 @@ NUM_CELLS = {
     "nearly_collinear": (hyperplanes.exact_2d, line(30) + 1e-8 * normal(30, 2), 436),
     "circle": (hyperplanes.exact_2d, circle(40), 781),
     "circle_and_centre": (
-        # 20 lines through opposite points hold the centre too.
+        # The centre is also on the 20 lines through opposite points.
         hyperplanes.exact_2d,
         np.concatenate([circle(40), [[0, 0]]]),
         1 + (40 * 39 // 2 - 20) + 20 * 2,
@@ -264,7 +264,7 @@ INTEGERS = {
 def test_number_of_cells_in_exact_arithmetic(name):
     x = INTEGERS[name].astype(int)
     assert hyperplanes.exact(x).num_atoms == reference.num_cells(x.tolist())
-    # A third is no float64: the points are on lines up to rounding only.
+    # A third is not exact in float64, so the points are on lines only up to rounding.
     assert hyperplanes.exact(x / 3).num_atoms == reference.num_cells(x.tolist())
 
 
@@ -301,7 +301,7 @@ def test_repeating_points_changes_nothing(name):
 def test_points_on_an_axis_are_one_input():
     x = PLAIN["1d_unsorted"]
     flat = np.concatenate([x, np.zeros_like(x)], axis=1)
-    # With (b, w_1) normal, w_2 has no part in the signs.
+    # If (b, w_1) is normal, w_2 does not affect the signs.
     expected, result = by_pattern(hyperplanes.exact(x), x), hyperplanes.exact(flat)
     check_same(by_pattern(result, flat), expected, atol=1e-14)
 
@@ -330,7 +330,7 @@ def test_sampled_atoms_are_equally_probable_and_reproducible():
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("num_atoms", [1, 300])
-def test_refined_law_is_exact_at_the_points(name, num_atoms):
+def test_refined_distribution_is_exact_at_the_points(name, num_atoms):
     x = ALL[name]
     cells = hyperplanes.exact(x)
     partition = hyperplanes.refine(cells, x, num_atoms, seed=0)
@@ -342,14 +342,14 @@ def test_refined_law_is_exact_at_the_points(name, num_atoms):
 
 
 def test_refined_atoms_of_a_line_are_evenly_spread():
-    x = np.array([[0.0], [1.0]])  # q = 1/4 between the points, 3/4 beyond
+    x = np.array([[0.0], [1.0]])  # q is 1/4 between the points and 3/4 beyond
     partition = hyperplanes.refine(hyperplanes.exact(x), x, num_atoms=12, seed=0)
     assert_allclose(partition.probabilities, np.full(12, 1 / 12))
     changes = np.arctan2(-partition.hyperplanes[:, 0], partition.hyperplanes[:, 1]) % np.pi
     assert_allclose(np.sort(changes), (np.arange(12) + 0.5) * np.pi / 12)
 
 
-def test_refined_line_is_near_the_law_elsewhere():
+def test_refined_line_is_near_the_distribution_elsewhere():
     x, num_atoms = normal(10, 1), 200
     partition = hyperplanes.refine(hyperplanes.exact(x), x, num_atoms, seed=0)
     new = np.concatenate([normal(50, 1, seed=1), 1e3 * normal(5, 1)])
@@ -357,14 +357,14 @@ def test_refined_line_is_near_the_law_elsewhere():
     assert_allclose(kernel(partition, new), reference.kernel(new), atol=4 / num_atoms)
 
 
-def test_refined_plane_is_near_the_law_elsewhere():
+def test_refined_plane_is_near_the_distribution_elsewhere():
     x, num_atoms = normal(10, 2), 5_000
     exact = hyperplanes.exact(x)
     refined = hyperplanes.refine(exact, x, num_atoms, seed=0)
     new = normal(20, 2, seed=1)
     expected = reference.kernel(new)
-    # Fixed probabilities of cells leave less variance than that of `num_atoms` signs, at most 1
-    # each; Bonferroni over the entries.
+    # The cells' fixed probabilities leave less variance than `num_atoms` signs have, at most 1
+    # each. The bound is Bonferroni over the entries.
     bound = stats.norm.isf(FALSE_FAIL / (2 * expected.size)) / np.sqrt(num_atoms)
     errors = np.abs(kernel(refined, new) - expected)
     assert np.all(errors < bound)
@@ -372,7 +372,7 @@ def test_refined_plane_is_near_the_law_elsewhere():
 
 
 def test_refined_atoms_are_uniform_in_their_cell(assert_mean_close):
-    """One point, one cell: the atoms are random hyperplanes of the whole sphere."""
+    """With one point and one cell, the atoms are random hyperplanes of the whole sphere."""
     x = np.array([[0.5, -1.0]])
     partition = hyperplanes.refine(hyperplanes.exact(x), x, num_atoms=20_000, seed=3)
     assert_array_equal(partition.probabilities, np.full(20_000, 1 / 20_000))
@@ -394,7 +394,7 @@ def test_refine_discards_draws_in_cells_that_are_not_listed():
 
 @pytest.fixture(scope="module", params=[0.6, 1.0, 1.5])
 def covariance(request):
-    """Draws of sum_l q_l^(2/alpha) s_l tau_l(x_i) tau_l(x_j) for three points, and p, alpha."""
+    """Returns draws of sum_l q_l^(2/alpha) s_l tau_l(x_i) tau_l(x_j), three points; p and alpha."""
     alpha, num_draws = request.param, 50_000
     x = np.array([[0.2, -0.3], [1.5, 0.4], [-1.0, 0.8]])
     partition = hyperplanes.exact(x)
@@ -424,7 +424,7 @@ def test_off_diagonal_of_covariance_is_a_skewed_stable_variable(
 ):
     draws, same_side, alpha = covariance
     entry, p, index = draws[:, *pair], same_side[pair], alpha / 2
-    # p^(1/a) S - (1-p)^(1/a) S', where E exp(itS) = exp(-(-it)^a).
+    # It is p^(1/a) S - (1-p)^(1/a) S', where E exp(itS) = exp(-(-it)^a).
     t = np.array([0.3, 1.0, 3.0])
     expected = np.exp(-p * (-1j * t) ** index - (1 - p) * (1j * t) ** index)
     angle = entry[:, None] * t
@@ -432,8 +432,8 @@ def test_off_diagonal_of_covariance_is_a_skewed_stable_variable(
     assert_mean_close(np.sin(angle), expected.imag, FALSE_FAIL)
     # SciPy's scale of exp(-(-it)^a) is cos(pi a / 2)^(1/a).
     scale = np.cos(np.pi * index / 2) ** (1 / index)
-    law = stats.levy_stable(index, 2 * p - 1, scale=scale)
-    assert stats.ks_2samp(entry, law.rvs(50_000, random_state=2)).pvalue > FALSE_FAIL
+    distribution = stats.levy_stable(index, 2 * p - 1, scale=scale)
+    assert stats.ks_2samp(entry, distribution.rvs(50_000, random_state=2)).pvalue > FALSE_FAIL
 
 
 # Signs and groups --------------------------------------------------------------------------------
@@ -466,7 +466,7 @@ def test_groups_merge_atoms_with_one_pattern(num_points):
     for group, probability in enumerate(groups.probabilities):
         members = groups.index == group
         assert_allclose(probability, partition.probabilities[members].sum())
-    # Numbered as they first appear.
+    # Groups are numbered in the order of first appearance.
     _, first = np.unique(groups.index, return_index=True)
     assert np.all(np.diff(first) > 0)
 
@@ -620,8 +620,8 @@ def test_bad_input_gets_one_clear_error(name):
     assert "Received: " in str(error.value)
 
 
-def test_lost_probability_is_an_error_and_not_a_wrong_law(monkeypatch):
-    """Never seen with the tolerances as they are; with absurd ones cells go missing."""
+def test_lost_probability_is_an_error_and_not_a_wrong_distribution(monkeypatch):
+    """This never happens with the tolerances as they are; absurd ones make cells go missing."""
     monkeypatch.setattr(plane, "MARGIN", 0.1)
     with pytest.raises(ValueError, match=r"hold all of the probability.*total probability of 0\."):
         hyperplanes.exact(normal(10, 2))

@@ -22,19 +22,19 @@ X = np.linspace(-2.0, 2.0, 12)[:, np.newaxis]
 F = np.where(X > 0.0, 2.0, -1.0)
 Y = F + 0.2 * np.random.default_rng(0).normal(size=F.shape)
 X_NEW = np.linspace(-2.5, 2.5, 7)[:, np.newaxis]
-#: For what does not depend on the sampler: it compiles in a tenth of the time.
+#: Options for tests that do not depend on the sampler: it compiles in a tenth of the time.
 QUICK = {"sampler": "metropolis"}
 KEYS = ("loss", "log_likelihood", "noise_scale", "alpha", "nu", "acceptance")
 
 
 def make_model(**options):
-    """A model whose chains all tests share the compiled code of."""
+    """Makes a model; all tests share the compiled code of its chains."""
     small = {"num_chains": 2, "sweeps_per_epoch": 20, "burn_in": 2, "partition": "exact"}
     return fns.stable_process.StableProcessModel(**{**small, "seed": 3, **options})
 
 
 def fit(model, x=X, y=Y, epochs=4, **options):
-    """`fit` without its warnings about short chains."""
+    """Calls `fit` without its warnings about short chains."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The chains")
         return model.fit(x, y, epochs=epochs, verbose=0, **options)
@@ -106,7 +106,7 @@ def test_function_draws_are_a_permutation_of_the_stored_ones(fitted):
     once = samples[: values.shape[1]]
     order = np.lexsort(once[:, :3, 0].T), np.lexsort(values[:3, :, 0])
     np.testing.assert_allclose(once[order[0]], values[:, order[1]].swapaxes(0, 1), rtol=1e-4)
-    # Products of matrices round by their place in a block.
+    # Rounding in matrix products depends on the place in a block.
     np.testing.assert_allclose(samples[-3:], samples[:3], rtol=1e-5)
     parts = fitted.sample_functions(X_NEW[2:4], 5, seed=(1, 2))
     np.testing.assert_allclose(parts, samples[:5, 2:4], rtol=1e-5)
@@ -139,9 +139,9 @@ def test_several_outputs_are_independent_processes():
     outputs = model.predict(X_NEW)
     assert outputs["mean"].shape == (7, 2)
     assert np.corrcoef(outputs["mean"].T)[0, 1] < -0.8
-    law = model.predict_distribution(X_NEW)
-    np.testing.assert_allclose(law.mean(), outputs["mean"], rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(law.stddev(), outputs["stddev"], rtol=1e-4)
+    distribution = model.predict_distribution(X_NEW)
+    np.testing.assert_allclose(distribution.mean(), outputs["mean"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(distribution.stddev(), outputs["stddev"], rtol=1e-4)
 
 
 def test_student_t_noise_and_inferred_hyperparameters():
@@ -151,14 +151,14 @@ def test_student_t_noise_and_inferred_hyperparameters():
     assert np.all((alpha > 0.2) & (alpha < 2.0)) and len(np.unique(alpha)) > 4
     assert np.all(nu > 0.0) and len(np.unique(nu)) > 4
     assert sorted(model.diagnostics()) == ["alpha", "f", "noise_scale", "nu"]
-    assert np.all(np.isinf(model.predict(X)["stddev"]))  # Student's t with df <= 2
+    assert np.all(np.isinf(model.predict(X)["stddev"]))  # the variance of Student's t with df <= 2
     assert np.all(np.isfinite(model.predict_quantiles(X)))
 
 
 @pytest.mark.parametrize(
     ("x", "y", "options"),
     [
-        # The default sampler has one point in `test_one_point_is_voigt`.
+        # `test_one_point_is_voigt` tests the default sampler with one point.
         (X[:1], Y[:1], QUICK),
         (np.zeros((3, 1)), np.full(3, 7.0), {}),
     ],
@@ -269,13 +269,13 @@ def test_other_data_start_warm():
     assert sum(isinstance(layer, ChainStore) for layer in model.layers) == 1
     assert model.predict(X_NEW)["mean"].shape == (7, 1)
     np.testing.assert_allclose(model.input_scalers[0].mean, X.mean(), atol=1e-12)
-    # The same data again: every mass finds its atom.
+    # With the same data again, every mass finds its atom.
     problem, partition = _problem_of(before)
     seed, x = tf.constant([1, 2]), before.x.numpy()
     state = warm_state(model, seed, before, problem, partition, x)
     np.testing.assert_allclose(state.log_scales, old.log_scales, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(state.log_noise, old.log_noise)
-    # More rows: every mass finds an atom, and the other atoms have a draw of the prior.
+    # With more rows, every mass finds an atom, and the other atoms draw from the prior.
     masses = log_masses(old.log_scales, problem, old.alpha).numpy()
     (problem, partition), x = _problem_of(model.store), model.store.x.numpy()
     state = warm_state(model, seed, before, problem, partition, x)
@@ -294,7 +294,7 @@ def test_points_to_predict_are_in_the_partition():
     fit(model, epochs=3, x_predict=X_NEW)
     assert model.store.sizes["kind"] == "exact"
     assert model.store.sizes["atoms"] == len(np.unique(np.concatenate([X, X_NEW])))
-    fit(model, epochs=1)  # the same points without saying so
+    fit(model, epochs=1)  # these are the same points without saying so
     assert model.store.counter("epochs") == 4
 
 
@@ -510,7 +510,7 @@ def test_saved_model_serves_where_keras_and_the_library_are_missing(fitted, tmp_
     assert outputs["sample"].shape == (5, 7, 1)
 
 
-# The law -----------------------------------------------------------------------------------------
+# The distribution -------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -524,5 +524,5 @@ def test_the_order_of_rows_does_not_matter():
         size = model.diagnostics(X)["f"].ess_bulk[:, 0]
         results.append((values.mean(axis=1), values.std(axis=1) / np.sqrt(size)))
     (first, error), (second, other) = results
-    # 12 points, normal means: 5 standard errors fail once in 10^5 runs.
+    # There are 12 points with normal means: 5 standard errors fail once in 10^5 runs.
     assert np.all(np.abs(first - second) < 5.0 * np.hypot(error, other))

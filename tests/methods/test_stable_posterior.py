@@ -1,6 +1,6 @@
-"""Posteriors of the stable process's samplers against truth that is not a Markov chain.
+"""Posteriors of the stable process's samplers against a truth that is not a Markov chain.
 
-Quadrature for one point, importance sampling with 10^7 draws for two and three
+The truth is quadrature for one point, importance sampling with 10^7 draws for two and three points
 (`reference/stable_posterior.json`), and simulation-based calibration.
 """
 
@@ -31,7 +31,7 @@ from tfp_fnspace import metrics
 from tfp_fnspace.methods.stable_process import hyperplanes, samplers
 from tfp_fnspace.methods.stable_process.samplers import grouped
 
-#: Of a comparison of a posterior with its oracle, over all its entries together.
+#: False-fail rate of comparing a posterior with its oracle, for all its entries together.
 FALSE_FAIL_OF_CHAINS = 1e-4
 
 
@@ -41,7 +41,7 @@ def truths():
 
 
 def check_chains(values, expected, expected_error=0.0):
-    """Means over all draws `[K, B, ...]` against the truth; B independent chains.
+    """Compares means over all draws `[K, B, ...]` of B independent chains with the truth.
 
     The chains' means are independent, so Student's t gives the rate of false alarms whatever
     the autocorrelation: `FALSE_FAIL_OF_CHAINS` over all entries (Bonferroni).
@@ -54,9 +54,9 @@ def check_chains(values, expected, expected_error=0.0):
 
 
 def check_posterior(f, y, truth):
-    """Mean of f at the training points, distribution function everywhere."""
+    """Compares the mean of f at the training points, and the distribution function everywhere."""
     cdf, error = truth["cdf"]
-    common = (cdf > 0.02) & (cdf < 0.98)  # the central limit theorem needs some of either
+    common = (cdf > 0.02) & (cdf < 0.98)  # the central limit theorem needs some draws on both sides
     below = f[..., np.newaxis] <= LEVELS
     check_chains(below[..., common], cdf[common], error[common])
     mean, mean_error = (part[: len(y)] for part in truth["mean"])
@@ -81,7 +81,7 @@ def test_one_point_is_voigt(y, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sample_of(PROBLEMS, [n for n in PROBLEMS if n != "two_points"]))
 def test_known_hyper_parameters_at_training_and_new_points(name):
-    # The rows of `three_points` are not in order.
+    # The rows of `three_points` are not sorted.
     y = np.array(PROBLEMS[name][2])
     f, _, _, _ = run_chains(name, FIXED, CHAINS, 350)
     for k, alpha in enumerate(ALPHAS):
@@ -123,7 +123,7 @@ def test_every_sampler_has_the_posterior(sampler):
 
 @pytest.mark.slow
 def test_samplers_agree(monkeypatch):
-    """R-hat of two long chains of two samplers together, eight points and a jump between them.
+    """R-hat is computed from two long chains of two samplers, eight points and a jump between them.
 
     HMC, whose compilation would take most of the time, is compared with the truth alone, in
     `test_every_sampler_has_the_posterior`.
@@ -153,9 +153,10 @@ def test_samplers_agree(monkeypatch):
 def test_simulation_based_calibration():
     """Ranks of 200 truths among 63 draws are uniform (Talts et al. 2018).
 
-    Chi-square on 8 bins, and Kolmogorov-Smirnov, which sees shifts. The data sets are the chains of
-    one batch. False alarms: 1e-3 over all ranks and both tests. The other prior of the noise is in
-    `test_noise_and_hyper_parameters_too` and in `test_stable_joint_law.py`.
+    The tests are chi-square on 8 bins, and Kolmogorov-Smirnov, which sees shifts. The data sets
+    are the chains of one batch. False alarms have the rate 1e-3 over all ranks and both tests. The
+    other prior of the noise is in `test_noise_and_hyper_parameters_too` and in
+    `test_stable_joint_distribution.py`.
     """
     chains, bins, prior = 200, 8, "variance"
     rng = np.random.default_rng(7)

@@ -13,9 +13,11 @@ NUM_BATCHES = 50
 def check_close(estimate, error, expected, expected_error=0.0, *, batches=None):
     """Fails with probability `FALSE_FAIL` over all entries together (Bonferroni)."""
     estimate, expected = np.broadcast_arrays(estimate, expected)
-    law = stats.norm if batches is None else stats.t(batches - 1)
-    # 1e-10: of quadrature, where all draws agree and the standard error is 0.
-    bound = law.isf(FALSE_FAIL / (2 * estimate.size)) * np.hypot(error, expected_error) + 1e-10
+    distribution = stats.norm if batches is None else stats.t(batches - 1)
+    # 1e-10 allows for quadrature: there all draws agree and the standard error is 0.
+    bound = (
+        distribution.isf(FALSE_FAIL / (2 * estimate.size)) * np.hypot(error, expected_error) + 1e-10
+    )
     assert np.all(np.abs(estimate - expected) <= bound), (estimate, expected, bound)
 
 
@@ -102,7 +104,7 @@ def test_importance_sampling_of_the_noise_too(prior):
 
 # Algorithm S.2 -----------------------------------------------------------------------------------
 
-# x of the training points and of new points, y, alpha, nu.
+# Each problem has x of the training points and of new points, y, alpha and nu.
 PROBLEMS = {
     "one_point": ([0.7], [0.0], [1.2], 1.0, 1.0),
     "two_points": ([-0.6, 0.8], [0.1], [-0.3, 2.0], 1.1, 1.0),
@@ -134,7 +136,7 @@ def test_algorithm_s2_has_the_posterior(name, noise):
     )
     below = chain["f"][1000:, :, np.newaxis] <= LEVELS
     cdf, error = truth["cdf"]
-    common = (cdf > 0.02) & (cdf < 0.98)  # the central limit theorem needs some of either
+    common = (cdf > 0.02) & (cdf < 0.98)  # the central limit theorem needs some draws on both sides
     check_batches(below[:, common], cdf[common], error[common])
     if known is None:
         check_batches(np.log(chain["sigma"][1000:]), *truth["log_noise_scale"])
@@ -143,7 +145,7 @@ def test_algorithm_s2_has_the_posterior(name, noise):
 
 
 def check_batches(draws, expected, expected_error):
-    """Means of batches against the truth.
+    """Compares means of batches with the truth.
 
     The longest autocorrelation time among the chains is 6 iterations, so means of 400 are as good
     as independent, and Student's t gives the false-fail rate.

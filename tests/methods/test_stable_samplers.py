@@ -13,7 +13,7 @@ from stable_chains import (
     NU_PRIOR,
     PROBLEMS,
     everything,
-    from_the_joint_law,
+    from_the_joint_distribution,
     partition_of,
     precision_of,
     problem_and_state,
@@ -40,7 +40,7 @@ FALSE_FAIL = 1e-6
 @pytest.mark.parametrize(("rows", "columns", "proposals"), [(1, 16, 1), (3, 16, 2), (7, 48, 3)])
 def test_refresh_is_one_group_after_the_other(rows, columns, proposals):
     rng = np.random.default_rng(rows)
-    chains, real = 3, columns - 5  # the last columns only fill up
+    chains, real = 3, columns - 5  # the last columns are padding
     signs = rng.choice([-1.0, 1.0], size=(rows, columns))
     totals = rng.exponential(size=(chains, columns))
     changes = rng.exponential(size=(proposals, chains, columns)) ** 3 - totals
@@ -98,7 +98,7 @@ def test_choices_of_neighbours_and_atoms_are_corrected_for():
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_relocation_keeps_account_of_precision_and_totals(name):
-    state, problem = from_the_joint_law(name, 64, (1.0, 1.9))
+    state, problem = from_the_joint_distribution(name, 64, (1.0, 1.9))
     precision, totals = precision_of(state, problem)
     masses = chain.log_masses(state.log_scales, problem, state.alpha)
     weighted = tf.linalg.matvec(precision, problem.targets)
@@ -119,7 +119,7 @@ def test_relocation_keeps_account_of_precision_and_totals(name):
 
 
 @pytest.mark.parametrize("name", ["two_points", "plane"])
-def test_weights_have_their_conditional_law(assert_mean_close, name):
+def test_weights_have_their_conditional_distribution(assert_mean_close, name):
     partition, signs, y = partition_of(name)
     chains, noise = 40_000, 0.3
     problem = samplers.make_problem(
@@ -171,7 +171,7 @@ def test_alpha_two_is_the_arc_sine_gaussian_process():
 
 
 def gaussian_moments(kernel, y):
-    """Mean and variance at all points, `[2, n + m]`."""
+    """Returns mean and variance at all points, `[2, n + m]`."""
     n = len(y)
     gain = kernel[:, :n] @ np.linalg.inv(kernel[:n, :n] + 0.25 * np.eye(n))
     return np.stack([gain @ y, np.diagonal(kernel - gain @ kernel[:n])])
@@ -179,7 +179,9 @@ def gaussian_moments(kernel, y):
 
 @pytest.mark.parametrize("walk", [hyper.walk_on_spectrum, hyper.walk_on_factors])
 def test_walks_give_the_precision_and_likelihood_of_where_they_end(walk):
-    state, problem = from_the_joint_law("plane", 50, ALPHA_RANGE, "scale", NU_PRIOR, noise_df=3.0)
+    state, problem = from_the_joint_distribution(
+        "plane", 50, ALPHA_RANGE, "scale", NU_PRIOR, noise_df=3.0
+    )
     _, totals = precision_of(state, problem)
     state, precision, likelihood, *_ = walk((5, 6), totals, state, problem, everything("scale", 3))
     expected, _ = precision_of(state, problem)
@@ -195,7 +197,7 @@ def test_walks_give_the_precision_and_likelihood_of_where_they_end(walk):
 
 def test_coordinates_are_standard_normal_under_the_prior_and_give_the_state_back():
     settings = everything("scale")
-    state, _ = from_the_joint_law("two_points", 20_000, ALPHA_RANGE, "scale", NU_PRIOR)
+    state, _ = from_the_joint_distribution("two_points", 20_000, ALPHA_RANGE, "scale", NU_PRIOR)
     position = hmc.coordinates(state, settings)
     atoms = position.numpy()[:, : 2 * state.u.shape[1]].ravel()
     assert stats.kstest(atoms, "norm").pvalue > FALSE_FAIL
@@ -236,11 +238,11 @@ def value_and_gradient(position, state, problem, settings):
 # Transition kernels ------------------------------------------------------------------------------
 
 
-# Not HMC, which would be compiled here anew: a kernel does not know what a sampler is made of.
+# HMC is left out: a kernel does not depend on its sampler, and HMC would compile here again.
 @pytest.mark.parametrize("sampler", ["grouped", "metropolis"])
 @pytest.mark.parametrize("structure", [list, lambda parts: samplers.ChainState(*parts)])
 def test_kernels_are_the_samplers(sampler, structure):
-    # Shapes that are compiled for other tests too.
+    # Other tests compile these shapes too.
     settings = NOISE_ONLY
     one_step = samplers.SAMPLERS[sampler]
     problem, _, state = problem_and_state("plane", CHAINS)

@@ -25,7 +25,7 @@ def fitted(y, epochs=4, model=None, **options):
 
 
 def num_values(model, name):
-    """Different values of a hyper-parameter in each chain, at least."""
+    """Returns the least number of different values that a hyper-parameter has in a chain."""
     draws = model.store.stored(name)[0]  # [chains, draws]
     return min(len(np.unique(chain)) for chain in draws)
 

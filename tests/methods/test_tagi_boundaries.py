@@ -1,4 +1,4 @@
-"""TAGI at its edges: inference that must not learn, indices, states, sizes, devices."""
+"""TAGI at its limits: inference that must not learn, indices, states, sizes, devices."""
 
 import keras
 import numpy as np
@@ -39,7 +39,7 @@ def test_inferring_inputs_leaves_batch_statistics_alone():
         assert_array_equal(new, old)
     alone = model.infer_inputs(x[:1], np.full((1, 3), 0.1), y[:1])
     assert np.abs(several.mean - x[:4]).max() > 1e-3
-    for one, all_rows in zip(alone, several, strict=True):  # rows do not see each other
+    for one, all_rows in zip(alone, several, strict=True):  # rows do not affect each other
         assert_allclose(one[0], all_rows[0], rtol=1e-5, atol=1e-6)
 
 
@@ -104,7 +104,7 @@ def test_indices_are_not_standardised():
     model.fit(x, y, epochs=20, batch_size=10, verbose=0)
     assert model.evaluate(x, y, return_dict=True, verbose=0)["rmse"] < 0.2 * y.std()
     assert model.target_scaler.enabled
-    # The same table at one remove.
+    # The table is the same, one level deeper.
     inner = keras.Input((3,))
     block = keras.Model(inner, tagi.Embedding(5, 4)(inner))
     inputs = [keras.Input((2,)), keras.Input((3,))]
@@ -134,7 +134,7 @@ def test_indices_that_are_moved_first_are_indices(move, dtype):
 
 
 def test_inputs_of_whole_numbers_are_standardised():
-    """As those of real numbers; Keras would cast standardised values to the dtype of the inputs."""
+    """Integers are treated like real numbers; Keras would cast standardised values to integers."""
     x = rng().integers(0, 100_000, size=(300, 3))
     y = x.sum(axis=1, keepdims=True)
     means = []
@@ -212,7 +212,7 @@ def test_a_stateful_model_takes_whole_batches_of_its_own_size():
 
 
 def test_a_single_row_is_no_batch_of_a_stateful_layer():
-    """It would fit any number of states: the remainder of a dataset, say."""
+    """The row would fit any number of states; it may be the remainder of a dataset."""
     model, x, y = stateful_model(), rng().normal(size=(6, 2, 1)), rng(1).normal(size=(6, 1))
     batches = tf.data.Dataset.from_tensor_slices((x.astype("float32"), y.astype("float32")))
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):

@@ -33,28 +33,28 @@ def test_number_of_nodes(classes, nodes):
 
 
 def test_code_of_eight_classes_is_that_of_figure_10():
-    """Nodes y, y0, y1, y00, y01, y10, y11; class {0, 1, 1} passes y, y0 and y01."""
+    """The nodes are y, y0, y1, y00, y01, y10, y11; class {0, 1, 1} passes y, y0 and y01."""
     assert_array_equal(binary_tree(8)[0b011], [1, -1, 0, 0, -1, 0, 0])
     assert_array_equal(binary_tree(8)[0b100], [-1, 0, 1, 0, 0, 1, 0])
 
 
 @pytest.mark.parametrize("classes", [4, 10])
 def test_probabilities_are_integrals_over_f(float64, classes):
-    """Path by path, an integral a node by quadrature; 10 classes are normalised."""
+    """Quadrature integrates over f at each node of a path; 10 classes are normalised."""
     likelihood = likelihoods.HierarchicalCategorical(classes, scale=0.2, alpha=0.4)
     f = moments((3, likelihood.num_outputs))
     width = np.sqrt(0.2**2 + 0.4**2)
     nodes, weights = np.polynomial.hermite_e.hermegauss(100)
     values = f.mean.numpy()[..., np.newaxis] + np.sqrt(f.variance)[..., np.newaxis] * nodes
-    plus = special.ndtr(values / width) @ (weights / weights.sum())  # of +1 at each node
+    plus = special.ndtr(values / width) @ (weights / weights.sum())  # for +1 at each node
     paths = binary_tree(classes)
     factors = np.where(paths > 0.0, plus[:, np.newaxis], 1.0 - plus[:, np.newaxis])
     expected = np.prod(np.where(paths != 0.0, factors, 1.0), axis=-1)
     if classes == 4:
         assert_allclose(expected.sum(axis=1), 1.0)
     expected /= expected.sum(axis=1, keepdims=True)
-    law = likelihood.predictive(f)
-    assert_allclose(law.probs_parameter(), expected, rtol=1e-6)
+    distribution = likelihood.predictive(f)
+    assert_allclose(distribution.probs_parameter(), expected, rtol=1e-6)
     assert_allclose(likelihood.closed_form_probabilities(f), expected, rtol=1e-6)
 
 
@@ -71,7 +71,7 @@ def test_log_prob_is_the_product_along_the_path(float64):
 
 
 def test_information_of_the_tree_against_draws(float64, assert_mean_close):
-    """Mean entropy of the label given f; false alarms 1e-6."""
+    """The mean entropy of the label given f agrees with draws; false alarms 1e-6."""
     likelihood = likelihoods.HierarchicalCategorical(4)
     f = moments((3, 3))
     mixture = GaussianMoments(*(part[tf.newaxis] for part in f))
@@ -114,13 +114,15 @@ def draws_of(name, f, count=200000):
 
 
 def exact_moments(name, mean, variance):
-    """Mean and variance of exp(z), in closed form, and of max(z, 0), by quadrature."""
+    """Returns mean and variance of exp(z) in closed form, and of max(z, 0) by quadrature."""
     if name == "softmax":
         first = np.exp(mean + variance / 2.0)
         return first, np.expm1(variance) * first**2
-    law = stats.norm(mean, np.sqrt(variance))
+    distribution = stats.norm(mean, np.sqrt(variance))
     first, second = (
-        integrate.quad(lambda z, k=k: z**k * law.pdf(z), 0.0, law.isf(1e-16), epsabs=1e-13)[0]
+        integrate.quad(
+            lambda z, k=k: z**k * distribution.pdf(z), 0.0, distribution.isf(1e-16), epsabs=1e-13
+        )[0]
         for k in (1, 2)
     )
     return first, second - first**2
@@ -128,7 +130,7 @@ def exact_moments(name, mean, variance):
 
 @pytest.mark.parametrize("name", POSITIVE)
 def test_formula_is_that_of_log_normal_ratios(assert_mean_close, assert_variance_close, name):
-    """Draws of (log x, log X), jointly Gaussian with the moments they have; alarms 1e-6 each."""
+    """Draws of (log x, log X) are jointly Gaussian with their own moments; alarms 1e-6 each."""
     f = moments((4,), spread=0.5)
     f = GaussianMoments(f.mean + 1.0, f.variance)
     pairs = zip(f.mean.numpy(), f.variance.numpy(), strict=True)
@@ -148,11 +150,11 @@ def test_formula_is_that_of_log_normal_ratios(assert_mean_close, assert_variance
 
 @pytest.mark.parametrize("name", POSITIVE)
 def test_moments_are_close_to_those_of_draws(name):
-    """Variances up to 0.3: the error of taking ratios as log-normal.
+    """Variances up to 0.3 show the error of taking ratios as log-normal.
 
-    Seen: up to 0.003 of means, 0.011 of stddevs, 0.02 of slopes. Of 40,000 draws, six standard
-    errors are less than 0.009 of a mean (no probability has a stddev above 0.3), and less again
-    of a stddev: what is left of the tolerance fails by chance less than once in a million.
+    Errors seen: up to 0.003 in means, 0.011 in stddevs and 0.02 in slopes. With 40,000 draws, six
+    standard errors are less than 0.009 for a mean (no probability has a stddev above 0.3), and even
+    less for a stddev. What is left of the tolerance fails by chance less than once in a million.
     """
     error = 0.02
     f = moments((6, 5), spread=0.3)
@@ -162,7 +164,7 @@ def test_moments_are_close_to_those_of_draws(name):
     normalized = POSITIVE[name][0](*f)
     assert_allclose(normalized.moments.mean, ratio.mean(axis=0), atol=error)
     assert_allclose(np.sqrt(normalized.moments.variance), ratio.std(axis=0), atol=error)
-    # Innovations: the covariances with z, one probability at a time.
+    # The innovations are the covariances with z, one probability at a time.
     for j in range(5):
         unit = tf.one_hot(tf.fill([6], j), 5, dtype=tf.float64)
         slope, squared = normalized.innovation(unit, unit)
@@ -212,7 +214,7 @@ def model_of(likelihood, num_outputs, **options):
 
 
 def rings(count=300, seed=0):
-    """Three classes, the last surrounds the others."""
+    """Draws three classes; the last surrounds the others."""
     x = np.random.default_rng(seed).uniform(-2.0, 2.0, size=(count, 2))
     inside = np.linalg.norm(x, axis=1) < 1.5
     return x, np.where(inside, (x[:, 0] > 0.0) * 1, 2)
@@ -225,7 +227,7 @@ LIKELIHOODS = {
 }
 
 
-#: Below what several data sets gave: 0.91 to 0.97, 0.95 to 0.98, and 0.94 to 0.97.
+#: Bounds below the results of several data sets: 0.91 to 0.97, 0.95 to 0.98, and 0.94 to 0.97.
 ACCURACIES = {"tree": 0.85, "softmax": 0.85, "remax": 0.88}
 
 
@@ -272,7 +274,7 @@ def test_missing_labels_are_refused():
 
 @pytest.mark.slow
 def test_of_rare_classes_the_tree_learns_in_few_epochs():
-    """What docs/howto/classification.md says: 2 % positives, 200 rows, 3 epochs; three sets."""
+    """Checks docs/howto/classification.md: 2 % positives, 200 rows, 3 epochs; three sets."""
     names = {"tree": [], "probabilities": [], "wider": []}
     for seed in range(3):
         rng = np.random.default_rng(seed)

@@ -1,7 +1,7 @@
 """Convolutions, pooling and images: against Keras's layers, draws, and explicit covariances.
 
-What Keras's layer of the same name makes of unit vectors gives the coefficients of a linear map;
-moments and innovations are then those of a sum of products, written out. Monte Carlo assertions
+Keras's layer of the same name, applied to unit vectors, gives the coefficients of a linear map.
+Moments and innovations are then those of a sum of products, written out. Monte Carlo assertions
 fail by chance once in a million (`false_fail` of the fixtures) per call; seeds are fixed.
 """
 
@@ -95,7 +95,7 @@ def random_moments(shape, seed=0):
 
 
 def pair_of_layers(entry):
-    """The layer here, with random moments, and Keras's with the means as weights; float64."""
+    """Returns our float64 layer with random moments, and Keras's with the means as weights."""
     name, arguments, shape = entry
     ours = getattr(tagi, name)(**arguments, dtype="float64")
     theirs = getattr(keras.layers, name)(**arguments, dtype="float64")
@@ -110,15 +110,15 @@ def pair_of_layers(entry):
 
 
 def response(layer):
-    """What Keras's layer makes of rows, flat: a function to `[N, outputs]`."""
-    # On a CPU, TensorFlow has some of them only under XLA.
+    """Returns a function that applies Keras's layer to rows and flattens to `[N, outputs]`."""
+    # On a CPU, TensorFlow has some of these layers only under XLA.
     xla = getattr(layer, "groups", 1) > 1 or isinstance(layer, keras.layers.Conv2DTranspose)
     compiled = tf.function(layer, autograph=False, jit_compile=xla)
     return lambda inputs: compiled(tf.constant(inputs)).numpy().reshape(len(inputs), -1)
 
 
 def coefficients(layer, shape):
-    """T with `z_o = sum_ik T_oik a_i w_k`, from unit kernels and unit inputs; the bias's places."""
+    """Returns T in `z_o = sum_ik T_oik a_i w_k` by unit kernels and inputs; the bias's places."""
     kernel, *bias = layer.get_weights()
     unit_inputs = np.eye(np.prod(shape)).reshape(-1, *shape)
     zero = [np.zeros_like(part) for part in bias]
@@ -135,7 +135,7 @@ def coefficients(layer, shape):
 
 
 def flat_parameters(layer):
-    """Means and variances of the kernel and of the bias (empty without), flat."""
+    """Returns flat means and variances of the kernel and the bias (empty without one)."""
     values = [[part.numpy().ravel() for part in moments] for moments in layer.parameters]
     return values if len(values) == 2 else [*values, [np.zeros(0)] * 2]
 
@@ -167,7 +167,7 @@ def test_convolution_has_the_moments_of_draws(
 ):
     ours, theirs, shape = convolution
     products, places = coefficients(theirs, shape)
-    assert set(np.unique(products)) == {0.0, 1.0}  # what the rule of `BilinearLayer` needs
+    assert set(np.unique(products)) == {0.0, 1.0}  # the rule of `BilinearLayer` needs this
     mean, variance = random_moments((1, *shape), seed=3)
     outputs = ours((mean, variance))
     (mw, sw), (mb, sb) = flat_parameters(ours)
@@ -185,7 +185,7 @@ def test_convolution_has_the_moments_of_draws(
 
 
 def innovations(layer, inputs, dm, ds):
-    """Innovations of the inputs and of the layer's parameters."""
+    """Returns innovations of the inputs and of the layer's parameters."""
     inputs = [tf.constant(part) for part in inputs]
     variables = [part.value for moments in layer.parameters for part in moments]
     with propagation.innovation_scope(), tf.GradientTape() as tape:
@@ -196,7 +196,7 @@ def innovations(layer, inputs, dm, ds):
 
 
 def test_innovations_are_those_of_explicit_covariances(convolution):
-    """Equations 15 and 16: cov(w_k, z_o) = Sw_k sum_i T_oik ma_i; alike for the inputs."""
+    """Equations 15 and 16: cov(w_k, z_o) = Sw_k sum_i T_oik ma_i; the same for the inputs."""
     ours, theirs, shape = convolution
     products, places = coefficients(theirs, shape)
     mean, variance = random_moments((2, *shape), seed=3)
@@ -218,7 +218,7 @@ def test_innovations_are_those_of_explicit_covariances(convolution):
 
 
 def test_one_output_is_conditioned_exactly(float64):
-    """A convolution with one output, known inputs, one row: Gaussian conditioning, no cap."""
+    """One output, known inputs and one row give Gaussian conditioning, without a cap."""
     inputs = keras.Input((3, 2, 2))
     layer = tagi.Conv2D(1, (3, 2))
     noise = likelihoods.Gaussian(scale=0.4)
@@ -281,7 +281,7 @@ def test_arguments_are_checked(make, message):
 
 @pytest.mark.parametrize("name", MAPS)
 def test_known_maps_of_moments_and_innovations(name):
-    """With `z = C a`: C m and C^2 S forward, C^T dm and (C^2)^T dS backward."""
+    """With `z = C a`, C m and C^2 S go forward, and C^T dm and (C^2)^T dS go backward."""
     kind, arguments, shape = MAPS[name]
     ours, theirs = (getattr(m, kind)(**arguments, dtype="float64") for m in (tagi, keras.layers))
     matrix = response(theirs)(np.eye(np.prod(shape)).reshape(-1, *shape)).T
@@ -345,7 +345,7 @@ def test_linearized_maximum_passes_the_unit_with_the_largest_mean():
 
 
 def test_gaussian_maximum_of_two_is_exact(assert_mean_close, assert_variance_close):
-    """Windows of two: moments and slopes cov(max, a)/var(a) of draws."""
+    """Windows of two agree with draws in moments and slopes cov(max, a)/var(a)."""
     mean, variance = random_moments((1, 2, 6, 3))
     layer = tagi.MaxPooling2D((2, 1), moments="exact", dtype="float64")
     outputs = layer((mean, variance))
@@ -360,7 +360,7 @@ def test_gaussian_maximum_of_two_is_exact(assert_mean_close, assert_variance_clo
 
 
 def test_gaussian_maximum_of_nine_is_close():
-    """Moments of the largest of nine standard normal values, within 2 % and 20 %."""
+    """Moments of the largest of nine standard normal values are within 2 % and 20 %."""
     n = np.linspace(-8.0, 8.0, 4001)
     density = 9 * stats.norm.pdf(n) * stats.norm.cdf(n) ** 8
     first, second = (np.trapezoid(n**power * density, n) for power in (1, 2))

@@ -18,7 +18,7 @@ def data(num_rows=7, num_inputs=2, num_outputs=2, seed=0):
 
 
 def build(widths, activations=(), use_bias=True, scale=0.3, seed=0, **options):
-    """A row of dense layers, and the model."""
+    """Returns a model of dense layers in sequence, and these layers."""
     tensor = inputs = keras.Input((widths[0],))
     layers = []
     for i, units in enumerate(widths[1:]):
@@ -59,7 +59,7 @@ def test_one_layer_is_exact_bayesian_regression(float64):
 
 
 def test_draws_of_joint_parameters_have_their_spread(float64, assert_variance_close):
-    """False alarms 1e-6: a linear model, whose moments are those of its draws."""
+    """A linear model has the moments of its draws; false alarms 1e-6."""
     model, _ = build([3, 2], update="exact", covariance="full_parameters")
     x, y = data(12, 3)
     model.fit(x, y, shuffle=False, verbose=0)
@@ -71,9 +71,9 @@ def test_draws_of_joint_parameters_have_their_spread(float64, assert_variance_cl
 
 
 def products(mean, covariance, kernel, parameters):
-    """Equations 3 to 6 and 10, entry by entry: moments of `sum_i a_i w_ij`, a and w independent.
+    """Applies equations 3 to 6 and 10 entry by entry to `sum_i a_i w_ij`, a and w independent.
 
-    `parameters[i, j, l, k]` is cov(w_ij, w_lk); the bias is a row with a = 1, no variance.
+    `parameters[i, j, l, k]` is cov(w_ij, w_lk). The bias is a row with a = 1 and no variance of a.
     """
     rows, units = kernel.shape
     out = np.zeros((units, units))
@@ -87,7 +87,7 @@ def products(mean, covariance, kernel, parameters):
 
 
 def explicit_row(blocks, x, variance, y, noise_variance):
-    """New moments of all parameters after one row, by matrices of covariances.
+    """Returns new moments of all parameters after one row, by matrices of covariances.
 
     `blocks` are `(kernel with the bias as last row, covariance [I, J, I, J], name)`.
     """
@@ -156,10 +156,10 @@ def test_rows_are_learnt_by_the_equations_with_matrices(float64, rule):
 def test_moments_of_a_linear_network_are_those_of_its_draws(
     assert_mean_close, assert_variance_close
 ):
-    """False alarms 1e-6 each. Uncertain inputs correlate the units, which then matters."""
+    """Uncertain inputs correlate the units, which then matters. False alarms are 1e-6 each."""
     model, layers = build([2, 4, 1], input_stddev=0.8)
     independent, others = build([2, 4, 1], input_stddev=0.8, covariance="diagonal")
-    for layer in layers + others:  # well known, so that most of the spread is that of the inputs
+    for layer in layers + others:  # well known: most spread is from the inputs
         layer.kernel_variance.assign(0.05 * layer.kernel_variance)
     x = data(5)[0]
     outputs, draws = model.predict(x), model.sample_functions(x, 40000, seed=1)
@@ -170,7 +170,7 @@ def test_moments_of_a_linear_network_are_those_of_its_draws(
 
 
 def test_known_inputs_and_one_hidden_layer_need_no_covariances(float64):
-    """Its units are independent then: the two rules agree, batch by batch."""
+    """The units of the layer are independent then: the two rules agree, batch by batch."""
     x, y = data(9, 2, 1)
     runs = []
     for rule in ("full", "diagonal"):
@@ -182,7 +182,7 @@ def test_known_inputs_and_one_hidden_layer_need_no_covariances(float64):
 
 
 def test_figure_8():
-    """x^3 as a row of ReLUs with known weights; x has a standard deviation of 0.2."""
+    """x^3 is a row of ReLUs with known weights; x has a standard deviation of 0.2."""
     knots = np.linspace(-1.0, 1.0, 81)
     slopes = np.diff(knots**3) / np.diff(knots)
     grid = 0.5 * (knots[1:] + knots[:-1])[::4, np.newaxis]
@@ -214,7 +214,7 @@ def known_weights(layers):
 
 
 def exact_inputs(layers, mean, variance, y, noise_variance):
-    """Posterior of the inputs of a linear network, textbook formulas; NaN is not observed."""
+    """Returns the posterior of a linear network's inputs by textbook formulas; NaN is missing."""
     matrix, offset = np.eye(len(mean)), np.zeros(len(mean))
     for layer in layers:
         matrix = matrix @ layer.kernel_mean.numpy()
@@ -241,7 +241,7 @@ def test_inputs_of_a_linear_network(float64):
 
 
 def test_inputs_are_in_the_users_units(float64):
-    """One output: independent units lose nothing in a network of one layer."""
+    """With one output, independent units lose nothing in a network of one layer."""
     model, layers = build([3, 1], covariance="diagonal", standardize=True)
     known_weights(layers)
     x, y = data(20, 3, 1)

@@ -15,7 +15,7 @@ def rng(seed=0):
 
 
 def randomized(model):
-    """The model with random weights (variances of normalisations positive)."""
+    """Gives the model random weights (variances of normalisations positive)."""
     generator = rng(3)
     for weight in model.weights:
         value = generator.normal(size=weight.shape) * 0.4
@@ -49,7 +49,7 @@ def words():
 
 
 def nested():
-    """A block used twice, inside a sequential model."""
+    """Returns a sequential model that uses a block twice."""
     block = keras.Sequential([keras.Input((4,)), L.Dense(4), L.Activation("tanh")], name="block")
     inputs = keras.Input((4,))
     return inputs, L.Dense(2)(block(block(inputs)))

@@ -1,4 +1,4 @@
-"""What is a TAGI graph, and what its inputs mean."""
+"""What a TAGI graph is, and what its inputs mean."""
 
 import keras
 import numpy as np
@@ -111,7 +111,7 @@ def test_function_samples_with_uncertain_inputs_are_functions_of_x(assert_varian
     x = np.random.default_rng(0).normal(size=(8, 3))
     whole = model.sample_functions(x, 2000, seed=3)
     np.testing.assert_allclose(whole[:, 2:5], model.sample_functions(x[2:5], 2000, seed=3), 1e-4)
-    # One dense layer: the variance of the moments is exact.
+    # With one dense layer the variance of the moments is exact.
     assert_variance_close(whole, model.predict(x)["epistemic_stddev"] ** 2, false_fail=1e-6)
 
 
@@ -126,7 +126,7 @@ def test_a_fitted_model_takes_variances_by_its_twin():
     twin, before = model.with_variances(), model.predict(x)
     for name, values in twin.predict([x, np.zeros_like(x)]).items():
         np.testing.assert_allclose(values, before[name], rtol=1e-6)
-    # One dense layer: E[f] is that of the mean, Var[f] has v (E[w]^2 + Var[w]) more for each input.
+    # With one dense layer E[f] is the mean's, and each input adds v (E[w]^2 + Var[w]) to Var[f].
     variance = np.array([4.0, 0.0]) * np.ones_like(x)
     found = twin.predict([x, variance])
     np.testing.assert_allclose(found["mean"], before["mean"], rtol=1e-6)

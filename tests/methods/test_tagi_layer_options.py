@@ -1,4 +1,4 @@
-"""Every option of every TAGI layer: in the config, in a saved and an exported model, under XLA."""
+"""Every option of every TAGI layer: in the config, in saved and exported models, under XLA."""
 
 import inspect
 
@@ -33,7 +33,7 @@ RECURRENT = {
 }
 NORMALIZATION = {"epsilon": 0.1, "scale_variance": 0.3}
 
-#: Class -> all its options, none at its default but where two exclude each other.
+#: Class -> all its options, none at its default unless two exclude each other.
 OPTIONS = {
     "Activation": {"activation": "tanh", "moments": "exact"},
     "Add": {},
@@ -102,7 +102,7 @@ OPTIONS = {
     "ZeroPadding2D": {"padding": ((1, 2), (0, 3))},
 }
 
-#: What a constructor takes that is no option of ours: a wish for the only format, Keras's own.
+#: Constructor arguments that are not our options: a wish for the only format, and Keras's own.
 NOT_KEPT = {"data_format", "kwargs", "self", "name", "dtype", "trainable"}
 
 #: Bases for users' layers, and the layer that holds two others.
@@ -115,7 +115,7 @@ def test_every_layer_is_here():
 
 
 def as_given(value, given):
-    """A value of a config, as its argument was: sizes are kept as tuples, names as objects."""
+    """Converts a value of a config to its argument's form: sizes to tuples, objects to names."""
     if isinstance(value, dict) and isinstance(given, str):
         return value["config"].get("function", value["config"].get("activation"))
     if isinstance(value, list | tuple) and not isinstance(given, list | tuple):
@@ -225,14 +225,14 @@ def test_models_of_many_options_learn_are_saved_and_served(name, tmp_path):
     learnt = zip(model.parameter_variables, plain.parameter_variables, strict=True)
     for old, (compiled, other) in zip(before, learnt, strict=True):
         assert np.all(np.isfinite(compiled))
-        # A bias of the keys moves all scores of a query alike: the softmax does not see it.
+        # A bias of the keys moves all scores of a query equally: the softmax does not see it.
         assert np.any(compiled.numpy() != old) or "key/bias" in compiled.path
         assert_allclose(compiled, other, rtol=2e-4, atol=1e-5)
     model.save(tmp_path / "m.keras")
     model.export(tmp_path / "served", num_samples=2)
     loaded = keras.models.load_model(tmp_path / "m.keras")
     served = tf.saved_model.load(str(tmp_path / "served"))
-    if name == "stateful":  # a prediction moves its state on: one of each
+    if name == "stateful":  # a prediction moves its state on: predict once each
         want, got = model.predict(x[:4]), loaded.predict(x[:4])
         answers = served.serve(x[:4])
     else:

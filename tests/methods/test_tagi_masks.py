@@ -1,4 +1,4 @@
-"""Padded steps: what a masked sequence says is what the sequence says without its padding."""
+"""Padded steps: a masked sequence gives the answer of the sequence without its padding."""
 
 import keras
 import numpy as np
@@ -96,7 +96,7 @@ def test_padding_changes_no_answer_and_nothing_that_is_learnt(name):
     assert_same_weights(masked, plain)
     draws = [model.draw_functions(rows, 3, as_seed(1)) for model, rows in ((masked, x), (plain, X))]
     assert_allclose(*draws, rtol=1e-3, atol=1e-4)
-    for part in masked(np.full_like(x, PADDING)):  # rows without a step
+    for part in masked(np.full_like(x, PADDING)):  # rows without any step
         assert np.all(np.isfinite(part))
 
 

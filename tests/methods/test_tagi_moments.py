@@ -65,7 +65,7 @@ def draws(generator, mean, variance, num_draws=NUM_DRAWS):
 
 
 def block_of(layer, activation=None):
-    """The layer's parameters as a block of the reference."""
+    """Returns the layer's parameters as a block of the reference."""
     values = [np.float64(part.numpy()) for pair in layer.parameters for part in pair]
     return reference.Block(*values, activation)
 
@@ -210,7 +210,7 @@ STDDEVS = np.array([0.1, 0.7, 3.0])
 
 
 def grid(means=MEANS, stddevs=STDDEVS, dtype="float64"):
-    """All pairs, two vectors: means and variances."""
+    """Returns all pairs as two vectors: means and variances."""
     mean, stddev = (part.ravel() for part in np.meshgrid(means, stddevs))
     return mean.astype(dtype), np.square(stddev).astype(dtype)
 
@@ -241,13 +241,13 @@ def test_exact_moments_are_the_integrals(name, dtype):
     layer = tagi.Activation(name, moments="exact", dtype=dtype)
     actual = [part.numpy() for part in layer.moments(tf.constant(mean), tf.constant(variance))]
     assert all(part.dtype == dtype for part in actual)
-    # Errors relative to the scale of each moment: |m| + s, S, 1. A variance of 0 counts as 1e-30.
-    # In float64 the errors are those of the reference, which rounds m + s n.
+    # Errors are relative to the scale of each moment: |m| + s, S, 1. A variance of 0 counts as
+    # 1e-30. In float64 the errors are those of the reference, which rounds m + s n.
     error = 2e-6 if dtype == "float32" else 1e-11
     bounds = {
         "mean": error * (np.abs(mean) + np.sqrt(variance)) + 1e-15,
         "variance": error * variance + 1e-29,
-        "slope": max(error, 1e-10),  # that of the reference divides by s
+        "slope": max(error, 1e-10),  # the reference's slope divides by s
     }
     for (moment, bound), got, want in zip(bounds.items(), actual, expected, strict=True):
         assert_allclose(np.abs(got - want) / bound, 0.0, atol=1.0, err_msg=moment)
@@ -271,7 +271,7 @@ def test_exact_moments_have_finite_gradients(name, dtype):
 
 @pytest.mark.parametrize("name", PIECEWISE)
 def test_the_slope_is_the_derivative_of_the_exact_mean(name):
-    """Stein: cov(z, f(z))/var(z) = E[f'(z)] = d E[f(z)] / d mean; at a kink as elsewhere."""
+    """Stein: cov(z, f(z))/var(z) = E[f'(z)] = d E[f(z)] / d mean, at a kink as elsewhere."""
     mean, variance = map(tf.constant, grid())
     with tf.GradientTape() as tape:
         tape.watch(mean)
@@ -282,7 +282,7 @@ def test_the_slope_is_the_derivative_of_the_exact_mean(name):
 @pytest.mark.parametrize("name", PIECEWISE)
 @pytest.mark.parametrize("mean", [-3e4, 3e4, 1e6])
 def test_exactly_known_units_far_from_the_kinks(mean, name):
-    """A unit without variance is its function, at any size."""
+    """A unit without variance equals its function, at any size."""
     outputs = tagi.Activation(name, moments="exact")((tf.constant([mean]), tf.constant([0.0])))
     assert_allclose(outputs.mean, reference.PIECEWISE[name][0]([mean]), rtol=1e-6)
     assert_allclose(outputs.variance, [0.0], atol=1e-29)
@@ -374,7 +374,7 @@ def test_reshaping_moves_means_and_variances_alike(layer, shape):
 
 
 class Network:
-    """Dense, an activation, sum with a reshaped branch, dense; float64."""
+    """A dense layer, an activation, a sum with a reshaped branch, a dense layer; float64."""
 
     def __init__(self, activation, moments):
         options = {"dtype": "float64"}
@@ -433,7 +433,7 @@ def innovations(network, inputs, variables, dm, ds):
     ("activation", "moments"), [("tanh", "linearized"), ("relu", "exact"), ("sigmoid", "exact")]
 )
 def test_inside_the_scope_a_tape_carries_innovations(activation, moments):
-    """The formulas of METHODS, layer by layer, written out."""
+    """The formulas of METHODS are written out, layer by layer."""
     network = Network(activation, moments)
     mean, variance = random_moments((4, 2), dtype="float64")
     dm, ds = rng(8).normal(size=(4, 2)), -rng(9).uniform(size=(4, 2))
@@ -445,7 +445,7 @@ def test_inside_the_scope_a_tape_carries_innovations(activation, moments):
     total = hidden[0] + network.branch((mean, variance)).mean
 
     def through(layer, a, dm, ds):
-        """Innovations of the parameters (g_w, h_w, g_b, h_b) and of the input."""
+        """Returns innovations of the parameters (g_w, h_w, g_b, h_b) and of the input."""
         a, dm, ds = (np.asarray(part) for part in (a, dm, ds))
         w = layer.kernel_mean.numpy()
         return [a.T @ dm, (a**2).T @ ds, dm.sum(0), ds.sum(0)], dm @ w.T, ds @ (w**2).T

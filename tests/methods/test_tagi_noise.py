@@ -1,4 +1,4 @@
-"""Noise that TAGI learns (AGVI): the step against exact conditioning, models that find it."""
+"""Noise that TAGI learns (AGVI): the step against exact conditioning; models that find it."""
 
 import keras
 import numpy as np
@@ -14,7 +14,7 @@ from tfp_fnspace.typing import GaussianMoments
 
 
 def step(mean, variance, log_mean, log_variance, y, min_variance=0.0):
-    """Innovations of z and w, NumPy arrays."""
+    """Returns innovations of z and w as NumPy arrays."""
     parts = noise_innovation(
         GaussianMoments(tf.constant(mean), tf.constant(variance)),
         GaussianMoments(tf.constant(log_mean), tf.constant(log_variance)),
@@ -32,7 +32,7 @@ def random_case(size=50, seed=0):
 
 
 def conditional(prior, given, covariance, posterior_of_given):
-    """Gaussian x, given a new law of g: textbook smoothing, all (mean, variance)."""
+    """Smooths Gaussian x given a new distribution of g (textbook); all are (mean, variance)."""
     gain = covariance / given[1]
     mean = prior[0] + gain * (posterior_of_given[0] - given[0])
     return mean, prior[1] + gain**2 * (posterior_of_given[1] - given[1])
@@ -60,20 +60,22 @@ def test_step_is_a_chain_of_gaussian_conditionals(min_variance):
 
 
 def test_moments_of_the_squared_noise(assert_mean_close, assert_variance_close):
-    """Steps 2 and 3 by draws; false alarms 1e-6 each."""
+    """Steps 2 and 3 agree with draws; false alarms 1e-6 each."""
     rng = np.random.default_rng(0)
     w = rng.normal(-0.4, 0.5, size=10**6)
     u = np.exp(w)
     square = u * rng.normal(size=w.shape) ** 2
-    law = stats.lognorm(0.5, scale=np.exp(-0.4))
-    assert_mean_close(square, law.mean())
-    assert_variance_close(square, 3.0 * law.var() + 2.0 * law.mean() ** 2)
-    assert_mean_close((square - law.mean()) * (u - law.mean()), law.var())
-    assert_mean_close((w + 0.4) * (u - law.mean()), 0.25 * law.mean())
+    distribution = stats.lognorm(0.5, scale=np.exp(-0.4))
+    assert_mean_close(square, distribution.mean())
+    assert_variance_close(square, 3.0 * distribution.var() + 2.0 * distribution.mean() ** 2)
+    assert_mean_close(
+        (square - distribution.mean()) * (u - distribution.mean()), distribution.var()
+    )
+    assert_mean_close((w + 0.4) * (u - distribution.mean()), 0.25 * distribution.mean())
 
 
 def test_known_noise_level_gives_the_exact_score_and_fisher_information():
-    """As Sw -> 0: the derivative of log N(y; mz, Sz + exp w) in w; -E of its square."""
+    """As Sw -> 0 it gives the derivative of log N(y; mz, Sz + exp w) in w, and -E of its square."""
     mz, sz, mw, _, y = random_case()
     tiny = np.full_like(mz, 1e-12)
 
@@ -83,7 +85,7 @@ def test_known_noise_level_gives_the_exact_score_and_fisher_information():
     total = sz + np.exp(mw)
     score = 0.5 * np.exp(mw) / total * ((y - mz) ** 2 / total - 1.0)
     assert_allclose(of_w(y)[0], score, rtol=1e-9, atol=1e-12)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(5)  # exact for the degree 2 in y
+    nodes, weights = np.polynomial.hermite_e.hermegauss(5)  # exact for degree 2 in y
     mean = sum(
         weight * of_w(mz + np.sqrt(total) * node)[1]
         for node, weight in zip(nodes, weights / weights.sum(), strict=True)
@@ -93,7 +95,7 @@ def test_known_noise_level_gives_the_exact_score_and_fisher_information():
 
 @pytest.mark.parametrize("residual", [0.0, 0.7, 1.5])
 def test_step_is_close_to_the_posterior_by_quadrature(residual):
-    """Noise N(0, exp w) about a value nearly known, w ~ N(-0.5, 0.2): errors in stddevs of w."""
+    """Noise is N(0, exp w) about a nearly known value, w ~ N(-0.5, 0.2); errors in stddevs of w."""
     mz, sz, mw, sw = 0.2, 0.1, -0.5, 0.2
     w = np.linspace(-5.0, 4.0, 4001)
     density = stats.norm(mw, np.sqrt(sw)).pdf(w)
@@ -103,7 +105,7 @@ def test_step_is_close_to_the_posterior_by_quadrature(residual):
     variance = density @ (w - mean) ** 2
     dm, ds = step(*(np.array([v]) for v in (mz, sz, mw, sw, mz + residual)))[1]
     errors = (mw + sw * dm[0] - mean) / np.sqrt(sw), (sw + sw**2 * ds[0] - variance) / sw
-    # Seen: (0.04, -0.06), (0.00, -0.02) and (-0.08, 0.12).
+    # Errors seen: (0.04, -0.06), (0.00, -0.02) and (-0.08, 0.12).
     assert np.all(np.abs(errors) < 0.15)
 
 
@@ -116,20 +118,20 @@ def test_step_is_finite_in_float32_at_extremes():
 
 
 def test_recursion_over_known_residuals_finds_the_variance():
-    """One w, z known: 4000 draws of N(0, 0.25), from a prior that is off by a factor 4."""
+    """With one w and z known, 4000 draws of N(0, 0.25) correct a prior that is off by factor 4."""
     draws = np.random.default_rng(0).normal(0.0, 0.5, size=4000)
     w, variance = np.array([0.0]), np.array([1.0])
     for y in draws:
         dm, ds = noise_innovation_of_w(w, variance, y)
         w, variance = w + variance * dm, variance + variance**2 * ds
-    # The estimate has the stddev sqrt(2/4000) = 0.022 in log variance; 6 of them.
+    # The estimate's stddev is sqrt(2/4000) = 0.022 in log variance; the bound is 6 of them.
     assert abs(w[0] + variance[0] / 2 - np.log(np.mean(draws**2))) < 0.02
     assert abs(w[0] - np.log(0.25)) < 6 * 0.0224
     assert_allclose(variance, 2.0 / 4000, rtol=0.05)  # the inverse Fisher information
 
 
 def noise_innovation_of_w(w, variance, y):
-    """In NumPy, z = 0 known: share 0, U = M."""
+    """Computes it in NumPy with z = 0 known: share 0, U = M."""
     prior = 3.0 * np.expm1(variance) + 2.0
     return (y**2 / np.exp(w + variance / 2) - 1.0) / prior, -1.0 / prior
 
@@ -145,20 +147,20 @@ def test_the_loop_above_is_the_step():
 # The likelihood ----------------------------------------------------------------------------------
 
 
-def test_predictive_has_the_moments_of_the_law(float64):
+def test_predictive_has_the_moments_of_the_distribution(float64):
     mz, sz, mw, sw = 0.3, 0.4, -0.2, 0.5
     moments = GaussianMoments(*(tf.constant(np.array([v])) for v in ([mz, mw], [sz, sw])))
-    law = likelihoods.HeteroscedasticGaussian(0.1).predictive(moments, unit=[1.0])
-    assert_allclose(law.mean(), [[mz]])
+    distribution = likelihoods.HeteroscedasticGaussian(0.1).predictive(moments, unit=[1.0])
+    assert_allclose(distribution.mean(), [[mz]])
     expected = sz + 0.01 + expectation(np.exp, mw, sw)
-    assert_allclose(law.variance(), [[expected]], rtol=1e-8)
+    assert_allclose(distribution.variance(), [[expected]], rtol=1e-8)
 
 
 # Models ------------------------------------------------------------------------------------------
 
 
 def known_noise(count=400, seed=0):
-    """y = 20 sin 2x + v, v ~ N(0, (1 + 9 [x > 0] x)^2) on [-2, 2]."""
+    """Draws y = 20 sin 2x + v, v ~ N(0, (1 + 9 [x > 0] x)^2) on [-2, 2]."""
     x = np.random.default_rng(seed).uniform(-2.0, 2.0, size=(count, 1))
     stddev = noise_curve(x)
     return x, 20.0 * np.sin(2.0 * x) + stddev * np.random.default_rng(seed + 1).normal(size=x.shape)
@@ -182,7 +184,7 @@ def test_noise_curve_is_recovered_saved_and_served(tmp_path):
     test_x, test_y = known_noise(seed=2)
     outputs = model.predict(test_x)
     true = noise_curve(test_x)
-    # Integrated over the inputs, relative to the mean noise. Seen: 0.17.
+    # The error is integrated over the inputs, relative to the mean noise. Seen: 0.17.
     assert np.abs(outputs["aleatoric_stddev"] - true).mean() / true.mean() < 0.25
     nll = -stats.norm(outputs["mean"], outputs["stddev"]).logpdf(test_y).mean()
     constant = stats.norm(20.0 * np.sin(2.0 * test_x), np.sqrt(np.mean(true**2)))
@@ -218,13 +220,13 @@ def test_constant_noise_is_learnt(scale):
     model = linear_model(likelihoods.Gaussian(scale, trainable=True), update="exact")
     model.fit(x, y, epochs=1, batch_size=100, verbose=0)
     expected = np.sqrt(np.mean(noise**2)) if np.ndim(scale) == 0 else noise
-    assert_allclose(model.likelihood.scale.numpy(), expected, rtol=0.2)  # from 7 times off
+    assert_allclose(model.likelihood.scale.numpy(), expected, rtol=0.2)  # it starts 7 times off
     aleatoric = model.predict(x)["aleatoric_stddev"]
     assert_allclose(aleatoric, np.broadcast_to(model.likelihood.scale, (600, 2)), rtol=1e-5)
 
 
 def test_noise_is_learnt_by_default():
-    """Of targets in the thousands, whose noise has a standard deviation of 300 and 30."""
+    """Targets in the thousands have noise with standard deviations of 300 and 30."""
     x, y = line(400, 0.3)
     y = 5000.0 + y * [1000.0, 100.0]
     inputs = keras.Input((2,))
@@ -233,7 +235,7 @@ def test_noise_is_learnt_by_default():
     model.fit(x, y, epochs=1, verbose=0)
     assert_allclose(model.predict(x[:1])["aleatoric_stddev"], [[300.0, 30.0]], rtol=0.2)
     start = tagi.TAGIModel(inputs, tagi.Dense(2)(inputs), noise="cross_validate").likelihood
-    assert not start.learns_scale  # it is chosen
+    assert not start.learns_scale  # it is chosen instead
 
 
 def test_frozen_noise_stays(tmp_path):

@@ -17,7 +17,7 @@ from tfp_fnspace.methods.tagi import propagation
 
 SHAPE = (5, 4, 3)
 
-#: Name -> class, arguments, axes that statistics are taken over.
+#: Name -> class, arguments, axes that the statistics are taken over.
 LAYERS = {
     "LayerNormalization": ("LayerNormalization", {}, (2,)),
     "LayerNormalization_axes": ("LayerNormalization", {"axis": [1, 2], "epsilon": 0.1}, (1, 2)),
@@ -41,7 +41,7 @@ def random_moments(shape=SHAPE, seed=0):
 
 
 def build(name, **options):
-    """The layer with random moments, where it has parameters that learn; float64."""
+    """Makes the float64 layer with random moments, if it has parameters that learn."""
     kind, arguments, axes = LAYERS[name]
     layer = getattr(tagi, kind)(**arguments, **options, dtype="float64")
     layer.build((None, *SHAPE[1:]))
@@ -54,7 +54,7 @@ def build(name, **options):
 
 
 def keras_layer(name, layer):
-    """Keras's layer with the means as weights."""
+    """Returns Keras's layer with the means as weights."""
     kind, arguments, _ = LAYERS[name]
     theirs = getattr(keras.layers, kind)(**arguments, dtype="float64")
     theirs.build((None, *SHAPE[1:]))
@@ -65,19 +65,19 @@ def keras_layer(name, layer):
 
 
 def run(layer, inputs, learn):
-    """The outputs, of a model that learns or of one that predicts."""
+    """Returns the outputs of a model that learns or of one that predicts."""
     with propagation.innovation_scope() if learn else contextlib.nullcontext():
         return layer(inputs)
 
 
 def values(layer):
-    """Means and variances of the scale and the shift (of none: exactly 0), to broadcast."""
+    """Returns means and variances of scale and shift (0 for a missing one), to broadcast."""
     pairs = [[part.numpy() for part in pair] for pair in layer.parameters]
     return pairs if len(pairs) == 2 else [*pairs, [0.0, 0.0]]
 
 
 def statistics(name, axes, mean, variance):
-    """Centre and factor, as documented."""
+    """Returns centre and factor as documented."""
     centre = 0.0 if name.startswith("RMS") else mean.mean(axis=axes, keepdims=True)
     square = ((mean - centre) ** 2 + variance).mean(axis=axes, keepdims=True)
     epsilon = LAYERS[name][1].get("epsilon", 1e-6 if name.startswith("RMS") else 1e-3)
@@ -104,7 +104,7 @@ def test_exactly_known_values_give_keras_layer(name):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_moments_are_those_of_draws(name, assert_mean_close, assert_variance_close):
-    """With the statistics known: of z = (a - c) r w + b."""
+    """If the statistics are known, the draws are z = (a - c) r w + b."""
     layer, axes = build(name)
     mean, variance = random_moments()
     outputs = run(layer, (mean, variance), learn=True)
@@ -115,7 +115,7 @@ def test_moments_are_those_of_draws(name, assert_mean_close, assert_variance_clo
     def draws(m, s):
         return m + np.sqrt(s) * generator.normal(size=(20_000, *np.shape(m)))
 
-    rank = len(SHAPE)  # of all, so that draws are along one more axis
+    rank = len(SHAPE)  # of all parts, so that draws add one more axis
     w, b = (
         draws(*(np.reshape(part, (1,) * (rank - np.ndim(part)) + np.shape(part)) for part in pair))
         for pair in ((mw, sw), (mb, sb))
@@ -127,14 +127,14 @@ def test_moments_are_those_of_draws(name, assert_mean_close, assert_variance_clo
 
 @pytest.mark.parametrize("kind", ["LayerNormalization", "RMSNormalization"])
 def test_the_statistics_of_many_units_are_known(kind):
-    """Draws that are each normalised by their own statistics have the moments of the layer."""
+    """Draws, each normalised by its own statistics, have the moments of the layer."""
     mean, variance = random_moments((1, 1000))
     outputs = getattr(tagi, kind)(scale_variance=1e-12)((mean, variance))
     samples = mean + np.sqrt(variance) * rng(1).normal(size=(2000, 1000))
     samples = getattr(keras.layers, kind)(dtype="float64")(samples).numpy()
     bias_variance = 0.01 if kind == "LayerNormalization" else 0.0
     ratio = samples.var(axis=0) / (outputs.variance[0].numpy() - bias_variance)
-    assert_allclose(ratio.mean(), 1.0, atol=0.01)  # without Sa in the statistics: 0.5
+    assert_allclose(ratio.mean(), 1.0, atol=0.01)  # 0.5 without Sa in the statistics
     assert_allclose(ratio, 1.0, atol=0.2)
     assert_allclose(samples.mean(axis=0), outputs.mean[0], atol=0.1)
     total = np.square(outputs.mean) + outputs.variance
@@ -142,7 +142,7 @@ def test_the_statistics_of_many_units_are_known(kind):
 
 
 def test_batch_statistics_are_those_of_draws(assert_mean_close):
-    """What the moving averages take up: the mean of draws, and their spread about it."""
+    """The moving averages take the mean of draws, and the draws' spread about it."""
     layer = tagi.BatchNormalization(momentum=0.0, dtype="float64")
     mean, variance = random_moments((6, 4, 3))
     layer.build(mean.shape)
@@ -333,7 +333,7 @@ def test_a_row_of_the_table_gets_the_innovations_of_all_its_places():
 def test_embedding_has_the_moments_of_its_draws(assert_mean_close, assert_variance_close):
     layer, indices = embedding()
     samples = layer.sample(np.repeat(indices[np.newaxis], 4000, axis=0), seed=3).numpy()
-    assert_array_equal(samples[:, 0, 1], samples[:, 1, 2])  # one function
+    assert_array_equal(samples[:, 0, 1], samples[:, 1, 2])  # one function has one row of the table
     outputs = layer(indices)
     assert_mean_close(samples, outputs.mean)
     assert_variance_close(samples, outputs.variance)

@@ -1,7 +1,7 @@
 """TAGI against pytagi 0.2.1, through the public interface.
 
-Every file `dense_*.npz`, `conv_*.npz` and `hierarchical*.npz` in the folder of oracles is run; its
-README says what is in one. The files have channels first, the layers here last.
+The tests run every file `dense_*.npz`, `conv_*.npz` and `hierarchical*.npz` in the folder of
+oracles, whose README says what is in a file. The files have channels first, the layers here last.
 """
 
 import json
@@ -14,7 +14,7 @@ import pytest
 
 from tfp_fnspace import likelihoods, tagi
 
-# Activation of a spec -> name and rule here.
+# Activation in a file -> its name and rule here.
 ACTIVATIONS = {
     "ReLU": ("relu", "linearized"),
     "LeakyReLU": ("leaky_relu", "linearized"),
@@ -29,7 +29,7 @@ PARTS = ("kernel_mean", "kernel_variance", "bias_mean", "bias_variance")
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "oracles"
-# Those that every copy of the folder has are named, so that they are seen to be skipped.
+# Files that every copy of the folder has are named, so that skipping them is visible.
 FOUND = {path.stem for k in ("dense_", "conv_", "hierarch") for path in FOLDER.glob(f"{k}*.npz")}
 NAMED = {"dense_relu_b10", "dense_mixturerelu_b10", "conv_avgpool_b4", "hierarchical10_b6"}
 NAMES = sorted(NAMED | FOUND)
@@ -45,7 +45,7 @@ def oracle(request, oracle_folder):
 
 
 def build(oracle):
-    """The model with the oracle's first parameters, and its layers with parameters."""
+    """Makes the model with the oracle's first parameters; returns its layers with parameters."""
     tensor = inputs = keras.Input((oracle["x"].shape[-1],))
     layers = []
     for entry in json.loads(str(oracle["spec"])):
@@ -82,7 +82,7 @@ def build(oracle):
 
 
 def parameters(oracle, prefix, layer):
-    """Moments of the kernel, in the layer's order of axes, and of the bias."""
+    """Returns moments of the kernel, in the layer's order of axes, and of the bias."""
     shape = layer.kernel_mean.shape
     for j in range(4):
         flat = oracle[f"{prefix}_{j}"]
@@ -103,7 +103,7 @@ def targets(oracle):
 
 
 def output_moments(model, x):
-    """Mean and variance of the outputs."""
+    """Returns mean and variance of the outputs."""
     if model.likelihood.is_classifier:
         return [part.numpy() for part in model.function_moments(x)]
     prediction = model.predict(x)
@@ -113,7 +113,7 @@ def output_moments(model, x):
 def learn(model, x, y, path):
     if path == "train_on_batch":
         model.train_on_batch(x, y)
-    else:  # one compiled loop over the epoch, here of one batch
+    else:  # one compiled loop over the epoch, which here has one batch
         model.fit(x, y, batch_size=len(x), epochs=1, shuffle=False, verbose=0)
 
 

@@ -29,7 +29,7 @@ def random_moments(shape, seed=0):
 
 
 def randomize(layers):
-    """Random moments for all parameters of some layers."""
+    """Gives random moments to all parameters of some layers."""
     for i, pair in enumerate(pair for layer in layers for pair in layer.parameters):
         mean, variance = random_moments(pair.mean.shape, seed=7 + i)
         pair.mean.assign(mean)
@@ -49,7 +49,7 @@ def lstm(batch_size=None, **options):
 
 
 def keras_weights(layer):
-    """Means in Keras's order: kernel, recurrent kernel, bias."""
+    """Returns the means in Keras's order: kernel, recurrent kernel, bias."""
     kernel, *bias, recurrent = (pair.mean.numpy() for pair in layer.parameters)
     return [kernel, recurrent, *bias]
 
@@ -239,7 +239,7 @@ def test_product_has_the_moments_of_draws(assert_mean_close, assert_variance_clo
 
 
 def test_lstm_has_the_moments_of_its_draws(assert_mean_close, assert_variance_close):
-    """Two steps, only the recurrent kernel uncertain, linear gates: no approximation is left."""
+    """Moments are exact for two steps, linear gates and only the recurrent kernel uncertain."""
     layer = lstm(activation="linear", recurrent_activation="linear")
     for pair in layer.parameters[:2]:
         pair.variance.assign(tf.zeros_like(pair.variance))
@@ -267,7 +267,7 @@ def test_attention_to_one_position_has_the_moments_of_its_draws(
 
 
 def test_attention_is_the_reference_forward_and_backward():
-    """Two heads, several positions, all weights uncertain."""
+    """The case has two heads, several positions, and all weights uncertain."""
     layer, dense = attention_layer(value_dim=2)
     weights = {
         name: [tuple(part.numpy() for part in pair) for pair in part_layer.parameters]
@@ -294,7 +294,7 @@ def test_attention_is_the_reference_forward_and_backward():
 
 @pytest.mark.parametrize("mode", ["concat", "sum", "ave", "mul"])
 def test_both_directions_have_the_moments_of_draws(assert_mean_close, assert_variance_close, mode):
-    """Known inputs, linear gates, uncertain recurrent kernels: the two are independent."""
+    """Known inputs, linear gates and uncertain recurrent kernels make the two independent."""
     linear = {"activation": "linear", "recurrent_activation": "linear", "dtype": "float64"}
     layer = tagi.Bidirectional(tagi.LSTM(UNITS, **linear), mode, dtype="float64")
     x = rng(1).normal(size=(2, 2, FEATURES))
@@ -310,7 +310,7 @@ def test_both_directions_have_the_moments_of_draws(assert_mean_close, assert_var
 
 
 def merged(mode, first, second):
-    """Moments of two independent Gaussians merged, in NumPy."""
+    """Merges moments of two independent Gaussians in NumPy."""
     if mode == "concat":
         return [np.concatenate(pair, axis=-1) for pair in zip(first, second, strict=True)]
     if mode == "mul":
@@ -354,7 +354,7 @@ def test_softmax_is_linearised_with_its_whole_jacobian():
 
 
 def test_softmax_has_the_moments_of_draws(assert_mean_close, assert_variance_close):
-    """Scores with a stddev of 0.02: linearisation is off by some 0.0004 of the stddevs of p."""
+    """The scores' stddev is 0.02: linearisation is off by some 0.0004 of the stddevs of p."""
     mean = random_moments((2, 5))[0]
     p, spread = attention._softmax(tf.constant(mean), tf.constant(np.full(mean.shape, 4e-4)))
     scores = mean + 0.02 * rng(3).normal(size=(20_000, *mean.shape))
@@ -364,7 +364,7 @@ def test_softmax_has_the_moments_of_draws(assert_mean_close, assert_variance_clo
 
 
 def test_attention_passes_innovations_of_scores_values_and_weights():
-    """To first order in dm with all variances small: the exact gradient of the means."""
+    """With small variances, they are the exact gradient of the means to first order in dm."""
     layer, dense = attention_layer()
     query, value = rng(1).normal(size=(2, STEPS, 4)), rng(2).normal(size=(2, 5, FEATURES))
     dm = rng(3).normal(size=(2, STEPS, 4))

@@ -14,7 +14,7 @@ from scipy import stats
 from tfp_fnspace import likelihoods, tagi
 from tfp_fnspace.methods.tagi import noise, update
 
-CLOSE = {"rtol": 1e-9, "atol": 1e-11}  # of float64 models and the reference
+CLOSE = {"rtol": 1e-9, "atol": 1e-11}  # for float64 models and the reference
 FLOAT32_SLOPE = {"rtol": 1e-6, "atol": 1e-8}
 
 
@@ -41,7 +41,7 @@ def random_data(num_rows=23, num_inputs=3, num_outputs=2, seed=1):
 
 
 def dense(block, **kwargs):
-    """The layer of a block, without a bias if the block knows it to be zero."""
+    """Makes the layer of a block, without a bias if the block knows it to be zero."""
     num_in, num_out = block.kernel_mean.shape
     layer = tagi.Dense(num_out, use_bias=bool(block.bias_variance.any()), **kwargs)
     layer.build((None, num_in))
@@ -61,9 +61,9 @@ def activation(name):
 
 
 def build(network, scale=0.3, pair=False, frozen=(), jit_compile=False, **options):
-    """A model with the parameters of a reference network, and its dense layers.
+    """Makes a model with the parameters of a reference network, and returns its dense layers.
 
-    Without XLA unless asked for: compiling takes longer than learning here.
+    XLA is off by default: compiling takes longer than learning here.
     """
     inputs = keras.Input((len(network[0].kernel_mean),))
     variances = keras.Input(inputs.shape[1:]) if pair else None
@@ -89,7 +89,7 @@ SMALL = {"widths": (3, 4, 2), "names": ("exact tanh",)}
 
 
 def weight(mean=0.0, variance=1.0):
-    """A block of one or several weights, without a bias."""
+    """Makes a block of one or several weights, without a bias."""
     mean, variance = (np.atleast_1d(part).astype(float)[:, np.newaxis] for part in (mean, variance))
     return reference.Block(mean, variance, np.zeros(1), np.zeros(1))
 
@@ -107,10 +107,10 @@ def assert_same_posterior(layers, network, **tolerance):
 
 
 def learn(model, x, y, batch_size, path):
-    """One pass over the rows in their order."""
+    """Makes one pass over the rows in their order."""
     if path == "fit":  # the epoch as one compiled loop
         model.fit(x, y, batch_size=batch_size, shuffle=False, verbose=0)
-    elif path == "fit by batches":  # a callback that looks at batches asks for Keras's loop
+    elif path == "fit by batches":  # a callback at batches makes `fit` use Keras's loop
         callback = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: None)
         model.fit(x, y, batch_size=batch_size, shuffle=False, verbose=0, callbacks=[callback])
     else:
@@ -137,7 +137,7 @@ def test_one_weight_two_observations(rule, mean, variance, path):
 
 
 def test_two_weights_are_row_wise_assumed_density_filtering():
-    """Not the exact posterior, whose variances are 1/(1 + 2/0.01) = 0.005."""
+    """The result is not the exact posterior, whose variances are 1/(1 + 2/0.01) = 0.005."""
     model, (layer,) = build([weight([0.0, 0.0], [1.0, 1.0])], scale=0.1, update="exact")
     x = np.array([[1.0, 1.0], [1.0, -1.0]])
     learn(model, x, np.ones((2, 1)), 2, "fit")
@@ -157,14 +157,14 @@ def test_exact_update_of_one_weight_is_bayesian_linear_regression(float64, path)
 
 
 def test_exact_update_of_a_nearly_noiseless_observation(float64):
-    """Posterior variance 1e-8 from a prior variance of 1: one row is enough."""
+    """The posterior variance is 1e-8, from a prior variance of 1: one row is enough."""
     model, (layer,) = build([weight()], scale=1e-4, update="exact")
     learn(model, np.ones((1, 1)), np.ones((1, 1)), 1, "fit")
     assert_allclose(layer.kernel_variance.numpy(), [[1.0 / (1.0 + 1e8)]], rtol=1e-6)
 
 
 def test_exact_update_with_orthogonal_rows_is_bayesian_linear_regression(float64):
-    """Each row speaks of one weight: no covariance is dropped."""
+    """Each row depends on one weight: no covariance is dropped."""
     x = np.eye(3)[[0, 1, 2, 1, 0, 0]] * np.array([[1.0, -2.0, 0.5, 1.5, 3.0, 0.1]]).T
     y = np.random.default_rng(0).normal(size=(6, 1))
     prior = np.array([0.1, -0.2, 0.3]), np.array([1.0, 0.5, 2.0])
@@ -180,7 +180,7 @@ def test_exact_update_with_orthogonal_rows_is_bayesian_linear_regression(float64
 
 @pytest.mark.parametrize("batch_size", [1, 7, 10])
 def test_exact_fit_does_not_depend_on_the_batch_size(batch_size):
-    """Bitwise: the compiled epoch takes rows one by one whatever the batch."""
+    """Results are equal to the bit: a compiled epoch takes rows one by one, whatever the batch."""
     posteriors = []
     for size in (23, batch_size):
         model, layers = build(random_network(**SMALL), update="exact", jit_compile="auto")
@@ -194,7 +194,7 @@ def test_exact_fit_does_not_depend_on_the_batch_size(batch_size):
 @pytest.mark.parametrize("batch_size", [1, 7, 10])
 @pytest.mark.parametrize("path", ["fit by batches", "train_on_batch"])
 def test_exact_batches_do_not_depend_on_the_split(path, batch_size):
-    """To 1e-6 in float32: XLA and TensorFlow's kernels round differently."""
+    """Results agree to 1e-6 in float32: XLA and TensorFlow's kernels round differently."""
     posteriors = []
     for size, way in ((23, "fit"), (batch_size, path)):
         model, layers = build(random_network(**SMALL), update="exact", jit_compile="auto")
@@ -300,7 +300,7 @@ def test_residual_branch_and_shared_layer_are_the_hand_written_pass(float64, rul
 
 
 def test_log_likelihood_and_rmse_are_those_before_each_update(float64):
-    """Prequential, in the user's units, means over rows and over entries."""
+    """Both are prequential, in the user's units, and means over rows and over entries."""
     network = random_network(**SMALL)
     x, y = random_data()
     y = 5.0 + 10.0 * y
@@ -311,8 +311,8 @@ def test_log_likelihood_and_rmse_are_those_before_each_update(float64):
     log_density, squared = [], []
     for row, target in zip(scaled_x, scaled_y, strict=True):
         mean, variance, _ = reference.forward(network, row)
-        law = stats.norm(mean * unit, np.sqrt(variance + 0.3**2) * unit)
-        log_density.append(law.logpdf(target * unit).sum())
+        distribution = stats.norm(mean * unit, np.sqrt(variance + 0.3**2) * unit)
+        log_density.append(distribution.logpdf(target * unit).sum())
         squared.append((unit * (target - mean)) ** 2)
         reference.exact_update(network, row[np.newaxis], target[np.newaxis], 0.3**2)
     assert_allclose(history["log_likelihood"], [np.mean(log_density)], rtol=1e-8)
@@ -331,7 +331,7 @@ def test_the_cap_is_that_of_the_number_of_rows(num_rows, cap, path):
     model, (layer,) = build([weight(0.0, 0.64)], scale=1.0)
     learn(model, np.ones((num_rows, 1)), np.full((num_rows, 1), 1e6), num_rows, path)
     assert_allclose(layer.kernel_mean.numpy(), [[0.8 / cap]], rtol=1e-5)
-    # The variance changes by its own amount where that is below the cap.
+    # The variance changes by its own amount if that is below the cap.
     change = min(0.64**2 * num_rows / (0.64 + 1.0), 0.8 / cap)
     expected = 0.64 - change if change < 0.64 else update.VARIANCE_FLOOR
     assert_allclose(layer.kernel_variance.numpy(), [[expected]], rtol=1e-5)
@@ -339,7 +339,7 @@ def test_the_cap_is_that_of_the_number_of_rows(num_rows, cap, path):
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_ragged_last_batch_has_the_cap_of_its_own_rows(float64, path):
-    """11 rows in batches of 10: cap 2, then that of a single row, 0.1."""
+    """The batches of 11 rows have 10 rows with cap 2, then a single row with cap 0.1."""
     network = [weight(0.0, 1.0)]
     x, y = np.ones((11, 1)), np.full((11, 1), 1e6)
     model, layers = build(network)
@@ -405,7 +405,7 @@ def test_a_missing_output_is_a_missing_innovation(float64, rule, path):
 
 
 def test_history_leaves_missing_targets_out(float64):
-    """One output, half the rows missing: the rest are what the means are over."""
+    """One output misses half the rows: the means are over the others."""
     network = random_network(widths=(3, 4, 1), names=("tanh",))
     x, y = random_data(8, 3, 1)
     seen = np.arange(0, 8, 2)
@@ -413,8 +413,8 @@ def test_history_leaves_missing_targets_out(float64):
     model, _ = build(network, update="capped")
     history = model.fit(x, y, batch_size=8, verbose=0, shuffle=False).history
     mean, variance = np.array([reference.forward(network, row)[:2] for row in x[seen]]).T[0]
-    law = stats.norm(mean, np.sqrt(variance + 0.3**2))
-    assert_allclose(history["log_likelihood"], [law.logpdf(y[seen, 0]).mean()], rtol=1e-9)
+    distribution = stats.norm(mean, np.sqrt(variance + 0.3**2))
+    assert_allclose(history["log_likelihood"], [distribution.logpdf(y[seen, 0]).mean()], rtol=1e-9)
     assert_allclose(history["rmse"], [np.sqrt(np.mean((y[seen, 0] - mean) ** 2))], rtol=1e-9)
 
 
@@ -499,7 +499,7 @@ def test_input_noise_refuses_an_ordinary_layer_at_the_inputs():
 
 
 def test_an_input_of_variances_is_one_inside_a_nested_model_too():
-    """The same layers with and without nesting."""
+    """The same layers agree with and without nesting."""
     x, y = random_data(8, 3, 1)
     variance = np.random.default_rng(0).uniform(0.1, 1.0, size=x.shape)
     first, last = tagi.Dense(4), tagi.Dense(1)
@@ -527,7 +527,7 @@ def test_a_frozen_layer_passes_innovations_and_is_not_changed(float64, path):
     learn(model, x, y, 7, path)
     reference.capped_update(network, x, y, 0.3**2)
     assert_same_posterior(layers, [network[0], kept, network[2]], **CLOSE)
-    for name in kept.NAMES:  # bitwise
+    for name in kept.NAMES:  # to the bit
         assert_array_equal(getattr(layers[1], name).numpy(), getattr(kept, name))
 
 
@@ -589,7 +589,7 @@ def linear_data(num_rows=200, scale=0.3, seed=0):
 
 @pytest.mark.parametrize("start", [1.0, 0.05])
 def test_cross_validated_noise_is_that_of_the_data(start):
-    """The standard error of a standard deviation from 200 rows is 5 %; four of them."""
+    """From 200 rows a standard deviation has a standard error of 5 %; the bound is four of them."""
     model, _ = build([weight([0.0, 0.0], [1.0, 1.0])], scale=start, noise="cross_validate", seed=1)
     model.update = "exact"
     model.fit(*linear_data(), verbose=0)
@@ -626,7 +626,7 @@ def test_cross_validated_fit_is_a_fit_with_that_scale_and_happens_once():
 
 
 def test_cross_validation_with_missing_targets():
-    """A fold in which nothing is observed has no say."""
+    """A fold without observations has no effect."""
     x, y = linear_data(60)
     y[10:] = np.nan
     for seed in range(3):
@@ -642,7 +642,7 @@ def test_cross_validation_with_missing_targets():
 @pytest.mark.parametrize("start", [1e-4, 0.01, 0.05, 0.3, 0.31, 1.0, 5.0, 20.0])
 @pytest.mark.parametrize("best", [0.02, 0.3, 1.7])
 def test_search_finds_the_maximum_of_a_concave_score(best, start):
-    """The Gaussian log-likelihood of a residual variance best^2, with its skew."""
+    """The score is the Gaussian log-likelihood of a residual variance best^2, which is skewed."""
     scale, table = noise.search_scale(lambda s: -np.log(s) - 0.5 * best**2 / s**2, start)
     assert_allclose(scale, best, rtol=0.05)
     assert table[0][0] == pytest.approx(start)

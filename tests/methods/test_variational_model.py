@@ -52,7 +52,7 @@ def fit(model, x=X, y=Y, epochs=1, batch_size=20, **options):
 
 
 def exact_posterior(x, y):
-    """Of `f = x w + b`, `w, b ~ N(0, 1)`, in the order of the layer's parts."""
+    """Returns mean, covariance and evidence of `f = x w + b`, `w, b ~ N(0, 1)`, in layer order."""
     features = np.concatenate([x, np.ones((len(x), 1))], axis=1)
     covariance = np.linalg.inv(np.eye(4) + features.T @ features / NOISE**2)
     mean = covariance @ features.T @ y / NOISE**2
@@ -74,7 +74,7 @@ def test_exact_posterior_and_evidence_of_a_linear_model():
         seed=0,
     )
     model.compile(num_rows=40)
-    copies = [np.tile(a, (50, 1)) for a in (X, y)]  # an epoch of 50 steps on all rows
+    copies = [np.tile(a, (50, 1)) for a in (X, y)]  # an epoch is 50 steps on all rows
     history = fit(model, *copies, epochs=40, batch_size=40, shuffle=False).history
     mean, covariance, evidence = exact_posterior(X, y)
     ours = np.concatenate([v.numpy().ravel() for v in layer.posterior.means.values()])
@@ -276,7 +276,7 @@ def test_mixed_precision(policy):
 
 @pytest.fixture(scope="module")
 def digits():
-    """A trained network of classes in raw units, its score on new rows, and what became of it."""
+    """Returns new rows' scores of a trained network, and of its conversion before and after."""
     images, labels = load_digits(return_X_y=True)
     train, test = (images[:1300], labels[:1300]), (images[1300:], labels[1300:])
     keras.utils.set_random_seed(0)
@@ -306,7 +306,7 @@ def test_a_converted_network_is_no_worse_after_training(digits):
 
 
 def test_a_converted_regression_predicts_what_the_network_does(tmp_path):
-    """In the user's units, although the model has others."""
+    """Predictions are in the user's units, although the model's are different."""
     x = 5.0 + 3.0 * X
     layers = [keras.layers.Dense(4, "relu"), keras.layers.Dense(1)]
     network = keras.Sequential([keras.Input((3,)), *layers])
@@ -349,7 +349,7 @@ def test_the_optimizer_and_the_warm_up_follow_from_the_steps():
     assert given.annealing_steps.numpy() == 2000
     fit(given)
     assert_allclose(given.optimizer.learning_rate, 0.01, rtol=1e-6)
-    assert given.annealing_steps.numpy() == 1000  # of the first steps that were taken
+    assert given.annealing_steps.numpy() == 1000  # from the first steps that were taken
 
 
 class Stop(keras.callbacks.Callback):
@@ -368,14 +368,14 @@ def test_a_stopped_run_with_defaults_ends_where_another_does(tmp_path):
     with pytest.raises(InterruptedError, match="power cut"):
         fit(stopped, epochs=6, callbacks=[backup(), Stop()])
     fit(restored, epochs=6, callbacks=[backup()])
-    fit(stopped, epochs=3)  # what is left, with the optimizer that it has
+    fit(stopped, epochs=3)  # the remaining epochs, with the same optimizer
     for model in (stopped, restored):
         for ours, theirs in zip(model.weights, whole.weights, strict=True):
             assert_array_equal(ours, theirs)
 
 
 def test_defaults_find_a_curve_as_a_process_does(data_folder):
-    """Accelerations in a crash, where the prior of a network of fixed scales is never left."""
+    """On accelerations in a crash, a network of fixed scales never leaves its prior."""
     x, y, x_new, y_new = datasets.load("mcycle", data_folder / "dev").split(0)
     inputs = keras.Input((1,))
     hidden = VariationalDense(50, activation="relu")(inputs)
@@ -389,7 +389,7 @@ def test_defaults_find_a_curve_as_a_process_does(data_folder):
     process.fit((x - x.mean()) / x.std(), y[:, 0])
     mean, stddev = process.predict((x_new - x.mean()) / x.std(), return_std=True)
     theirs = -np.mean(stats.norm.logpdf(y_new[:, 0], mean, stddev))
-    assert ours["nll"] < theirs + 0.4  # the prior alone: 1.2
+    assert ours["nll"] < theirs + 0.4  # the prior alone has 1.2
     assert ours["crps"] < 0.4 * np.abs(y_new - y.mean()).mean()
 
 

@@ -29,7 +29,7 @@ OPTIONS = {"mean": 0.4, "jitter": 0.05, "dtype": "float64"}
 
 @keras.saving.register_keras_serializable(package="test_elliptical")
 def first_column(x, *_):
-    """What a kernel sees of its inputs."""
+    """Returns the column that a kernel uses."""
     return x[..., :1]
 
 
@@ -61,7 +61,7 @@ def make(process="gaussian", kernel="ard", num_outputs=2):
     return PROCESSES[process](KERNELS[kernel](), num_outputs=num_outputs)
 
 
-def scipy_laws(process, made, gamma):
+def scipy_distributions(process, made, gamma):
     mean, covariance = (v.numpy() for v in made.moments(X, gamma))
     for d in range(made.num_outputs):
         if process == "gaussian":
@@ -76,8 +76,8 @@ def scipy_laws(process, made, gamma):
 def test_log_prob_is_scipys_and_score_its_gradient(process, kernel, gamma):
     made = make(process, kernel)
     f = np.random.default_rng(1).normal(size=(3, 4, 5, 2))
-    laws = list(scipy_laws(process, made, gamma))
-    expected = sum(law.logpdf(f[..., d]) for d, law in enumerate(laws))
+    distributions = list(scipy_distributions(process, made, gamma))
+    expected = sum(distribution.logpdf(f[..., d]) for d, distribution in enumerate(distributions))
     assert_allclose(made.log_prob(f, X, gamma), expected, rtol=1e-9)
     assert_allclose(made.log_prob(f[0, 0], X, gamma), expected[0, 0], rtol=1e-9)
     score = made.score(f, X, gamma)
@@ -96,12 +96,14 @@ def test_draws_have_the_moments(process, kernel, assert_mean_close):
     f = made.sample(X, 100_000, seed=3).numpy()
     mean, covariance = made.moments(X)
     assert_mean_close(f, mean, FALSE_FAIL)
-    # Squares of Student-t draws with df = 4.5 have slow tails: their signs tell as much of the law.
+    # Squares of Student-t draws with df = 4.5 have slow tails: the draws' signs tell as much.
     if process == "gaussian":
         products = (f - mean)[:, :, None, :] * (f - mean)[:, None, :, :]
         assert_mean_close(products, np.transpose(covariance, [1, 2, 0]), FALSE_FAIL)
-    for d, law in enumerate(scipy_laws(process, made, 0.0)):
-        scale = np.sqrt(law.cov[0, 0] if process == "gaussian" else law.shape[0, 0])
+    for d, distribution in enumerate(scipy_distributions(process, made, 0.0)):
+        scale = np.sqrt(
+            distribution.cov[0, 0] if process == "gaussian" else distribution.shape[0, 0]
+        )
         marginal = stats.norm if process == "gaussian" else stats.t(4.5)
         z = (f[:, 0, d] - np.asarray(mean)[0, d]) / scale
         assert stats.kstest(z, marginal.cdf).pvalue > FALSE_FAIL
@@ -198,7 +200,7 @@ def test_fit_is_scikit_learns():
 
 @pytest.mark.slow
 def test_fit_recovers_what_the_data_came_from():
-    # 200 points: the intervals are about 4 standard errors of such fits.
+    # There are 200 points: the intervals are about 4 standard errors of such fits.
     true = GaussianProcess(tfpk.ExponentiatedQuadratic(1.5, 0.3), dtype="float64")
     x = np.linspace(0.0, 10.0, 200)[:, np.newaxis]
     y = true.sample(x, 1, seed=5)[0] + 0.2 * np.random.default_rng(5).normal(size=(200, 1))
@@ -255,7 +257,7 @@ def test_many_fits_in_one_program_do_not_warn_of_retracing():
 
 
 def test_several_runs_see_what_changed_between_them():
-    """The maximum of a concave quadratic, whose place another variable gives."""
+    """The maximum of a concave quadratic is where another variable says."""
     place, variable = (keras.Variable([0.0, 0.0], dtype="float64") for _ in range(2))
     maximiser = Maximiser(lambda: -tf.reduce_sum(tf.square(variable - place)), [variable])
     for values in ([1.0, 2.0], [-3.0, 0.5]):

@@ -15,7 +15,7 @@ Y = 10.0 + np.sin(X[:, :1]) + 0.3 * GENERATOR.normal(size=(40, 1))
 def test_prior_is_fitted_in_standardised_units():
     prior = fitted_prior(X, Y, 1000, seed=0)
     assert_allclose(prior.noise_scale, 0.3 / Y.std(), rtol=0.3)
-    # The second input says nothing: its length is the larger one.
+    # The second input has no effect, so its length is the larger one.
     lengths = [w for w in prior.trainable_weights if w.shape == (2,)]
     assert len(lengths) == 1 and float(lengths[0][1]) > float(lengths[0][0])
     twice = fitted_prior(np.tile(X, (2, 1)), np.tile(Y, (2, 1)), 1000, seed=0)

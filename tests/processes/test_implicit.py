@@ -67,7 +67,7 @@ def test_contract(name, tmp_path):
     f = process.sample(x, 50, seed=(1, 2)).numpy()
     assert f.shape == (50, 6, num_outputs)
     assert np.all(np.isfinite(f))
-    assert_allclose(f[:, 4], f[:, 1], atol=1e-6)  # one function for each draw
+    assert_allclose(f[:, 4], f[:, 1], atol=1e-6)  # each draw is one function
     assert np.ptp(f, axis=0).min() > 0.0
     assert_allclose(process.sample(x, 50, seed=(1, 2)), f, atol=1e-6)
     assert np.abs(process.sample(x, 50, seed=(1, 3)) - f).max() > 1e-3
@@ -103,7 +103,7 @@ def test_a_users_density_has_a_score():
 
 
 def jumps(f):
-    """Indices of jumps of functions `[n, N]`, as a boolean array."""
+    """Returns where functions `[n, N]` jump, as a boolean array."""
     return np.abs(np.diff(f, axis=1)) > 1e-6
 
 
@@ -111,7 +111,7 @@ def test_constant_functions_have_poisson_many_uniform_jumps():
     f = PiecewiseConstant(dtype="float64").sample(GRID, 4000, seed=0).numpy()[..., 0]
     where = jumps(f)
     counts = where.sum(axis=1)
-    # Two jumps of 3 in one of 2000 cells: seen as one with probability below 0.003 a function.
+    # Two of 3 jumps are in one of 2000 cells, and look like one, with probability below 0.003.
     observed = np.bincount(np.minimum(counts, 9), minlength=10)
     expected = stats.poisson(3.0).pmf(np.arange(9))
     expected = 4000 * np.append(expected, 1.0 - expected.sum())
@@ -119,7 +119,7 @@ def test_constant_functions_have_poisson_many_uniform_jumps():
     places = GRID[np.nonzero(where)[1], 0] + np.random.default_rng(0).uniform(0, 5e-4, where.sum())
     assert stats.kstest(places, "uniform").pvalue > FALSE_FAIL
     assert stats.kstest(f[:, 700], "uniform").pvalue > FALSE_FAIL
-    # One piece with probability exp(-3 t) over a stretch t: correlation exp(-3 t).
+    # A stretch t is one piece with probability exp(-3 t), which is the correlation.
     same = np.mean(f[:, 400] == f[:, 1000])
     bound = stats.norm.isf(FALSE_FAIL / 2) * np.sqrt(0.25 / 4000)
     assert abs(same - np.exp(-3.0 * 0.3)) < bound
@@ -130,12 +130,12 @@ def test_linear_functions_end_at_zero_and_bend_poisson_often():
     assert_allclose(f[:, -1], 0.0, atol=1e-12)
     assert stats.kstest(f[:, 0], "uniform").pvalue > FALSE_FAIL
     bends = np.abs(np.diff(f, 2, axis=1)) > 1e-9
-    # A knot between grid points bends two second differences: count the runs.
+    # A knot between grid points bends two second differences, so the test counts runs.
     counts = (bends & ~np.pad(bends, ((0, 0), (1, 0)))[:, :-1]).sum(axis=1)
     straight = np.mean(counts == 0)
     bound = stats.norm.isf(FALSE_FAIL / 2) * np.sqrt(0.05 / 3000)
     assert abs(straight - np.exp(-3.0)) < bound
-    # Knots in cells next to each other merge: about 3^2 / 2000 too few.
+    # Knots in adjacent cells merge, which loses about 3^2 / 2000.
     error = stats.norm.isf(FALSE_FAIL / 2) * np.sqrt(3.0 / 3000)
     assert abs(counts.mean() - 3.0) < error + 0.02
     assert np.all((f >= 0.0) & (f <= 1.0))
@@ -191,7 +191,7 @@ def test_bnn_is_the_network_at_drawn_weights():
     for s in range(2):
         given.set_weights([w[s] for w in weights])
         assert_allclose(given(x), f[s], atol=1e-5)
-    assert given.trainable_variables  # the user's network is left as it was
+    assert given.trainable_variables  # the user's network is unchanged
     assert not process.trainable_variables
     given.set_weights(before)
 
@@ -222,7 +222,7 @@ def test_the_neural_sampler_trains():
 @pytest.mark.parametrize("jit", [False, True])
 def test_masks_of_dropout_belong_to_a_function(jit, assert_mean_close):
     net, rate = network(4), 0.3
-    for layer in net.layers:  # noise without effect, so that masks are all that differs
+    for layer in net.layers:  # noise has no effect: only masks differ
         kernel, bias = layer.get_weights()
         kernel[3:4] = kernel[3:4] if layer is net.layers[-1] else 0.0
         layer.set_weights([kernel, bias + 0.2])

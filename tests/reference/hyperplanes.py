@@ -1,6 +1,6 @@
 """Partitions by hyperplanes in plain Python: slow, one vertex or interval at a time.
 
-Two inputs: the package cuts a hemisphere by one circle after the other and adds triangles. Here
+For two inputs the package cuts a hemisphere by one circle after the other and adds triangles. Here
 all vertices come first, and Girard's theorem adds the angles at them.
 """
 
@@ -13,7 +13,7 @@ from scipy import stats
 
 
 def kernel(x):
-    """E tau(x) tau(x') = 1 - (2/pi) angle((1, x), (1, x')), by its cosine or, if near 1, sine."""
+    """Computes E tau(x) tau(x') = 1 - (2/pi) angle((1, x), (1, x')) by cosine, or sine near 1."""
     result = np.empty((len(x), len(x)))
     for i, j in itertools.product(range(len(x)), repeat=2):
         a, b = (np.append(1.0, x[k]) / math.hypot(1.0, *x[k]) for k in (i, j))
@@ -23,11 +23,11 @@ def kernel(x):
 
 
 def orthants(x):
-    """Pattern -> probability for two or three points: the normal orthant probability.
+    """Returns pattern -> probability for two or three points: the normal orthant probability.
 
     P(Z_1 > 0, Z_2 > 0) = 1/4 + arcsin(r_12) / (2 pi), and for three variables 1/8 + the sum of
-    the three arcsin(r_ij) / (4 pi) (e.g. Johnson & Kotz); a pattern and its mirror image have
-    twice that.
+    the three arcsin(r_ij) / (4 pi) (e.g. Johnson & Kotz). A pattern and its mirror image together
+    have twice that.
     """
     lifted = np.concatenate([np.ones((len(x), 1)), x], axis=1)
     scale = np.sqrt(np.sum(lifted**2, axis=1))
@@ -45,9 +45,9 @@ def orthants(x):
 
 
 def intervals(x):
-    """Pattern -> probability for points on a line, in increasing order and distinct.
+    """Returns pattern -> probability for points on a line, in increasing order and distinct.
 
-    The sign changes at -b/w, standard Cauchy.
+    The sign changes at -b/w, which is standard Cauchy.
     """
     cdf = stats.cauchy.cdf
     result = {(1,) * len(x): cdf(x[0]) + stats.cauchy.sf(x[-1])}
@@ -57,17 +57,17 @@ def intervals(x):
 
 
 def polygons(x, tolerance=1e-9):
-    """Pattern -> probability for distinct points in the plane, by Girard's theorem.
+    """Returns pattern -> probability for distinct points in the plane, by Girard's theorem.
 
-    A vertex is where the circles of two points meet; it is known by the set of all circles
-    through it. The circles leave it in directions; between neighbouring directions lies a wedge of
-    one polygon, whose pattern is read off a point of the wedge. Polygons, merged with their mirror
-    images, have q = (2 pi + sum over wedges of (angle - pi)) / (2 pi).
+    A vertex is where the circles of two points meet; the set of all circles through it identifies
+    it. The circles leave it in directions. Between neighbouring directions lies a wedge of one
+    polygon, and a point of the wedge shows the polygon's pattern. Polygons, merged with their
+    mirror images, have q = (2 pi + sum over wedges of (angle - pi)) / (2 pi).
     """
     normals = [np.append(1.0, row) / math.hypot(1.0, *row) for row in x]
     angles = {}
     for circles, vertex in _vertices(normals, tolerance).items():
-        # Directions in the tangent plane: of each circle both ways, as angles.
+        # These are the directions of each circle in the tangent plane, both ways, as angles.
         across = np.cross(vertex, normals[min(circles)])
         along = np.cross(vertex, across)
         rays = []
@@ -96,7 +96,7 @@ def polygons(x, tolerance=1e-9):
 
 
 def _vertices(normals, tolerance):
-    """Set of circles -> where they meet (one of the two antipodal points)."""
+    """Returns a set of circles -> where they meet (one of the two antipodal points)."""
     vertices = {}
     for i, j in itertools.combinations(range(len(normals)), 2):
         vertex = np.cross(normals[i], normals[j])
@@ -107,10 +107,10 @@ def _vertices(normals, tolerance):
 
 
 def num_cells(x):
-    """Number of patterns of points with rational coordinates: 1 + sum over lines of (k - 1).
+    """Counts the patterns of points with rational coordinates: 1 + sum over lines of (k - 1).
 
-    The sum is over the lines through at least two of the distinct points, k points on it (Euler's
-    formula: a line is a vertex in which k circles meet). Exact arithmetic.
+    The sum is over the lines through at least two of the distinct points, with k points on the line
+    (Euler's formula: a line is a vertex in which k circles meet). The arithmetic is exact.
     """
     points = {tuple(Fraction(value) for value in row) for row in x}
     lines = {}
@@ -124,7 +124,7 @@ def num_cells(x):
 
 
 def positive_stable(index, size, rng):
-    """Draws with Laplace transform exp(-l^index): Kanter (1975)."""
+    """Draws with Laplace transform exp(-l^index), by Kanter (1975)."""
     u, e = rng.uniform(size=size), rng.exponential(size=size)
     rest = 1.0 - index
     a = np.sin(index * np.pi * u) ** (index / rest) * np.sin(rest * np.pi * u)

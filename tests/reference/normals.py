@@ -1,11 +1,11 @@
-"""Expectations under normal laws in SciPy."""
+"""Expectations under normal distributions in SciPy."""
 
 import numpy as np
 from scipy import integrate, stats
 
 
 def expectation(function, mean, variance):
-    """`E function(f)`, f ~ N(mean, variance), by adaptive quadrature."""
+    """Computes `E function(f)`, f ~ N(mean, variance), by adaptive quadrature."""
     if variance == 0.0:
         return function(mean)
     stddev = np.sqrt(variance)

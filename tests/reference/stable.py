@@ -1,7 +1,7 @@
-"""Stable laws by slow and obvious integration, one number at a time, float64.
+"""Stable distributions by slow and simple integration, one number at a time, float64.
 
-* `positive_stable` integrates Kanter's representation, `zolotarev` the theorem as Nolan (2020)
-  prints it (3.2 and 3.3); both in the logarithm of the odds of the variable, in short pieces.
+* `positive_stable` integrates Kanter's representation. `zolotarev` integrates the theorem as Nolan
+  (2020) prints it (3.2 and 3.3). Both use the logarithm of the variable's odds, in short pieces.
 * `from_characteristic_function` inverts the Fourier transform by the trapezoidal rule.
 """
 
@@ -12,7 +12,7 @@ PIECES = np.concatenate([np.arange(-60.0, -8.0, 4.0), np.arange(-8.0, 8.0, 0.5),
 
 
 def _integral(integrand):
-    """Integral over u in (0, 1) of `integrand(u, 1 - u)`, in t = log(u / (1 - u))."""
+    """Integrates `integrand(u, 1 - u)` over u in (0, 1), in t = log(u / (1 - u))."""
 
     def in_t(t):
         u, v = 1.0 / (1.0 + np.exp(-t)), 1.0 / (1.0 + np.exp(t))
@@ -23,13 +23,13 @@ def _integral(integrand):
 
 
 def positive_stable(x, a):
-    """Density and distribution function of the law with Laplace transform exp(-l^a)."""
+    """Returns density and distribution function for the Laplace transform exp(-l^a)."""
     r = a / (1.0 - a)
 
     def exponent(u, v):
         sines = np.sin([a * np.pi * u, (1.0 - a) * np.pi * u, np.pi * min(u, v)])
         logarithm = [r, 1.0, -1.0 / (1.0 - a)] @ np.log(sines) - r * np.log(x)
-        # Beyond 1e5 its exponential is 0 all the same.
+        # Beyond 1e5 its exponential is 0 in any case.
         return np.exp(min(logarithm, np.log(1e5)))
 
     def density(u, v):
@@ -40,7 +40,7 @@ def positive_stable(x, a):
 
 
 def zolotarev(z, alpha, beta):
-    """Density and distribution function of S1(alpha, beta), alpha != 1, |beta| < 1, at z != 0."""
+    """Returns density and cdf of S1(alpha, beta), for alpha != 1, |beta| < 1 and z != 0."""
     if z < 0.0:
         density, cdf = zolotarev(-z, alpha, -beta)
         return density, 1.0 - cdf
@@ -65,7 +65,7 @@ def zolotarev(z, alpha, beta):
 
 
 def from_characteristic_function(z, alpha, beta):
-    """Density and distribution function of S1(alpha, beta), for alpha >= 0.75 and moderate z."""
+    """Returns density and cdf of S1(alpha, beta), for alpha >= 0.75 and moderate z."""
     w = np.arange(-45.0, np.log(40.0) / alpha, 2e-4)
     t = np.exp(w)
     if alpha == 1.0:

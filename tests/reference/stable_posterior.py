@@ -2,9 +2,9 @@
 
     python tests/reference/stable_posterior.py
 
-writes `stable_posterior.json` beside this file (about two minutes a case on one core; cases that
-the file holds are kept). Importance sampling from the prior, `stable_process.importance_posterior`:
-nothing of a Markov chain, so that samplers are tested against it.
+writes `stable_posterior.json` beside this file. A case takes about two minutes on one core; cases
+that the file holds are kept. The method is importance sampling from the prior,
+`stable_process.importance_posterior`. It uses no Markov chain, so samplers are tested against it.
 """
 
 import json
@@ -21,8 +21,8 @@ LEVELS = np.array([-1.0, 0.0, 0.5, 1.5, 3.0])
 ALPHAS = (0.7, 1.1, 1.6)
 ALPHA_RANGE, NU_PRIOR = (0.4, 2.0), (0.3, 0.8)
 
-# x of the training points, of new points, and y. Between and beyond two training points the new
-# ones cut the groups into atoms with q from 1e-4 to 0.3.
+# Each problem has x of the training points, x of new points, and y. The new points lie between and
+# beyond two training points, and cut the groups into atoms with q from 1e-4 to 0.3.
 PROBLEMS = {
     "two_points": ([-0.6, 0.8], [0.1, -0.1, 0.101, 3.0, -2.0, 40.0], [-0.3, 2.0]),
     "three_points": ([1.0, -1.0, 0.2], [-0.4, 0.5, 2.0, 0.2003], [2.2, 0.1, 1.9]),
@@ -33,7 +33,7 @@ PROBLEMS = {
     ),
 }
 
-# Problem, alpha, nu, noise scale (None: inferred) and the noise's prior.
+# Each case has problem, alpha, nu, noise scale (None: inferred) and the noise's prior.
 CASES = {
     **{
         f"{name}, alpha {alpha}": (name, alpha, 1.0, 0.5, "variance")
@@ -47,7 +47,7 @@ CASES = {
 
 
 def partition_of(x, x_new):
-    """Exact partition of training and new points, and its signs there `[n + m, L]`."""
+    """Returns the exact partition of training and new points, and its signs there `[n + m, L]`."""
     points = np.concatenate([np.asarray(part, np.float64) for part in (x, x_new)])
     points = points.reshape(len(points), -1)
     partition = hyperplanes.exact(points)
@@ -55,7 +55,7 @@ def partition_of(x, x_new):
 
 
 def read():
-    """Case -> name -> (estimate, standard error), arrays."""
+    """Returns case -> name -> (estimate, standard error), as arrays."""
     return {
         case: {name: tuple(map(np.array, pair)) for name, pair in found.items()}
         for case, found in json.loads(FILE.read_text()).items()
@@ -63,7 +63,7 @@ def read():
 
 
 def main():
-    """Computes the cases that are missing; the seed of a case is its place."""
+    """Computes the cases that are missing; the seed of a case is its position."""
     found = json.loads(FILE.read_text()) if FILE.exists() else {}
     for seed, (case, (name, *settings, noise_prior)) in enumerate(CASES.items()):
         if case in found:

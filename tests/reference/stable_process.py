@@ -1,10 +1,10 @@
-"""The stable process in NumPy, float64: written from the paper, slow and obvious.
+"""The stable process in NumPy, float64: written from the paper, slow and simple.
 
 Loria & Bhadra (2023): `f = T beta` with `beta_l ~ N(0, d_l)`, `d_l = nu q_l^(2/alpha) s_l` and s_l
 positive (alpha/2)-stable with Laplace transform exp(-lambda^(alpha/2)); `y = f + N(0, sigma^2)`.
-T holds the signs, `[n + m, L]`: rows of the n training points first, then of the m new points;
-q the probabilities, `[L]`. `algorithm_s2` is the paper's sampler, and the baseline of the speed
-benchmark; `importance_posterior` and `voigt_posterior` are the truth for a few points.
+T holds the signs, `[n + m, L]`: rows of the n training points come first, then the m new points.
+q holds the probabilities, `[L]`. `algorithm_s2` is the paper's sampler, and the baseline of the
+speed benchmark. `importance_posterior` and `voigt_posterior` are the truth for a few points.
 """
 
 import math
@@ -12,8 +12,8 @@ import math
 import numpy as np
 from scipy import integrate, special
 
-# Float64 no longer tells the conditional law of f where an atom's variance is larger than this
-# many noise variances.
+# Above this ratio of an atom's variance to the noise variance, float64 no longer resolves the
+# conditional distribution of f.
 _LARGEST_RATIO = 1e10
 _CHUNK = 100_000
 
@@ -22,7 +22,7 @@ _CHUNK = 100_000
 
 
 def line_partition(x):
-    """Signs `[N, L]` and probabilities `[L]` for distinct points `[N]` of a line, in any order.
+    """Returns signs `[N, L]` and probabilities `[L]` for distinct unordered points `[N]` of a line.
 
     The sign changes nowhere among the points, or between two neighbours (S.1, with the
     probability of the first corrected to 1 - (arctan max - arctan min)/pi).
@@ -35,7 +35,7 @@ def line_partition(x):
 
 
 def positive_stable(rng, alpha, shape):
-    """Draws of s by Kanter's formula, alpha broadcasts with `shape`; alpha = 2 is s = 1."""
+    """Draws s by Kanter's formula; alpha broadcasts with `shape`, and alpha = 2 gives s = 1."""
     a = np.asarray(alpha) / 2.0
     if np.all(a == 1.0):
         return np.ones(shape)
@@ -46,13 +46,13 @@ def positive_stable(rng, alpha, shape):
 
 
 def noise_variances(rng, noise_prior, shape):
-    """Draws of sigma^2: half-Cauchy(0, 1) on sigma^2 ("variance") or on sigma ("scale")."""
+    """Draws sigma^2: half-Cauchy(0, 1) on sigma^2 ("variance") or on sigma ("scale")."""
     draws = np.abs(rng.standard_cauchy(shape))
     return {"variance": draws, "scale": draws**2}[noise_prior]
 
 
 def hyper_parameters(rng, alpha, nu, noise_scale, noise_prior, size):
-    """Draws of alpha, nu and sigma^2, `[size]` each.
+    """Draws alpha, nu and sigma^2, `[size]` each.
 
     Args:
         rng: NumPy generator.
@@ -70,10 +70,10 @@ def hyper_parameters(rng, alpha, nu, noise_scale, noise_prior, size):
 
 
 def simulate(rng, signs, probabilities, alpha, nu, noise_scale, noise_prior, size):
-    """Draws of everything from the prior, without the scales.
+    """Draws everything from the prior, without the scales.
 
     The weights are symmetric stable, `E exp(i t beta_l) = exp(-q_l |t|^alpha (nu/2)^(alpha/2))`,
-    by the formula of Chambers, Mallows & Stuck (1976).
+    drawn by the formula of Chambers, Mallows & Stuck (1976).
 
     Args:
         rng: NumPy generator.
@@ -108,12 +108,13 @@ def algorithm_s2(
     noise_prior="variance",
     noise_scale=None,
 ):
-    """The paper's sampler: one atom at a time from the prior, then the noise from the prior.
+    """Runs the paper's sampler: one atom at a time from the prior, then the noise from the prior.
 
-    An atom costs one product with Q^-1 (and a rank-one update when accepted), O(n^2); Q^-1 and
+    An atom costs one product with Q^-1 (and a rank-one update when accepted), O(n^2). Q^-1 and
     the determinant are recomputed once an iteration. f is one draw from its Gaussian conditional
-    law (Proposition 2) by Matheron's rule, which needs no covariance of the new points: with
-    beta0 ~ N(0, D) and r = y - T beta0 - sigma e, `f = T (beta0 + D T' Q^-1 r)`, O((n + m) L).
+    distribution (Proposition 2) by Matheron's rule, which needs no covariance of the new points.
+    With beta0 ~ N(0, D) and r = y - T beta0 - sigma e, it is `f = T (beta0 + D T' Q^-1 r)`,
+    O((n + m) L).
 
     Args:
         y: `[n]`.
@@ -161,7 +162,7 @@ def algorithm_s2(
 
 
 def _sweep(precision, y, patterns, variances, proposals, thresholds):
-    """One proposal for every atom; `variances` changes in place.
+    """Makes one proposal for every atom; `variances` changes in place.
 
     With p = Q^-1 t, `det Q' = det Q (1 + delta t'p)` and
     `Q'^-1 = Q^-1 - delta / (1 + delta t'p) p p'`. y'Q^-1 is carried as one more row of Q^-1, so
@@ -179,21 +180,21 @@ def _sweep(precision, y, patterns, variances, proposals, thresholds):
         rows.dot(pattern, product)
         delta = proposed[k] - current[k]
         growth = 1.0 + delta * float(pattern.dot(solved))
-        if growth <= 0.0:  # rounding: the atom holds nearly all of the variance
+        if growth <= 0.0:  # through rounding, if the atom holds nearly all of the variance
             continue
         step = delta / growth
         if thresholds[k] < step * float(product[-1]) ** 2 - log(growth):
             current[k] = proposed[k]
             accepted += 1
             multiply(solved, step, change)
-            column.dot(row, outer)  # BLAS: a third of the time of broadcasting
+            column.dot(row, outer)  # BLAS takes a third of the time of broadcasting
             subtract(rows, outer, rows)
     variances[:] = current
     return accepted
 
 
 def _log_density(y, covariance, noise):
-    """`log N(y; 0, covariance + noise I)` without the constant."""
+    """Computes `log N(y; 0, covariance + noise I)` without the constant."""
     factor = np.linalg.cholesky(covariance + noise * np.eye(len(y)))
     whitened = np.linalg.solve(factor, y)
     return -0.5 * whitened @ whitened - np.log(np.diagonal(factor)).sum()
@@ -214,14 +215,14 @@ def importance_posterior(
     levels=(0.0,),
     noise_prior="variance",
 ):
-    """Posterior of f for a few points, by importance sampling from the prior of the scales.
+    """Computes the posterior of f for a few points, by importance sampling from the scales' prior.
 
     Given the scales (and sigma) f is Gaussian with moments m, v (Proposition 2), so a draw
     contributes m, m^2 + v and Phi((level - m)/sqrt(v)) with weight N(y; 0, Q). Errors are standard
-    errors, by the delta method. Those of the second moment are not to be trusted at new points
-    for alpha < 3/2, where it has infinite variance; the distribution function always is.
-    Draws with an atom above 1e10 noise variances count as weight 0 (their share of the evidence is
-    about 1e-5 of their probability).
+    errors, by the delta method. Those of the second moment are unreliable at new points for
+    alpha < 3/2, where it has infinite variance; those of the distribution function are always
+    reliable. Draws with an atom above 1e10 noise variances have weight 0 (their share of the
+    evidence is about 1e-5 of their probability).
 
     Args:
         y: `[n]`, n small.
@@ -263,7 +264,7 @@ def importance_posterior(
 
 
 def _conditional(y, signs, variances, noise):
-    """Log weights `[S]` and moments of f `[S, n + m]` for scales `[S, L]` and noises `[S]`."""
+    """Returns log weights `[S]` and moments of f `[S, n + m]`, scales `[S, L]`, noises `[S]`."""
     n = len(y)
     bad = (variances.max(axis=1) > _LARGEST_RATIO * noise) | (noise == 0.0)
     variances, noise = np.where(bad[:, np.newaxis], 1.0, variances), np.where(bad, 1.0, noise)
@@ -273,7 +274,7 @@ def _conditional(y, signs, variances, noise):
     gain = np.swapaxes(np.linalg.solve(covariance, np.swapaxes(joint, 1, 2)), 1, 2)
     solved = np.linalg.solve(covariance, np.broadcast_to(y[:, np.newaxis], (len(noise), n, 1)))
     log_weights = -0.5 * (solved[..., 0] @ y + np.linalg.slogdet(2.0 * np.pi * covariance)[1])
-    # Joseph's form of K_ff - G K_nf: a sum of squares, nothing cancels.
+    # This is Joseph's form of K_ff - G K_nf: a sum of squares, in which nothing cancels.
     left = signs - gain @ signs[:n]
     variance = np.einsum("sil,sl->si", left**2, variances)
     variance += noise[:, np.newaxis] * (gain**2).sum(axis=2)
@@ -287,7 +288,7 @@ def _statistics(mean, variance, levels):
 
 
 def _summary(sums, shift, num_draws, num_points, num_levels):
-    """Estimates from sum w g, sum w^2 g, sum w^2 g^2; the first g is 1."""
+    """Returns estimates from sum w g, sum w^2 g, sum w^2 g^2; the first g is 1."""
     weighted, squared, squared_squares = sums
     total, total_squares = weighted[0], squared[0]
     estimate = weighted / total
@@ -312,7 +313,9 @@ def _summary(sums, shift, num_draws, num_points, num_levels):
 
 
 def voigt_posterior(y, nu, sigma, levels=(0.0,)):
-    """Posterior of f at one point for alpha = 1 by quadrature: the prior is Cauchy(0, sqrt(nu/2)).
+    """Computes the posterior of f at one point for alpha = 1 by quadrature.
+
+    The prior is Cauchy(0, sqrt(nu/2)).
 
     Returns:
         Dict: mean, second_moment, cdf `[K]` at the levels, log_evidence (a Voigt profile).

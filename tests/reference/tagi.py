@@ -39,21 +39,21 @@ PIECEWISE = {
 
 
 def linearized_moments(name, mean, variance):
-    """Mean, variance and slope of f linearised at the mean (equations 11 and 12)."""
+    """Returns mean, variance and slope of f linearised at the mean (equations 11 and 12)."""
     function, derivative = LINEARIZED[name]
     slope = derivative(mean)
     return function(mean), slope**2 * variance, slope
 
 
 def exact_moments(name, mean, variance):
-    """Mean, variance and slope cov(z, f(z))/var(z) of one Gaussian z, by numerical integration."""
+    """Integrates mean, variance and slope cov(z, f(z))/var(z) of one Gaussian z numerically."""
     function, kinks = PIECEWISE[name]
     centre = function(mean)
     if variance == 0.0:
         step = 2.0**-20
         return centre, 0.0, (function(mean + step) - function(mean - step)) / (2.0 * step)
     stddev = np.sqrt(variance)
-    # Between the kinks, polynomials times the density: 200 Gauss-Legendre nodes are exact.
+    # Between the kinks are polynomials times the density: 200 Gauss-Legendre nodes are exact.
     ends = np.clip([-12.0, *((np.array(kinks) - mean) / stddev), 12.0], -12.0, 12.0)
 
     def expectation(g):
@@ -62,7 +62,7 @@ def exact_moments(name, mean, variance):
 
         return sum(integrate.fixed_quad(integrand, *piece, n=200)[0] for piece in pairwise(ends))
 
-    # About f(mean): no cancellation where f is nearly constant.
+    # The shift by f(mean) avoids cancellation where f is nearly constant.
     shift = expectation(lambda z: function(z) - centre)
     spread = expectation(lambda z: (function(z) - centre - shift) ** 2)
     slope = expectation(lambda z: (function(z) - centre) * (z - mean) / variance)
@@ -70,7 +70,7 @@ def exact_moments(name, mean, variance):
 
 
 def activation_moments(name, mean, variance):
-    """Of a vector of units. `name` is "linear", "relu" ... or "exact relu", "exact tanh" ..."""
+    """Returns moments of a vector of units; `name` is e.g. "linear", "relu" or "exact relu"."""
     if name is None:
         return mean, variance, np.ones_like(mean)
     if not name.startswith("exact "):
@@ -100,7 +100,7 @@ class Block:
 
 
 def dense_moments(block, mean, variance):
-    """Moments of `z_j = sum_i w_ij a_i + b_j` (equations 3, 6 and 10, all independent)."""
+    """Returns moments of `z_j = sum_i w_ij a_i + b_j` (equations 3, 6, 10, all independent)."""
     product_mean = np.zeros_like(block.kernel_mean)
     product_variance = np.zeros_like(block.kernel_mean)
     for i in range(len(mean)):
@@ -114,7 +114,7 @@ def dense_moments(block, mean, variance):
 
 
 def forward(network, x, input_variance=0.0):
-    """One row through the network: output moments, and what each block saw.
+    """Passes one row through the network: output moments, and what each block saw.
 
     Returns:
         Mean, variance, and for each block a tuple `(ma, cov(z_below, a), mz, Sz)`.
@@ -132,7 +132,7 @@ def forward(network, x, input_variance=0.0):
 
 
 def row_changes(network, x, y, noise_variance, input_variance=0.0):
-    """What one row changes: a list of four arrays a block, all from one prior.
+    """Returns what one row changes: four arrays for each block, all from one prior.
 
     NaN in y is missing: that output is not updated.
     """
@@ -162,7 +162,7 @@ def row_changes(network, x, y, noise_variance, input_variance=0.0):
 
 
 def capped_change(mean, variance, mean_change, variance_change, num_rows):
-    """New moments, each change limited to `sqrt(variance)/cap`; all zero: there is no bias."""
+    """Returns new moments, each change limited to `sqrt(variance)/cap`; zeros mean no bias."""
     if not np.any(variance):
         return mean, variance
     cap = 0.1 if num_rows == 1 else 2.0 if num_rows < 256 else 3.0
@@ -173,7 +173,7 @@ def capped_change(mean, variance, mean_change, variance_change, num_rows):
 
 
 def capped_update(network, x, y, noise_variance, input_variance=0.0):
-    """The posterior after one batch: changes summed over rows, then capped. In place."""
+    """Updates to the posterior after one batch, in place: sums changes over rows, then caps."""
     variances = np.broadcast_to(input_variance, np.shape(x))
     rows = [
         row_changes(network, *row, noise_variance, s)
@@ -188,7 +188,7 @@ def capped_update(network, x, y, noise_variance, input_variance=0.0):
 
 
 def exact_update(network, x, y, noise_variance, input_variance=0.0):
-    """The paper's recursion: row by row, no cap. In place."""
+    """Runs the paper's recursion in place: row by row, without a cap."""
     variances = np.broadcast_to(input_variance, np.shape(x))
     for row, target, s in zip(x, y, variances, strict=True):
         changes = row_changes(network, row, target, noise_variance, s)
@@ -204,7 +204,7 @@ def exact_update(network, x, y, noise_variance, input_variance=0.0):
 class Graph:
     """h = relu(first(x)); r = h + shared(h); c = [shared(r), exact tanh(branch(x))]; last(c).
 
-    `shared` is one layer, used twice: its two uses learn from one prior, and their changes add.
+    `shared` is one layer that is used twice. Both uses learn from one prior, and their changes add.
     """
 
     first: Block
@@ -231,15 +231,16 @@ class Graph:
         return t
 
     def row_changes(self, x, y, noise_variance):
-        """Changes of `blocks()`; with q = change of the mean / variance, p = that of the variance.
+        """Returns the changes of `blocks()`, from the ratios q and p.
 
-        In terms of these ratios ("innovations") RTS needs no division by a variance:
-        q_a = W q_z and p_a = W^2 p_z through a layer, both added up where paths meet.
+        They are q = change of the mean / variance and p = change of the variance / variance^2.
+        In terms of these ratios ("innovations") RTS needs no division by a variance: q_a = W q_z
+        and p_a = W^2 p_z through a layer, and both are added up where paths meet.
         """
         t = self.forward(x)
 
         def weights(block, a, q, p):
-            """Changes of a layer whose input has the mean a, for the ratios of its output."""
+            """Returns changes of a layer whose input has mean a, from the ratios of its output."""
             return [
                 block.kernel_variance * np.outer(a, q),
                 block.kernel_variance**2 * np.outer(a**2, p),
@@ -259,7 +260,7 @@ class Graph:
         branch = weights(self.branch, t["x"][0], t["slope_b"] * q_b, t["slope_b"] ** 2 * p_b)
         second_use = weights(self.shared, t["r"][0], q_s2, p_s2)
         q_r, p_r = through(self.shared, q_s2, p_s2)
-        first_use = weights(self.shared, t["h"][0], q_r, p_r)  # a sum hands its ratios on
+        first_use = weights(self.shared, t["h"][0], q_r, p_r)  # a sum passes its ratios on
         q_s1, p_s1 = through(self.shared, q_r, p_r)
         q_h, p_h = q_r + q_s1, p_r + p_s1
         first = weights(self.first, t["x"][0], t["slope_h"] * q_h, t["slope_h"] ** 2 * p_h)
@@ -267,7 +268,7 @@ class Graph:
         return [first, shared, branch, last]
 
     def update(self, x, y, noise_variance, rule):
-        """`capped`: the whole batch at once; `exact`: row by row. In place."""
+        """Updates in place: `capped` takes the whole batch at once, `exact` row by row."""
         size = len(x) if rule == "capped" else 1
         for start in range(0, len(x), size):
             xs, ys = x[start : start + size], y[start : start + size]
@@ -288,7 +289,7 @@ class Graph:
 
 
 def linear_regression_posterior(x, y, noise_variance, prior_mean, prior_variance):
-    """Posterior mean and covariance of the weights of `y = x w + v`, textbook formulas."""
+    """Returns posterior mean and covariance of w in `y = x w + v`, by textbook formulas."""
     prior_mean, prior_variance = np.array(prior_mean), np.array(prior_variance)
     precision = np.linalg.inv(np.diag(prior_variance)) + x.T @ x / noise_variance
     covariance = np.linalg.inv(precision)

@@ -1,39 +1,40 @@
 """Attention with Gaussian weights in NumPy: one row, one head, one query after the other.
 
-Products of independent Gaussians (equations 3 and 5 of Goulet, Nguyen & Amiri 2021), and a softmax
-linearised at the means with its Jacobian. Backward, q and p of `tagi.Graph.row_changes`.
+It uses products of independent Gaussians (equations 3 and 5 of Goulet, Nguyen & Amiri 2021), and
+a softmax linearised at the means with its Jacobian. The backward pass has q and p of
+`tagi.Graph.row_changes`.
 """
 
 import numpy as np
 
 
 def dense(layer, mean, variance):
-    """Moments of `a W + b` for each row of a; `layer` has pairs (mean, variance) W and b."""
+    """Returns moments of `a W + b` for each row of a; `layer` has W and b as (mean, variance)."""
     (mw, sw), (mb, sb) = layer
     spread = (mean**2 + variance) @ sw + variance @ mw**2 + sb
     return mean @ mw + mb, spread
 
 
 def dense_back(layer, mean, q, p):
-    """q and p of a, and the sums over the rows for W and b."""
+    """Returns q and p of a, and the sums over the rows for W and b."""
     (mw, _), _ = layer
     sums = [(mean.T @ q, mean.T**2 @ p), (q.sum(axis=0), p.sum(axis=0))]
     return (q @ mw.T, p @ mw.T**2), sums
 
 
 def dot(first, second):
-    """Moments of the sum of products of two vectors of independent Gaussians."""
+    """Returns moments of the sum of products of two vectors of independent Gaussians."""
     (ma, sa), (mb, sb) = first, second
     return ma @ mb, (ma**2 * sb + sa * mb**2 + sa * sb).sum()
 
 
 def attention(layers, query, value, heads, q_out, p_out):
-    """Moments of the outputs, and the innovations of everything given those of the outputs.
+    """Returns moments of the outputs, and the innovations of everything given those of the outputs.
 
     Args:
         layers: `query`, `key`, `value`, `output`: pairs for W and b.
         query: Known `[T, D]`.
-        value: Known `[S, E]`; the keys are of it too.
+        value: Known `[S, E]`; the keys are computed from it too.
         heads: Number of heads.
         q_out: `[T, O]`.
         p_out: `[T, O]`.

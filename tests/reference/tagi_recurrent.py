@@ -1,9 +1,9 @@
 """An LSTM with Gaussian weights in NumPy: one row, one time step after the other.
 
-The equations of the class's docstring, with the moments of products (equations 3 and 5 of Goulet,
-Nguyen & Amiri 2021) and linearised gates (11 and 12). Backward, a change of a unit's moments is
-carried as q = change of the mean / variance and p = change of the variance / variance^2, see
-`tagi.Graph.row_changes`.
+The equations are those of the class's docstring, with the moments of products (equations 3 and 5
+of Goulet, Nguyen & Amiri 2021) and linearised gates (11 and 12). The backward pass carries a
+change of a unit's moments as q = change of the mean / variance and p = change of the variance /
+variance^2, see `tagi.Graph.row_changes`.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ def product(ma, sa, mb, sb):
 
 
 def forward(weights, x, input_variance=None):
-    """Moments of h and c after each step.
+    """Returns moments of h and c after each step.
 
     Args:
         weights: Dictionary with pairs (mean, variance): `kernel` `[D, 4U]`, `recurrent` `[U, 4U]`,
@@ -26,7 +26,7 @@ def forward(weights, x, input_variance=None):
         input_variance: `[T, D]`, zero by default.
 
     Returns:
-        A list with a dictionary for each step, of all that the way back needs.
+        A list of one dictionary for each step, with all that the backward pass needs.
     """
     (mw, sw), (mu, su), (mb, sb) = (weights[name] for name in ("kernel", "recurrent", "bias"))
     units = len(mu)
@@ -57,10 +57,10 @@ def forward(weights, x, input_variance=None):
 
 
 def backward(weights, steps, q_out, p_out):
-    """Sums over time of the innovations of all weights, and those of the inputs.
+    """Sums the innovations of all weights over time, and computes those of the inputs.
 
     Args:
-        weights: As `forward`.
+        weights: As in `forward`.
         steps: What `forward` returned.
         q_out: q of h after each step, `[T, U]`.
         p_out: p, the same.
@@ -77,7 +77,7 @@ def backward(weights, steps, q_out, p_out):
         i, f, g, o = (gate[0] for gate in step["gates"])
         q_c = q_c + step["slope"] * o * q_h
         p_c = p_c + (step["slope"] * o) ** 2 * p_h
-        others = (g, step["c_before"], i)  # what input gate, forget gate and cell are times
+        others = (g, step["c_before"], i)  # factors of the input, forget and cell gates
         q_gates = [other * q_c for other in others] + [step["tanh"] * q_h]
         p_gates = [other**2 * p_c for other in others] + [step["tanh"] ** 2 * p_h]
         slopes = np.concatenate([gate[2] for gate in step["gates"]])

@@ -64,7 +64,7 @@ class _MeanAndVariance(Rival):
         steps = len(x_train) // batch_size
         epochs = -(-_MOST_STEPS // steps)
         losses = self._epochs(x_train, y_train, x_valid, y_valid, (steps, batch_size))
-        best, patience = math.inf, max(10, epochs // 50)
+        best, patience = math.inf, max(30, epochs // 50)
         for epoch in range(epochs):
             loss = next(losses)
             if loss < best:

@@ -16,9 +16,8 @@ from tfp_fnspace.processes.fitted import fitted_prior
 from tfp_fnspace.processes.gaussian import GaussianProcess
 from tfp_fnspace.recipes import scale_learnt_noise
 
-#: The most rows to which an exact process is fitted, whose time is cubic in their number, and the
-#: most iterations. Further iterations would only increase the long length scales of irrelevant
-#: inputs.
+#: An exact process is fitted to at most so many rows, since its time is cubic in their number, and
+#: in so many iterations. Further ones gave no better predictions on the tables that were tried.
 _PRIOR_ROWS, _PRIOR_ITERATIONS = 500, 50
 
 #: Standard deviation of the least noise, relative to that of the targets.

@@ -16,6 +16,7 @@ GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(60, 2))
 Z = np.stack([np.sin(X[:, 0]), X[:, 1]], axis=1) + 0.3 * GENERATOR.normal(size=(60, 2))
 SHIFT, SCALE = np.array([10.0, -3.0]), np.array([2.0, 50.0])
+MOST = np.array([100.0, 100.0])  # no prediction is bounded
 Y = SHIFT + SCALE * np.sinh(Z)
 
 
@@ -30,7 +31,7 @@ def fitted(recipe, kind=None):
 @pytest.fixture(scope="module", params=["tagi", "diwp"])
 def model(request):
     member = fitted(tagi, "constant") if request.param == "tagi" else fitted(diwp)
-    return warping.WarpedModel(member, SHIFT, SCALE)
+    return warping.WarpedModel(member, SHIFT, SCALE, MOST)
 
 
 def test_distribution_is_that_of_the_warped_gaussian(model):
@@ -93,13 +94,40 @@ def test_a_mixture_is_warped_as_its_members_are(model):
     np.testing.assert_allclose(quantile(found, 0.9), quantile(expected, 0.9), rtol=1e-4)
 
 
+def test_large_deviations_are_bounded_and_the_mean_stays_near(model):
+    """Unbounded, the mean of y would grow as `exp(stddev^2 / 2)`."""
+    found = model.member.predict(X)
+    most = np.median(found["stddev"], axis=0).astype(float)
+    assert np.mean(found["stddev"] > most) > 0.2
+    bounded = warping.WarpedModel(model.member, SHIFT, SCALE, most)
+    mean, stddev = found["mean"].astype(float), np.minimum(found["stddev"], most)
+    expected = scipy.stats.johnsonsu(-mean / stddev, 1.0 / stddev, SHIFT, SCALE)
+    predicted = bounded.predict(X)
+    np.testing.assert_allclose(predicted["mean"], expected.mean(), rtol=1e-4)
+    np.testing.assert_allclose(predicted["stddev"], expected.std(), rtol=1e-4)
+    if not isinstance(model.member, TAGIModel):  # whose function samples are not Gaussian
+        functions = bounded.sample_functions(X, 2000, seed=1)
+        error = predicted["epistemic_stddev"] / np.sqrt(2000)
+        # Six standard errors of 120 means: false once in four million runs of other seeds.
+        assert np.all(np.abs(functions.mean(axis=0) - predicted["mean"]) < 6.0 * error + 1e-6)
+
+
+def test_deviations_are_bounded_by_that_of_the_warped_targets():
+    generator = np.random.default_rng(4)
+    x = generator.normal(size=(200, 1))
+    y = np.sinh(4.0 * x + 0.1 * generator.normal(size=(200, 1)))
+    warp = warping.chosen_warp(x, y).warp
+    np.testing.assert_allclose(warp.most_stddev, np.std(warp(y), axis=0), rtol=1e-12)
+    assert warp.most_stddev[0] > 1.0
+
+
 def test_numbers_must_match_the_columns(model):
-    with pytest.raises(ValueError, match=r"`shift` and `scale`.*Received: shift=\[1.0\]"):
-        warping.WarpedModel(model.member, [1.0], [1.0])
+    with pytest.raises(ValueError, match=r"`most_stddev` must.*Received: shift=\[1.0\], scale"):
+        warping.WarpedModel(model.member, [1.0], [1.0], [1.0])
 
 
 def test_jacobian_is_the_derivative():
-    warp = warping.Warp(SHIFT, SCALE)
+    warp = warping.Warp(SHIFT, SCALE, MOST)
     step = 1e-6
     slopes = (warp(Y + step) - warp(Y - step)) / (2.0 * step)
     np.testing.assert_allclose(warp.log_jacobian(Y), np.log(slopes).sum(axis=1), rtol=1e-6)
@@ -133,7 +161,9 @@ def test_skewed_targets_are_warped_and_gaussian_ones_are_not():
     z = x[:, :1] + 0.5 * generator.normal(size=(300, 1))
     assert warping.chosen_warp(x, z).warp is None
     y = np.concatenate([np.exp(z), z], axis=1)
-    warped = warping.chosen_warp(x, y).warp(y)
+    warp = warping.chosen_warp(x, y).warp
+    warped = warp(y)
+    assert warp.most_stddev[1] == 1.0
     assert abs(scipy.stats.skew(warped[:, 0])) < 0.5 < scipy.stats.skew(np.exp(z[:, 0]))
     assert np.corrcoef(warped[:, 1], z[:, 0])[0, 1] > 1.0 - 1e-9  # as good as a straight line
 

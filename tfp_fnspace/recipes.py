@@ -94,7 +94,7 @@ def warped_table(table, seed):
 
 def unwarped(model, warp):
     """Returns the model of the targets, given a model of the warped targets."""
-    return model if warp is None else WarpedModel(model, warp.shift, warp.scale)
+    return model if warp is None else WarpedModel(model, *warp)
 
 
 def candidates_of(recipe, table):

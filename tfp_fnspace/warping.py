@@ -1,6 +1,5 @@
 """Warped targets: the choice of a monotone transform, and models of transformed targets."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import keras
@@ -28,21 +27,27 @@ _ROUNDING = 12.0**-0.5
 #: The mean gain of a row by a warp must be at least this many of its standard errors.
 _LEAST_ERRORS = 2.0
 
+#: A standard deviation of z is at most that of the warped targets in training, or this number where
+#: that is smaller. The mean of `sinh(z)` grows as exp(stddev^2 / 2), so a network that extrapolates
+#: to a standard deviation of 3 would multiply the mean by 90.
+_LEAST_BOUND = 1.0
+
 #: The regression that chooses: the most rows, the most random features, and the penalties.
 _MOST_ROWS, _MOST_FEATURES, _PENALTIES = 5000, 200, (1.0, 10.0, 100.0, 1000.0)
 
 
-@dataclass(frozen=True)
-class Warp:
+class Warp(NamedTuple):
     """`z_d = asinh((y_d - shift_d) / scale_d)` for each column of the targets.
 
     Attributes:
         shift: Array `[D]`, in units of the targets.
         scale: Array `[D]` of positive numbers, in units of the targets.
+        most_stddev: Array `[D]`, the largest standard deviation of `z_d` in a prediction.
     """
 
     shift: np.ndarray
     scale: np.ndarray
+    most_stddev: np.ndarray
 
     def __call__(self, y):
         """Returns the warped targets `[N, D]`."""
@@ -94,8 +99,8 @@ def chosen_warp(x, y, seed=0):
     log_density = sum(each.log_density for each in found)
     if not any(each.is_warped for each in found):
         return Choice(None, log_density)
-    shift, scale = (np.array([getattr(f, name) for f in found]) for name in ("shift", "scale"))
-    return Choice(Warp(shift, scale), log_density)
+    warp = Warp(*(np.array([getattr(f, field) for f in found]) for field in Warp._fields))
+    return Choice(warp, log_density)
 
 
 def _features(x, generator):
@@ -121,6 +126,7 @@ class _Column(NamedTuple):
 
     shift: float
     scale: float
+    most_stddev: float
     is_warped: bool
     log_density: float
 
@@ -129,20 +135,22 @@ def _of_column(y, u, squares):
     """Chooses the warp of one column."""
     width = np.subtract(*np.quantile(y, [0.95, 0.05])) or np.std(y) or 1.0
     straight = _density_of_others(y, np.zeros_like(y), u, squares)
-    found = _Column(float(np.mean(y)), _STRAIGHT * float(width), False, float(np.mean(straight)))
+    scale = _STRAIGHT * float(width)
+    found = _Column(float(np.mean(y)), scale, _LEAST_BOUND, False, float(np.mean(straight)))
     gap = _gap(y)
     if not gap:
         return found  # all values are equal
     for shift in np.unique([np.min(y) - 0.5 * gap, *np.quantile(y, _SHIFTS)]):
         for scale in np.unique(np.maximum(np.multiply(_SCALES, width), gap * _ROUNDING)):
-            warp = Warp(shift[np.newaxis], scale[np.newaxis])
+            warp = Warp(shift[np.newaxis], scale[np.newaxis], None)
             z = warp(y[:, np.newaxis])
             density = _density_of_others(z[:, 0], warp.log_jacobian(y[:, np.newaxis]), u, squares)
             gain = density - straight
             error = np.std(gain) / np.sqrt(len(gain))
             is_clear = np.mean(gain) > _LEAST_ERRORS * error
             if is_clear and np.mean(density) > found.log_density:
-                found = _Column(float(shift), float(scale), True, float(np.mean(density)))
+                bound = max(_LEAST_BOUND, float(np.std(z)))
+                found = _Column(float(shift), float(scale), bound, True, float(np.mean(density)))
     return found
 
 
@@ -177,37 +185,44 @@ class WarpedModel(FunctionSpaceModel, keras.Model):
     If z is Gaussian, y has Johnson's S_U distribution, which may be skewed or have heavy tails. A
     function value of y is the mean over the noise, `E[y | f]`. Its variance and that of the noise
     are those of Gaussian f and noise with the moments of the member, times a factor that makes them
-    add up to the variance of y. The member keeps its weights. The model predicts, is evaluated,
-    saved and exported as the member is, but it cannot be trained. To train the member, give it
-    warped targets: `model.member.fit(x, model.warp(y))`.
+    add up to the variance of y. A standard deviation of z that is larger than `most_stddev` is
+    replaced by it, since the mean of y grows as the exponential of its square.
+
+    The member keeps its weights. The model predicts, is evaluated, saved and exported as the member
+    is, but it cannot be trained. To train the member, give it warped targets:
+    `model.member.fit(x, model.warp(y))`.
 
     Args:
         member: Fitted regression whose predictive distributions are Gaussian or mixtures of
             Gaussians.
         shift: List of D numbers, in units of the targets.
         scale: List of D positive numbers, in units of the targets.
+        most_stddev: List of D positive numbers, in units of z.
         **kwargs: `name`.
 
     Raises:
-        ValueError: If the numbers do not match the columns of the targets.
+        ValueError: If the numbers do not match the columns of the targets, or are not positive.
 
     References:
         Johnson (1949), "Systems of frequency curves generated by methods of translation",
         Biometrika 36.
     """
 
-    def __init__(self, member, shift, scale, **kwargs):
+    def __init__(self, member, shift, scale, most_stddev, **kwargs):
         super().__init__(autocast=False, **kwargs)
         self.member = member
         width = member.num_target_columns
-        shift, scale = (np.asarray(values, np.float64) for values in (shift, scale))
-        if shift.shape != (width,) or scale.shape != (width,) or not np.all(scale > 0.0):
-            raise ValueError(
-                "`shift` and `scale` must have a number for each column of the targets, those of "
-                f"`scale` positive. Received: shift={shift.tolist()}, scale={scale.tolist()}, a "
-                f"member of {width} columns"
+        values = [np.asarray(v, np.float64) for v in (shift, scale, most_stddev)]
+        if any(v.shape != (width,) for v in values) or not np.all(np.stack(values[1:]) > 0.0):
+            received = ", ".join(
+                f"{f}={v.tolist()}" for f, v in zip(Warp._fields, values, strict=True)
             )
-        self.warp = Warp(shift, scale)
+            raise ValueError(
+                "`shift`, `scale` and `most_stddev` must have a number for each column of the "
+                "targets, those of the last two positive. "
+                f"Received: {received}, a member of {width} columns"
+            )
+        self.warp = Warp(*values)
         self._setup(member.input_tensors, width, likelihoods.Gaussian(1.0), False, 0)
 
     def predictive(self, x):
@@ -218,6 +233,7 @@ class WarpedModel(FunctionSpaceModel, keras.Model):
         shift, scale = (tf.constant(v) for v in (self.warp.shift, self.warp.scale))
         logits, mean, stddev = observations.normal_components(distribution)
         mean, stddev = tf.cast(mean, tf.float64), tf.cast(stddev, tf.float64)
+        stddev = tf.minimum(stddev, self.warp.most_stddev)
         normal = observations.JohnsonSU(-mean / stddev, 1.0 / stddev, shift, scale)
         if is_mixture(distribution):
             return observations.mixture(tf.cast(logits, tf.float64), normal)
@@ -229,11 +245,7 @@ class WarpedModel(FunctionSpaceModel, keras.Model):
     def predictive_moments(self, x):
         distribution = self.predictive(x)
         variance = distribution.variance()
-        found = self.member.predictive_moments(x)
-        mean, of_function, noise = (
-            tf.cast(found[key], tf.float64)
-            for key in ("mean", "epistemic_stddev", "aleatoric_stddev")
-        )
+        mean, of_function, noise, _ = self._member_moments(x)
         of_function, noise = tf.square(of_function), tf.square(noise)
         share = tf.math.divide_no_nan(
             tf.exp(noise) * _variance_of_sinh(mean, of_function),
@@ -247,10 +259,28 @@ class WarpedModel(FunctionSpaceModel, keras.Model):
             "aleatoric_stddev": tf.sqrt((1.0 - share) * variance),
         }
 
+    def _member_moments(self, x):
+        """Returns the moments of z, and the factor by which `most_stddev` reduces its deviations.
+
+        Returns:
+            Mean, epistemic and aleatoric standard deviation, both reduced, and the factor, in
+            (0, 1], each `[N, D]`.
+        """
+        found = self.member.predictive_moments(x)
+        mean, of_function, noise = (
+            tf.cast(found[key], tf.float64)
+            for key in ("mean", "epistemic_stddev", "aleatoric_stddev")
+        )
+        stddev = tf.sqrt(tf.square(of_function) + tf.square(noise))
+        factor = tf.minimum(tf.math.divide_no_nan(self.warp.most_stddev, stddev), 1.0)
+        factor = tf.where(stddev > 0.0, factor, 1.0)
+        return mean, factor * of_function, factor * noise, factor
+
     def draw_functions(self, x, num_samples, seed):
         """Draws functions `[S, N, D]`, the means of y over the noise given f."""
         draws = tf.cast(self.member.draw_functions(x, num_samples, seed), tf.float64)
-        noise = tf.cast(self.member.predictive_moments(x)["aleatoric_stddev"], tf.float64)
+        mean, _, noise, factor = self._member_moments(x)
+        draws = mean + factor * (draws - mean)
         return self.warp.shift + self.warp.scale * tf.exp(0.5 * tf.square(noise)) * tf.sinh(draws)
 
     def predict_distribution(self, x, batch_size=None, joint=False):
@@ -291,14 +321,13 @@ class WarpedModel(FunctionSpaceModel, keras.Model):
         Returns:
             `WarpedModel`.
         """
-        return WarpedModel(member, self.warp.shift, self.warp.scale)
+        return WarpedModel(member, *self.warp)
 
     def get_config(self):
         return {
             "name": self.name,
             "member": keras.saving.serialize_keras_object(self.member),
-            "shift": self.warp.shift.tolist(),
-            "scale": self.warp.scale.tolist(),
+            **{field: values.tolist() for field, values in self.warp._asdict().items()},
         }
 
     @classmethod

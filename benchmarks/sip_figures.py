@@ -90,9 +90,9 @@ def prior_functions(model, x, count):
     """Draws the prior at x, in the user's units."""
     if isinstance(model, sip.SIPModel | sip.VIPModel):
         return model.sample_prior_functions(x, count, seed=1)[..., 0]
-    (x,) = model.scaled([tf.constant(x)])
+    (x,) = model.units.scaled([tf.constant(x)])
     draws = model.prior.sample(x, count, 1)
-    return model.functions_in_user_units(draws).numpy()[..., 0]
+    return model.units.functions(draws).numpy()[..., 0]
 
 
 def training_rows(dataset, data_dir):
@@ -141,8 +141,9 @@ def run(dataset, method, data_dir):
 
 def hamiltonian(model, x, y, chains=4, steps=500):
     """Draws predictions of the exact posterior under the prior and the noise that SIP learned."""
-    (inputs,), targets = model.scaled([tf.constant(x)]), model.target_scaler(tf.constant(y))
-    (grid,) = model.scaled([tf.constant(GRID)])
+    (inputs,) = model.units.scaled([tf.constant(x)])
+    targets = model.units.target_scaler(tf.constant(y))
+    (grid,) = model.units.scaled([tf.constant(GRID)])
     parts = []
     for layer in model.prior.network.layers:
         means, variances = layer.posterior.means, layer.posterior.variances()
@@ -179,7 +180,7 @@ def hamiltonian(model, x, y, chains=4, steps=500):
     draws = tf.reshape(sample()[:: steps // 5], [-1, sum(sizes)])
     values = functions(draws, grid)
     values += noise * tf.random.stateless_normal(tf.shape(values), [3, 4])
-    return model.target_scaler.inverse(values).numpy()[..., 0]
+    return model.units.target_scaler.inverse(values).numpy()[..., 0]
 
 
 def compare(dataset, data_dir):

@@ -33,6 +33,8 @@ from figure_style import COLOURS, save
 from packing import numbers, packed
 
 from tfp_fnspace.benchmark import read_records, run_missing
+from tfp_fnspace.math.random import split
+from tfp_fnspace.methods.sip import given_prior
 
 RESULTS = pathlib.Path("benchmarks/results/sip_gradients.json")
 EPOCHS, PARAMETERS, DRAWS = 400, 50, 4000
@@ -52,12 +54,12 @@ class Gradients:
 
     def __init__(self, model, x, y):
         self.model = model
-        self.inputs = model.scaled([tf.constant(x)])
-        self.targets = model.target_scaler(tf.constant(y))
+        self.inputs = model.units.scaled([tf.constant(x)])
+        self.targets = model.units.target_scaler(tf.constant(y))
         self.variables = [*model.prior.trainable_variables, model.inducing_inputs]
         self.log_ratio_variables = [v.value for v in model.log_ratio.trainable_variables]
         self.optimizer = keras.optimizers.Adam(RATE)
-        self.optimizer.build(model.discriminator_variables)
+        self.optimizer.build(model.log_ratio.trainable_variables)
         model.discriminator_optimizer = self.optimizer
         self.train = tf.function(self._train, autograph=False)
         self.divergence = tf.function(self._divergence, autograph=False)
@@ -83,15 +85,15 @@ class Gradients:
     def data_term(self, seed):
         """Computes the sum over the rows, by all of them at once."""
         count = tf.cast(len(self.targets), self.targets.dtype)
-        _, _, parts = self.model.objectives(self.inputs, self.targets, count, seed)
+        _, parts = self.model.objective(self.inputs, self.targets, count, seed)
         return count * parts["log_likelihood"]
 
     def gaussian(self, seed):
         """Computes the divergence of the Gaussian distributions with the moments of q and p."""
         distributions = []
-        u = self.model._posterior_draws(DRAWS, tf.stack([seed[0], -seed[1]]), False)
+        u = self.model.posterior_draws(DRAWS, tf.stack([seed[0], -seed[1]]), False)
         z = tf.convert_to_tensor(self.model.inducing_inputs.value)
-        for draws in (u, self.model._prior_functions(z, DRAWS, seed)):
+        for draws in (u, given_prior.draws(self.model, z, DRAWS, seed)):
             draws = tf.reshape(draws, [DRAWS, -1])
             mean = tf.reduce_mean(draws, axis=0)
             distributions.append(
@@ -110,8 +112,15 @@ class Gradients:
     def _train(self, steps, seed):
         """Runs steps of the discriminator."""
 
+        log_ratio, optimizer = self.model.log_ratio, self.model.discriminator_optimizer
+
         def step(i):
-            self.model._discriminator_step(tf.stack([seed, i]))
+            seeds = split(tf.stack([seed, i]), 2)
+            q, p = map(tf.stop_gradient, self.model.divergence_draws(seeds[0]))
+            variables = log_ratio.trainable_variables
+            with tf.GradientTape() as tape:
+                loss = log_ratio(q, p, seeds[1]).loss
+            optimizer.apply(tape.gradient(loss, variables), variables)
             return [i + 1]
 
         tf.while_loop(lambda i: i < steps, step, [tf.constant(0)])
@@ -154,7 +163,7 @@ class Gradients:
 def run(seed, data_dir):
     """Computes all gradients of one fitted model."""
     keras.utils.set_random_seed(seed)
-    (x, y), _ = sip_figures.training_rows("bimodal", data_dir)
+    (x, y), _ = sip_figures.counters.rows("bimodal", data_dir)
     model = sip_figures.make_model("sip_forward", seed=seed)
     history = model.fit(x, y, epochs=EPOCHS, batch_size=sip_figures.BATCH, verbose=0).history
     gradients = Gradients(model, x, y)

@@ -8,7 +8,7 @@ import linecache
 import pathlib
 import re
 import warnings
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import batteries
 import keras
@@ -473,14 +473,11 @@ def test_metrics_of_compile_without_validation_are_said_to_be_nowhere():
     assert "val_mean_absolute_error" in history
 
 
-class _Trained(NamedTuple):
-    """The attributes that `warn_of_no_progress` uses."""
-
-    likelihood: object
-    steps_seen: tf.Variable
-    epochs_seen: tf.Variable
-    target_scaler: object = tf.identity
-    log_target_unit: float = 0.0
+def _trained(likelihood, steps, epochs):
+    """Returns an object with the attributes that `warn_of_no_progress` uses."""
+    counters = SimpleNamespace(steps=tf.Variable(steps), epochs=tf.Variable(epochs))
+    units = SimpleNamespace(target_scaler=tf.identity, log_target_unit=0.0)
+    return SimpleNamespace(likelihood=likelihood, counters=counters, units=units)
 
 
 def test_a_constant_is_what_training_is_compared_with():
@@ -510,7 +507,7 @@ def test_a_constant_is_what_training_is_compared_with():
             (0.0, 400, 3, False),
             (0.0, 10, 2, False),
         ]:
-            model = _Trained(likelihood, tf.Variable(steps), tf.Variable(epochs))
+            model = _trained(likelihood, steps, epochs)
             history = {"log_likelihood": [-99.0, expected - part * expected]}
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")

@@ -54,9 +54,9 @@ def fitted(request):
 
 def test_inputs_are_standardised_and_labels_are_not(fitted):
     model, *_ = fitted
-    np.testing.assert_allclose(model.input_scalers[0].mean[1], 500.0, rtol=0.1)
-    np.testing.assert_array_equal(model.target_scaler.mean, 0.0)
-    np.testing.assert_array_equal(model.target_unit, 1.0)
+    np.testing.assert_allclose(model.units.input_scalers[0].mean[1], 500.0, rtol=0.1)
+    np.testing.assert_array_equal(model.units.target_scaler.mean, 0.0)
+    np.testing.assert_array_equal(model.units.target_unit, 1.0)
 
 
 def test_a_fit_learns_and_reports(fitted):
@@ -268,7 +268,7 @@ def test_labels_of_a_dataset(offset):
     rows = tf.data.Dataset.from_tensor_slices((x.astype("float32"), y + offset)).batch(7)
     if not offset:
         model.fit(rows, verbose=0)
-        assert model.steps_seen.numpy() == 9
+        assert model.counters.steps.numpy() == 9
         return
     with pytest.raises(ValueError, match="integer labels .*Received: "):
         model.evaluate(rows, verbose=0)

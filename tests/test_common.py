@@ -215,7 +215,7 @@ def test_predictions_do_not_depend_on_batches(fitted):
 def test_batches_that_are_no_number_of_rows_are_refused(fitted):
     model, x, _ = fitted
     methods = [model.predict, model.predict_distribution]
-    if isinstance(model, fns.model.mixture.MixturePrediction):
+    if model.num_eval_samples is not None:
         methods.append(partial(model.predict_distribution, joint=True))
     if hasattr(model, "input_gradient"):
         methods.append(model.input_gradient)
@@ -235,7 +235,7 @@ def test_predict_distribution_matches_predict(fitted):
 
 def test_joint_distribution_of_the_points_has_the_distribution_of_each(fitted):
     model, x, _ = fitted
-    if not hasattr(model, "num_eval_samples") and not hasattr(model, "stored_values"):
+    if model.num_eval_samples is None and not hasattr(model, "stored_values"):
         with pytest.raises(ValueError, match="`joint` must be False for .* joint=True"):
             model.predict_distribution(x, joint=True)
         return
@@ -303,8 +303,8 @@ def test_duplicate_and_constant_columns_and_duplicate_rows_work(make_any_model):
     model = make_any_model()
     batteries.fit(model, x, y, **FIT)
     assert all(np.all(np.isfinite(value)) for value in model.predict(x).values())
-    assert model.input_scalers[0].stddev.numpy()[2] == 1.0
-    assert model.target_scaler.stddev.numpy()[1] == 1.0
+    assert model.units.input_scalers[0].stddev.numpy()[2] == 1.0
+    assert model.units.target_scaler.stddev.numpy()[1] == 1.0
 
 
 def test_same_seed_same_run_in_one_fit_or_two(make_any_model, fitted):
@@ -342,8 +342,8 @@ def test_compiled_epochs_equal_the_loop_over_batches(make_model):
     assert {"loss", "log_likelihood"} < set(history.history)
     for key in history.history:
         np.testing.assert_allclose(history.history[key], other.history[key], rtol=1e-4)
-    assert compiled.steps_seen.numpy() == looped.steps_seen.numpy() == 9
-    assert compiled.epochs_seen.numpy() == looped.epochs_seen.numpy() == 3
+    assert compiled.counters.steps.numpy() == looped.counters.steps.numpy() == 9
+    assert compiled.counters.epochs.numpy() == looped.counters.epochs.numpy() == 3
 
 
 def test_dataset_input_equals_arrays_in_the_same_order(make_model):
@@ -454,7 +454,7 @@ def test_function_samples_are_reproducible_and_coherent_across_calls(fitted):
 def test_building_one_model_leaves_its_siblings_usable(make_any_model):
     make_any_model()
 
-    class Sibling(fns.FunctionSpaceModel, keras.Model):
+    class Sibling(fns.FunctionSpaceModel):
         def __init__(self, width):
             super().__init__()
             self.width = width
@@ -463,5 +463,5 @@ def test_building_one_model_leaves_its_siblings_usable(make_any_model):
             return x * self.width
 
     assert Sibling(3)(np.ones((2, 1), "float32")).shape == (2, 1)
-    assert Sibling.__bases__ == (fns.FunctionSpaceModel, keras.Model)
-    assert not any(issubclass(c, keras.Model) for c in fns.FunctionSpaceModel.__mro__)
+    assert Sibling.__bases__ == (fns.FunctionSpaceModel,)
+    assert fns.FunctionSpaceModel.__bases__ == (keras.Model,)  # not that of functional models

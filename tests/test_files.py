@@ -561,10 +561,10 @@ def assert_goes_on(make, presses, epochs_done, loop, num_epochs=4):
     batteries.fit(undisturbed, X, Y, 7, epochs=num_epochs, callbacks=[loop(99, 0)])
     with pytest.raises(KeyboardInterrupt):
         batteries.fit(model, X, Y, 7, epochs=num_epochs, callbacks=[presses])
-    assert int(model.epochs_seen.numpy()) == epochs_done
-    steps = int(undisturbed.steps_seen.numpy()) // num_epochs
+    assert int(model.counters.epochs.numpy()) == epochs_done
+    steps = int(undisturbed.counters.steps.numpy()) // num_epochs
     midway = presses.batch + 1 if presses.batch is not None and presses.how != "signal" else 0
-    assert int(model.steps_seen.numpy()) == epochs_done * steps + midway
+    assert int(model.counters.steps.numpy()) == epochs_done * steps + midway
     batteries.fit(model, X, Y, 7, epochs=num_epochs - epochs_done, callbacks=[loop(99, 0)])
     for ours, theirs in zip(state(model), state(undisturbed), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -606,10 +606,10 @@ def test_other_data_begin_an_epoch_of_their_own():
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, Y, 7, epochs=2, verbose=0, callbacks=[PressAtBatch(0, 1, "raise")])
     model.fit(other, Y, 7, verbose=0)
-    assert (int(model.epochs_seen.numpy()), int(model.steps_seen.numpy())) == (1, 2 + 3)
+    assert (int(model.counters.epochs.numpy()), int(model.counters.steps.numpy())) == (1, 2 + 3)
     model.train_on_batch(X[:7], Y[:7])
     model.fit(other, Y, 7, verbose=0)
-    assert (int(model.epochs_seen.numpy()), int(model.steps_seen.numpy())) == (2, 9)
+    assert (int(model.counters.epochs.numpy()), int(model.counters.steps.numpy())) == (2, 9)
 
 
 def test_a_first_fit_without_a_step_leaves_the_model_as_it_was():
@@ -618,7 +618,7 @@ def test_a_first_fit_without_a_step_leaves_the_model_as_it_was():
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, Y, 7, epochs=2, verbose=0, callbacks=[Press(0, how="raise")])
     assert all(map(np.array_equal, state(model), before))
-    assert not model.scalers_ready
+    assert not model.is_ready
 
 
 # ------------------------------------------------------------------------------------ backups

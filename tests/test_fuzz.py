@@ -216,7 +216,7 @@ class Subject:
             return self.make()
         model, weights = self._learner
         model.set_weights(weights)
-        for scaler in [*model.input_scalers, model.target_scaler]:
+        for scaler in [*model.units.input_scalers, model.units.target_scaler]:
             scaler.adapted.assign(0)
             scaler.column_names = None
         for name in ("optimizer", "discriminator_optimizer"):
@@ -247,7 +247,7 @@ class Subject:
             return model, model.fit(stream, **options).history
         model.adapt(x, y)
         if hasattr(model, "training_rows"):
-            model.training_rows.assign(len(x))
+            model.counters.rows.assign(len(x))
         if way == "train_on_batch":
             for batch in generator((x, y), BATCH, np.asarray, 2):
                 model.train_on_batch(*batch)
@@ -352,7 +352,7 @@ def check_faults(name, draw):
         ways = ["missing"]
     way = draw(st.sampled_from(ways))
     new = made.make() if way.startswith("first") else None
-    before = made.fitted.steps_seen.numpy()
+    before = made.fitted.counters.steps.numpy()
     calls = {
         "fit": lambda: made.fitted.fit(*pair, verbose=0),
         "validation": lambda: made.fitted.fit(X, Y, validation_data=pair, verbose=0),
@@ -366,9 +366,9 @@ def check_faults(name, draw):
         assert np.all(np.isfinite(results(made.fitted, "evaluate", *pair)["nll"]))
         return
     must_be_refused(calls.get(way, lambda: results(made.fitted, way, *pair)))
-    assert made.fitted.steps_seen.numpy() == before, "something was learnt"
+    assert made.fitted.counters.steps.numpy() == before, "something was learnt"
     if new is not None:
-        assert not new.steps_seen.numpy(), "something was learnt"
+        assert not new.counters.steps.numpy(), "something was learnt"
 
 
 def check_far_inputs(name, draw):
@@ -452,7 +452,7 @@ def check_fits(name, draw):
     if not must_be_taken(found, reason):
         return
     model, history = found
-    by_arrays = way == "arrays" or getattr(model, "first_rows", ROWS) > BATCH
+    by_arrays = way == "arrays" or getattr(model, "rows_to_prepare", ROWS) > BATCH
     how = num_rows, "arrays" if by_arrays else "train_on_batch"
     method = draw(st.sampled_from([*METHODS[:-1], *SCORES, "few_functions"]))
     found = results(model, method, x, y)  # before this model becomes another one
@@ -566,9 +566,9 @@ def check_options(name, draw):
         method = draw(st.sampled_from(["predict", "evaluate", "predict_distribution"]))
         must_be_refused(lambda: results(model, method, X, Y, batch_size=value))
         return
-    before = model.steps_seen.numpy()
+    before = model.counters.steps.numpy()
     must_be_refused(lambda: model.fit(X, Y, verbose=0, **{option: value}))
-    assert model.steps_seen.numpy() == before, "something was learnt"
+    assert model.counters.steps.numpy() == before, "something was learnt"
 
 
 CHECKS = [

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels
 
 import tfp_fnspace as fns
+from tfp_fnspace.methods.stable_process import chains as chains_of
 from tfp_fnspace.methods.stable_process import samplers
 
 #: Ops that the runtime itself handles on any device.
@@ -102,11 +103,14 @@ def graph_functions():
 def stable_functions(x, y):
     model, seed = batteries.stable_model(), tf.constant([1, 2])
     batteries.fit(model, x.numpy(), y.numpy(), epochs=1)
+    store = model.store
+    arrays = store.x.numpy(), store.y.numpy()
+    problem = chains_of.make_problem(store.partition, *arrays, model.num_chains)
     return {
         "stable_test_step": (lambda a, b: model.test_step((a, b)), (x, y)),
         "stable_predict_step": (lambda a: model.predict_step((a,)), (x,)),
         "stable_draw_functions": (lambda a: model.draw_functions(a, 3, seed), (x,)),
-        "stable_chains": (stable_chains, (seed, model.store.state, model._problem)),
+        "stable_chains": (stable_chains, (seed, store.state, problem)),
     }
 
 

@@ -44,7 +44,7 @@ def aadm_model():
 #: Name -> constructor; that of SIP has all parts that it trains.
 MODELS = {
     **batteries.MODELS_BY_GRADIENTS,
-    "SIP": lambda: batteries.sip_model(adaptive_contrast=True, discriminator_steps=2, warm_up=0.5),
+    "SIP": lambda: batteries.sip_model(adaptive_contrast=True, warm_up=0.5),
     "VIP": vip_model,
     "AADM": aadm_model,
 }
@@ -92,8 +92,8 @@ def test_restored_run_equals_an_undisturbed_one(name, tmp_path):
 def prepared(make):
     model = make()
     model.adapt(X, Y)
-    model.prepare_training([X], Y)
-    model._prepare_steps(24, 10)
+    model.prepare([X], Y, [])
+    model.begin(24, 10)
     return model
 
 

@@ -106,7 +106,7 @@ def test_gradients_of_partial_batches_add_up_to_that_of_all_rows(float64):
             loss, _ = model.objective(inputs, tf.constant(y[rows], "float64"), 23.0, (0, 0))
         return tape.gradient(loss, model.trainable_variables)
 
-    order = model.epoch_order(23)
+    order = model.counters.epoch_order(23)
     batches = [order[i : i + 10] for i in range(0, 23, 10)]
     assert [len(batch) for batch in batches] == [10, 10, 3]
     parts = [[len(b) / 23 * g for g in gradients(b)] for b in batches]
@@ -145,7 +145,7 @@ def test_compiled_epochs_equal_the_loop_over_batches(optimizer):
     assert set(histories[0]) == set(histories[1]) > parts
     for key, values in histories[0].items():
         np.testing.assert_allclose(values, histories[1][key], rtol=1e-5)
-    assert compiled.optimizer.iterations.numpy() == compiled.steps_seen.numpy() == 9
+    assert compiled.optimizer.iterations.numpy() == compiled.counters.steps.numpy() == 9
 
 
 class Scores(keras.callbacks.Callback):
@@ -259,8 +259,8 @@ def test_an_interrupted_run_counts_what_its_weights_have_seen(monkeypatch):
         patch.setattr(EpochCounter, "on_epoch_begin", Stop.on_epoch_begin)
         with pytest.raises(InterruptedError):
             model.fit(x, y, epochs=150, batch_size=16, verbose=0)
-    done = int(model.epochs_seen.numpy())
-    assert done == 150 and model.steps_seen.numpy() == 3 * done
+    done = int(model.counters.epochs.numpy())
+    assert done == 150 and model.counters.steps.numpy() == 3 * done
     assert_same_weights(model, whole)
 
 
@@ -367,7 +367,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_saved(path):
         model.fit(*data, **options)
     caught.match(message.format(len(seen.epochs) + 1))
     # The epoch's steps count, and so does the epoch.
-    assert model.epochs_seen.numpy() == len(seen.epochs) + 1
+    assert model.counters.epochs.numpy() == len(seen.epochs) + 1
     assert np.max(np.abs(model.mean)) > 1e6  # the values are those that the run left
 
 
@@ -389,7 +389,7 @@ def test_dataset_equals_arrays_in_the_same_order():
     arrays.fit(x, y, epochs=2, batch_size=16, shuffle=False, verbose=0)
     dataset.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(16), epochs=2, verbose=0)
     np.testing.assert_allclose(arrays.mean, dataset.mean, rtol=1e-5, atol=1e-6)
-    assert dataset.training_rows.numpy() == 40
+    assert dataset.counters.rows.numpy() == 40
 
 
 def test_generators_need_the_number_of_rows(tmp_path):
@@ -404,11 +404,11 @@ def test_generators_need_the_number_of_rows(tmp_path):
     model = make()
     model.compile(num_rows=1000)
     model.fit(generator(), steps_per_epoch=2, epochs=2, verbose=0)
-    assert (model.training_rows.numpy(), model.steps_seen.numpy()) == (1000, 4)
+    assert (model.counters.rows.numpy(), model.counters.steps.numpy()) == (1000, 4)
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras")
     loaded.fit(generator(), steps_per_epoch=1, verbose=0)
-    assert loaded.training_rows.numpy() == 1000
+    assert loaded.counters.rows.numpy() == 1000
 
 
 def test_train_on_batch_continues_with_the_rows_of_fit():
@@ -419,14 +419,14 @@ def test_train_on_batch_continues_with_the_rows_of_fit():
     model.fit(x, y, epochs=1, batch_size=40, verbose=0)
     logs = model.train_on_batch(x[:5], y[:5], return_dict=True)
     assert set(logs) == {"loss", "elbo", "log_likelihood", "kl"}
-    assert (model.training_rows.numpy(), model.steps_seen.numpy()) == (40, 2)
+    assert (model.counters.rows.numpy(), model.counters.steps.numpy()) == (40, 2)
 
 
-def test_prepare_training_sees_the_first_data_once():
+def test_prepare_sees_the_first_data_once():
     x, y = example_data()
     for data in ((x, y), (tf.data.Dataset.from_tensor_slices((x, y)).batch(40),)):
         model, seen = make(), []
-        model.prepare_training = lambda inputs, targets, seen=seen: seen.append((inputs, targets))
+        model.prepare = lambda inputs, targets, _, seen=seen: seen.append((inputs, targets))
         model.fit(*data, epochs=1, verbose=0)
         model.fit(*data, epochs=1, verbose=0)
         (((inputs,), targets),) = seen
@@ -439,7 +439,7 @@ def test_no_batch_of_a_generator_is_lost_to_the_first_look():
     model = make()
     model.compile(num_rows=40)
     model.fit(((x[i : i + 8], y[i : i + 8]) for i in range(0, 40, 8)), epochs=1, verbose=0)
-    assert model.steps_seen.numpy() == 5
+    assert model.counters.steps.numpy() == 5
 
 
 @pytest.mark.parametrize("options", [{"loss": "mse"}, {"loss_weights": [1.0]}])
@@ -483,7 +483,7 @@ def test_draws_have_the_spread_of_the_moments():
     model.fit(x, y, epochs=2, verbose=0)
     closed = model.predict(x)
     model.draws, model.num_eval_samples = True, 4000
-    model._reset_functions()
+    model.reset_functions()
     drawn = model.predict(x)
     # The bound is 8 standard errors of a standard deviation from 4000 draws, 1 / sqrt(8000) each.
     np.testing.assert_allclose(drawn["epistemic_stddev"], closed["epistemic_stddev"], rtol=0.09)

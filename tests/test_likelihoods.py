@@ -330,6 +330,6 @@ def test_the_default_learns_the_noise_of_each_column():
     model = diwp.DIWPModel(inducing_points=20, kernel="squared_exponential", depth=0, seed=0)
     model.compile(optimizer=keras.optimizers.Adam(0.05))
     model.fit(x, y, epochs=60, batch_size=100, verbose=0)
-    scales = model.likelihood.scale.numpy() * model.target_unit.numpy()
+    scales = model.likelihood.scale.numpy() * model.units.target_unit.numpy()
     np.testing.assert_allclose(scales, noise, rtol=0.16)
     np.testing.assert_allclose(model.predict(x[:2])["aleatoric_stddev"], [scales] * 2, rtol=1e-5)

@@ -71,7 +71,7 @@ MODELS = {
     "power": lambda: fns.diwp.DIWPModel(depth=1, alpha=0.5, likelihood=heavy_tails(), **small),
     "SIP": lambda: fns.sip.SIPModel(
         # Covariances of fewer samples than inducing points are singular: they amplify rounding.
-        "bnn", adaptive_contrast=True, discriminator_steps=2, **small | {"num_samples": 10}
+        "bnn", adaptive_contrast=True, **small | {"num_samples": 10}
     ),
     "VIP": lambda: fns.sip.VIPModel("bnn", 8, likelihood=heavy_tails(), seed=0),
     "AADM": aadm,

@@ -175,10 +175,10 @@ def test_weights_without_a_meaning_are_refused(name):
 def test_partial_fit_goes_on(tagi):
     online = copy.deepcopy(tagi)
     x, y = make_rows(200)
-    before, steps = online.score(x, y), online.model_.steps_seen.numpy()
+    before, steps = online.score(x, y), online.model_.counters.steps.numpy()
     for start in range(0, 200, 40):
         online.partial_fit(x[start : start + 40], y[start : start + 40])
-    assert online.model_.steps_seen.numpy() == steps + 5 * 40 / online.settings_["batch_size"]
+    assert online.model_.counters.steps.numpy() == steps + 5 * 40 / online.settings_["batch_size"]
     assert online.score(x, y) > before
 
 

@@ -50,18 +50,18 @@ def model(make):
 
 
 def test_fit_waits_for_a_fit_in_another_thread(model):
-    pause, steps = Paused(), int(model.steps_seen.numpy())
+    pause, steps = Paused(), int(model.counters.steps.numpy())
     first = started(model.fit, X, Y, epochs=2, callbacks=[pause], **OPTIONS)
     assert pause.is_there.wait(60)
     second = started(model.fit, X, Y, epochs=2, **OPTIONS)
     second.join(0.3)
     assert second.is_alive()
-    assert model.steps_seen.numpy() == steps + 3
+    assert model.counters.steps.numpy() == steps + 3
     pause.may_go_on.set()
     first.join(60)
     second.join(60)
     assert not first.is_alive() and not second.is_alive()
-    assert model.steps_seen.numpy() == steps + 12
+    assert model.counters.steps.numpy() == steps + 12
 
 
 def test_evaluation_during_a_fit_waits_for_no_end_and_changes_no_history(model):

@@ -5,11 +5,11 @@ import tensorflow as tf
 
 import tfp_fnspace as fns
 from tfp_fnspace.math.random import fold_in, normal
-from tfp_fnspace.model import GradientTraining, MixturePrediction
+from tfp_fnspace.model import GradientModel
 
 
 @keras.saving.register_keras_serializable(package="toys")
-class LinearModel(GradientTraining, MixturePrediction, keras.Model):
+class LinearModel(GradientModel):
     """Bayesian linear model `f = (1, x) w`, `w ~ N(0, I)`, with a full Gaussian posterior.
 
     `q(w_d) = N(m_d, L_d L_d^T)` for each output d is trained by its evidence lower bound. With
@@ -29,7 +29,8 @@ class LinearModel(GradientTraining, MixturePrediction, keras.Model):
         super().__init__(autocast=False, **kwargs)
         self.num_inputs, self.draws = num_inputs, draws
         inputs = keras.KerasTensor((None, num_inputs), dtype=self.variable_dtype)
-        self._setup([inputs], num_outputs, likelihood, standardize, seed)
+        self.setup(likelihood, standardize is None or standardize, seed)
+        self.setup_shapes([inputs], num_outputs)
         self.num_eval_samples = 50 if draws else 1
         size = num_inputs + 1
         self.mean = self.add_weight(name="mean", shape=(num_outputs, size), initializer="zeros")
@@ -44,14 +45,14 @@ class LinearModel(GradientTraining, MixturePrediction, keras.Model):
         (x,) = inputs
         return tf.concat([tf.ones_like(x[:, :1]), x], axis=1)
 
-    def moments(self, inputs):
+    def gaussian(self, inputs):
         features = self.features(inputs)
         mean = tf.matmul(features, self.mean.value, transpose_b=True)
         projected = tf.einsum("np,dpq->ndq", features, self.cholesky())
         return fns.GaussianMoments(mean, tf.reduce_sum(projected**2, axis=-1))
 
     def objective(self, inputs, targets, num_rows, seed):
-        expected = self.likelihood.expected_log_prob(self.moments(inputs), targets, seed)
+        expected = self.likelihood.expected_log_prob(self.gaussian(inputs), targets, seed)
         log_likelihood = num_rows * tf.reduce_mean(expected)
         lower = self.cholesky()
         diagonal = tf.linalg.diag_part(lower)
@@ -61,20 +62,19 @@ class LinearModel(GradientTraining, MixturePrediction, keras.Model):
         parts = {"elbo": elbo, "log_likelihood": log_likelihood, "kl": kl}
         return -elbo / num_rows, parts
 
-    def mixture_moments(self, x, num_samples, seed):
+    def moments(self, inputs, num_samples, seed):
         if self.draws:
-            return fns.GaussianMoments(self.draw_functions(x, num_samples, seed), None)
-        mean, variance = self.in_user_units(self.moments(self.scaled(x)))
+            return fns.GaussianMoments(self.functions(inputs, num_samples, seed), None)
+        mean, variance = self.gaussian(inputs)
         return fns.GaussianMoments(mean[tf.newaxis], variance[tf.newaxis])
 
-    def draw_functions(self, x, num_samples, seed):
+    def functions(self, inputs, num_samples, seed):
         shape = [num_samples, *self.mean.shape]
         noise = normal(shape, fold_in(seed, 0), self.variable_dtype)
         weights = self.mean.value + tf.einsum("dpq,sdq->sdp", self.cholesky(), noise)
-        values = tf.einsum("np,sdp->snd", self.features(self.scaled(x)), weights)
-        return self.target_scaler.inverse(values)
+        return tf.einsum("np,sdp->snd", self.features(inputs), weights)
 
-    def default_optimizer(self, total_steps):
+    def default_optimizer(self, total_steps, part="model"):
         rate = keras.optimizers.schedules.CosineDecay(0.05, total_steps or 1000)
         return keras.optimizers.Adam(rate)
 

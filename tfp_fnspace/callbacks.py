@@ -34,14 +34,14 @@ class EpochCounter(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         interrupts.check()
-        self.model.on_epoch_start()
 
     def on_train_batch_end(self, batch, logs=None):
         interrupts.check(PATIENCE)
 
     def on_epoch_end(self, epoch, logs=None):
-        self.model._first_batch = 0
-        self.model.epochs_seen.value.assign_add(1)  # a quarter of the time of Keras's own
+        counters = self.model.counters
+        counters.first_batch = 0
+        counters.epochs.value.assign_add(1)  # a quarter of the time of Keras's own
 
 
 class EpochStart(keras.callbacks.Callback):
@@ -50,7 +50,7 @@ class EpochStart(keras.callbacks.Callback):
     allows_ahead = True
 
     def on_train_begin(self, logs=None):
-        self.model._begin_epochs()
+        self.model.counters.begin_epochs()
 
 
 class BackupAndRestore(keras.callbacks.BackupAndRestore):
@@ -115,8 +115,8 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         with h5py.File(self._weights_path, "r") as file:
             epoch = int(file.attrs[_EPOCH])
         self.model.load_weights(self._weights_path)
-        if hasattr(self.model, "count_whole_epochs"):
-            epoch += self.model.count_whole_epochs()
+        if hasattr(self.model, "counters"):
+            epoch += self.model.counters.count_whole_epochs()
         self.model._initial_epoch = self._current_epoch = epoch
 
     def _save_model(self):

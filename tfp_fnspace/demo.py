@@ -18,7 +18,7 @@ import tensorflow_probability as tfp
 
 from tfp_fnspace import datasets, files, metrics, plotting
 from tfp_fnspace.distributions import quantile
-from tfp_fnspace.export import QUANTILE_LEVELS
+from tfp_fnspace.model.summary import QUANTILE_LEVELS
 
 tfd = tfp.distributions
 

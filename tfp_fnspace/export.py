@@ -4,14 +4,12 @@ import errno
 import inspect
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import files
 from tfp_fnspace.arguments import check_count
 from tfp_fnspace.tracing import collectable
-
-#: Levels of the quantiles that `serve` returns.
-QUANTILE_LEVELS = (0.05, 0.5, 0.95)
 
 #: TensorFlow's classes for two errors of the system.
 _ERRORS_OF_DISKS = {
@@ -86,6 +84,29 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
             archive.write_out(str(partial), verbose=verbose)
         except tuple(_ERRORS_OF_DISKS) as error:
             raise OSError(_ERRORS_OF_DISKS[type(error)], "the SavedModel does not fit") from error
+
+
+def check_served_range(model):
+    """Refuses to export a model whose targets the served dtype cannot hold.
+
+    Args:
+        model: Fitted `FunctionSpaceModel`.
+
+    Raises:
+        ValueError: If the targets are too large or too small.
+    """
+    scaler = model.units.target_scaler
+    unit, mean = scaler.stddev.numpy(), scaler.mean.numpy()
+    held = np.finfo(model.variable_dtype)
+    # This leaves room for values thousands of units away, and for small parts of a unit.
+    largest = np.maximum(unit, np.abs(mean)) > 1e-4 * held.max
+    bad = np.flatnonzero(largest | (unit < 1e4 * held.tiny))
+    if len(bad):
+        raise ValueError(
+            f"`export` serves {model.variable_dtype}, which cannot hold these targets: multiply "
+            f"them by a number. Received: means={mean[bad].tolist()} and standard "
+            f"deviations={unit[bad].tolist()} in columns {bad.tolist()}"
+        )
 
 
 def _finite_rows(inputs):

@@ -7,8 +7,7 @@ import tensorflow as tf
 from tfp_fnspace import arguments, likelihoods
 from tfp_fnspace.distributions import observations
 from tfp_fnspace.math.random import as_seed, fold_in
-from tfp_fnspace.model import FunctionSpaceModel
-from tfp_fnspace.tracing import traced
+from tfp_fnspace.model import FunctionSpaceModel, checks, summary
 
 #: The most iterations of EM, and the gain per row in nats below which they end.
 _MOST_ITERATIONS, _LEAST_GAIN = 10_000, 1e-9
@@ -45,7 +44,7 @@ def stacking_weights(log_densities):
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
-class StackedModel(FunctionSpaceModel, keras.Model):
+class StackedModel(FunctionSpaceModel):
     r"""A weighted mixture of fitted models of the same targets.
 
         p(y | x) = sum_k w_k p_k(y | x)
@@ -63,6 +62,8 @@ class StackedModel(FunctionSpaceModel, keras.Model):
     Raises:
         ValueError: If weights and members do not match, or a member predicts other columns.
     """
+
+    input_scaler_dtype = "float64"  # members take inputs in the user's units
 
     def __init__(self, members, mixture_weights, **kwargs):
         super().__init__(autocast=False, **kwargs)
@@ -89,12 +90,8 @@ class StackedModel(FunctionSpaceModel, keras.Model):
         if first.likelihood.is_classifier:
             num_outputs = first.likelihood.num_labels(first.num_outputs)
             likelihood = likelihoods.Categorical()
-        self._setup(first.input_tensors, num_outputs, likelihood, False, 0)
-
-    def _reset_functions(self):
-        super()._reset_functions()
-        # Hidden from Keras's tracking, which would export it.
-        vars(self)["_components_function"] = traced(self._components, reduce_retracing=True)
+        self.setup(likelihood, False, 0)
+        self.setup_shapes(first.input_tensors, num_outputs)
 
     # In the graph -----------------------------------------------------------------------------
 
@@ -109,12 +106,15 @@ class StackedModel(FunctionSpaceModel, keras.Model):
             for values in zip(*parts, strict=True)
         )
 
-    def predictive(self, x):
+    def predicted(self, x):
         if self.likelihood.is_classifier:
-            return self.likelihood.from_probabilities(self.predictive_moments(x)["probabilities"])
-        return _mixture(*self._components(x))
+            outputs = self._averages(x)
+            distribution = self.likelihood.from_probabilities(outputs["probabilities"])
+            return summary.Predicted(lambda: distribution, lambda: outputs)
+        return summary.Predicted(lambda: _mixture(*self._components(x)), lambda: self._averages(x))
 
-    def predictive_moments(self, x):
+    def _averages(self, x):
+        """Returns the tensors of `predict`."""
         found = [member.predictive_moments(x) for member in self.members]
 
         def mean_of(values):
@@ -146,10 +146,10 @@ class StackedModel(FunctionSpaceModel, keras.Model):
             "aleatoric_stddev": tf.sqrt(noise),
         }
 
-    def draw_functions(self, x, num_samples, seed):
+    def functions(self, inputs, num_samples, seed):
         """Draws functions `[S, N, D]`, from each member a number in proportion to its weight."""
         ends = np.round(np.cumsum([0.0, *self.mixture_weights]) * num_samples).astype(int)
-        draws = []
+        draws, x = [], self.checks.pack(inputs)
         for i, (member, count) in enumerate(zip(self.members, np.diff(ends), strict=True)):
             if count:
                 own = member.draw_functions(x, int(count), fold_in(as_seed(seed), i))
@@ -174,13 +174,9 @@ class StackedModel(FunctionSpaceModel, keras.Model):
         """
         if joint or self.likelihood.is_classifier:
             return super().predict_distribution(x, batch_size=batch_size, joint=joint)
-        self._check_ready()
-        inputs = self._check_inputs(x)
-        rows = self._batch_rows(batch_size, len(inputs[0]), self.predict_batch_size)
-        parts = [
-            self._components_function(self._pack([tf.constant(a[i : i + rows]) for a in inputs]))
-            for i in range(0, len(inputs[0]), rows)
-        ]
+        inputs = self.checked_inputs(x)
+        rows = checks.batch_rows(batch_size, len(inputs[0]), self.predict_batch_size)
+        parts = self.in_batches(self.traced(self._components), inputs, rows)
         return _mixture(*(tf.concat(values, axis=0) for values in zip(*parts, strict=True)))
 
     def fit(self, *args, **kwargs):

@@ -237,7 +237,7 @@ class Reusable(Scored):
         self.model.set_weights(self._weights)
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:
-            optimizer.build(self.model.optimized_variables)
+            optimizer.build(self.model.trained_parts()["model"])
             if self._of_optimizer is None:
                 self._of_optimizer = [variable.numpy() for variable in optimizer.variables]
             for variable, value in zip(optimizer.variables, self._of_optimizer, strict=True):

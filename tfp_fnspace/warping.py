@@ -10,7 +10,7 @@ import tensorflow_probability as tfp
 from tfp_fnspace import likelihoods
 from tfp_fnspace.distributions import observations
 from tfp_fnspace.distributions.quantile import is_mixture
-from tfp_fnspace.model import FunctionSpaceModel
+from tfp_fnspace.model import FunctionSpaceModel, summary
 
 tfd = tfp.distributions
 
@@ -177,7 +177,7 @@ def _density_of_others(z, log_jacobian, u, squares):
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
-class WarpedModel(FunctionSpaceModel, keras.Model):
+class WarpedModel(FunctionSpaceModel):
     r"""A fitted model of warped targets, as a model of the targets themselves.
 
         z_d = asinh((y_d - shift_d) / scale_d),      p(y | x) = p(z | x) prod_d |dz_d / dy_d|
@@ -208,6 +208,8 @@ class WarpedModel(FunctionSpaceModel, keras.Model):
         Biometrika 36.
     """
 
+    input_scaler_dtype = "float64"  # the member takes inputs in the user's units
+
     def __init__(self, member, shift, scale, most_stddev, **kwargs):
         super().__init__(autocast=False, **kwargs)
         self.member = member
@@ -223,10 +225,15 @@ class WarpedModel(FunctionSpaceModel, keras.Model):
                 f"Received: {received}, a member of {width} columns"
             )
         self.warp = Warp(*values)
-        self._setup(member.input_tensors, width, likelihoods.Gaussian(1.0), False, 0)
+        self.setup(likelihoods.Gaussian(1.0), False, 0)
+        self.setup_shapes(member.input_tensors, width)
 
-    def predictive(self, x):
-        return self._unwarped(self.member.predictive(x))
+    def predicted(self, x):
+        found = self.member.predicted(x)
+        distribution = self._unwarped(found.distribution())
+        return summary.Predicted(
+            lambda: distribution, lambda: self._tensors(distribution, found.tensors())
+        )
 
     def _unwarped(self, distribution):
         """Converts the distribution of z to that of y."""
@@ -242,10 +249,10 @@ class WarpedModel(FunctionSpaceModel, keras.Model):
         )  # `[N, D]` for one component
         return tfd.Independent(one, reinterpreted_batch_ndims=1)
 
-    def predictive_moments(self, x):
-        distribution = self.predictive(x)
+    def _tensors(self, distribution, found):
+        """Returns the tensors of `predict` for those of the member."""
         variance = distribution.variance()
-        mean, of_function, noise, _ = self._member_moments(x)
+        mean, of_function, noise, _ = self._bounded(found)
         of_function, noise = tf.square(of_function), tf.square(noise)
         share = tf.math.divide_no_nan(
             tf.exp(noise) * _variance_of_sinh(mean, of_function),
@@ -259,14 +266,16 @@ class WarpedModel(FunctionSpaceModel, keras.Model):
             "aleatoric_stddev": tf.sqrt((1.0 - share) * variance),
         }
 
-    def _member_moments(self, x):
+    def _bounded(self, found):
         """Returns the moments of z, and the factor by which `most_stddev` reduces its deviations.
+
+        Args:
+            found: The tensors of `predict` of the member.
 
         Returns:
             Mean, epistemic and aleatoric standard deviation, both reduced, and the factor, in
             (0, 1], each `[N, D]`.
         """
-        found = self.member.predictive_moments(x)
         mean, of_function, noise = (
             tf.cast(found[key], tf.float64)
             for key in ("mean", "epistemic_stddev", "aleatoric_stddev")
@@ -276,10 +285,11 @@ class WarpedModel(FunctionSpaceModel, keras.Model):
         factor = tf.where(stddev > 0.0, factor, 1.0)
         return mean, factor * of_function, factor * noise, factor
 
-    def draw_functions(self, x, num_samples, seed):
+    def functions(self, inputs, num_samples, seed):
         """Draws functions `[S, N, D]`, the means of y over the noise given f."""
+        x = self.checks.pack(inputs)
         draws = tf.cast(self.member.draw_functions(x, num_samples, seed), tf.float64)
-        mean, _, noise, factor = self._member_moments(x)
+        mean, _, noise, factor = self._bounded(self.member.predictive_moments(x))
         draws = mean + factor * (draws - mean)
         return self.warp.shift + self.warp.scale * tf.exp(0.5 * tf.square(noise)) * tf.sinh(draws)
 

@@ -57,7 +57,7 @@ def test_bayes_by_backprop_depends_on_the_seed_alone():
 def test_sip():
     model, chosen = fitted("sip", 1)
     assert type(model.prior).__name__ == "NeuralSamplerProcess"
-    assert int(model.steps_seen.numpy()) == 4 and model.alpha == 0.5
+    assert int(model.counters.steps.numpy()) == 4 and model.alpha == 0.5
     assert chosen["noise_scale"] > 0.0 and np.isfinite(chosen["log_likelihood"])
 
 

@@ -25,10 +25,10 @@ def make_model(cls=diwp.DIWPModel, **options):
 
 def objective(model):
     """Returns the loss and its parts in the user's units, always with the same seed."""
-    inputs = model.scaled(tf.constant(X, tf.float32))
-    targets = model.target_scaler(tf.constant(Y, tf.float32))
+    inputs = model.units.scaled(tf.constant(X, tf.float32))
+    targets = model.units.target_scaler(tf.constant(Y, tf.float32))
     loss, parts = model.objective(inputs, targets, 12.0, tf.constant([1, 2]))
-    parts = model.logs_in_user_units({"loss": loss, **parts})
+    parts = model.units.logs({"loss": loss, **parts})
     return float(parts.pop("loss")), {name: float(part) for name, part in parts.items()}
 
 
@@ -60,7 +60,7 @@ def test_powers_of_a_gaussian_process_against_quadrature(alpha):
     noise = likelihoods.StudentT(4.0, 0.5)
     model = make_model(diwp.NNGPModel, alpha=alpha, likelihood=noise, num_samples=40_000)
     mean, variance = (v[0, :, 0] for v in model(tf.constant(X, tf.float32)))
-    y = model.target_scaler(tf.constant(Y, tf.float32)).numpy()[:, 0]
+    y = model.units.target_scaler(tf.constant(Y, tf.float32)).numpy()[:, 0]
     f = mean[:, np.newaxis] + np.sqrt(variance)[:, np.newaxis] * np.linspace(-8.0, 8.0, 4001)
     density = stats.norm(mean[:, np.newaxis], np.sqrt(variance)[:, np.newaxis]).pdf(f)
     power = stats.t(4.0, f, 0.5).pdf(y[:, np.newaxis]) ** alpha

@@ -273,7 +273,7 @@ def test_training_climbs_to_the_evidence_and_not_above():
     posterior.log_diagonal.assign_add(0.5 * generator.normal(size=(1, 20)))
     _, _, evidence = exact_regression(INPUTS)
     model.compile(optimizer=keras.optimizers.Adam(0.02))
-    model.steps_seen.assign(1)  # inducing points and pseudo-targets stay as they are
+    model.counters.steps.assign(1)  # inducing points and pseudo-targets stay as they are
     before = elbo_of(model)
     history = model.fit(INPUTS, TARGETS, batch_size=20, epochs=400, verbose=0).history
     elbo = 20.0 * np.array(history["elbo"])

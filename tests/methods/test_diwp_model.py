@@ -12,7 +12,7 @@ from tfp_fnspace import diwp, kernels, likelihoods
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.methods.diwp import model as module
 from tfp_fnspace.methods.diwp.layers import base
-from tfp_fnspace.model.sizes import first_batches
+from tfp_fnspace.streams import first_batches
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(40, 3)) * [1.0, 10.0, 0.1] + [0.0, 5.0, 2.0]
@@ -45,15 +45,15 @@ def fitted():
 
 def test_inducing_inputs_start_at_rows_that_are_trained_on():
     model, seen = make_model(eager=True, inducing_points=40), []
-    prepare = model.prepare_training
+    prepare = model.prepare
 
-    def record(inputs, targets):
-        prepare(inputs, targets)
+    def record(inputs, targets, batches):
+        prepare(inputs, targets, batches)
         points = model.inducing_inputs_in_user_units()
         values = model.network.layers[-1].posterior.v.numpy()[0]
         seen.append((inputs[0], targets, points, values))
 
-    model.prepare_training = record
+    model.prepare = record
     with pytest.warns(UserWarning, match="32 rows.*instead of 40"):
         fit(model, validation_split=0.2)
     ((inputs, targets, points, values),) = seen
@@ -73,7 +73,7 @@ def test_greedy_inducing_inputs_are_rows_far_apart():
     for init in ("random", "greedy"):
         model = make_model(inducing_points=6, inducing_init=init)
         model.adapt(x, y)
-        model.prepare_training([x], y)
+        model.prepare([x], y, [])
         chosen[init] = model.inducing_inputs_in_user_units()
         for z in chosen[init]:
             assert np.min(np.max(np.abs(x - z), axis=1)) < 1e-4
@@ -157,16 +157,16 @@ STREAMS = {
 def test_inducing_points_come_from_as_many_batches_as_it_takes(kind, recwarn):
     model = make_model(eager=True, inducing_points=12, standardize=False)
     model.compile(run_eagerly=True, num_rows=40)
-    model.prepare_training, prepare = lambda *data: seen.append(data), model.prepare_training
+    model.prepare, prepare = lambda *data: seen.append(data[:2]), model.prepare
     seen = []
     history = model.fit(STREAMS[kind](), verbose=0, steps_per_epoch=2)
     ((inputs, targets),) = seen
     assert_array_equal(inputs[0], X[:15].astype("float32"))
     assert_array_equal(targets, Y[:15])
-    prepare(inputs, targets)
+    prepare(inputs, targets, [])
     points = model.inducing_inputs_in_user_units()
     assert len({np.abs(X - point).sum(axis=1).argmin() for point in points}) == 12
-    assert model.steps_seen.numpy() == 2 and np.isfinite(history.history["loss"][0])
+    assert model.counters.steps.numpy() == 2 and np.isfinite(history.history["loss"][0])
     assert not [w for w in recwarn if "inducing" in str(w.message)]
 
 
@@ -183,7 +183,7 @@ def test_sizes_come_from_the_batches_of_a_stream():
         history = model.fit(batches, verbose=0).history
     assert model.num_outputs == 1 and model.input_tensors[0].shape == (None, 3)
     assert len(model.inducing_inputs_in_user_units()) == 40
-    assert model.training_rows.numpy() == 40 and np.isfinite(history["loss"][0])
+    assert model.counters.rows.numpy() == 40 and np.isfinite(history["loss"][0])
     with pytest.raises(ValueError, match="at least one batch. Received: x="):
         make_model().fit(batches.take(0), verbose=0)
 
@@ -193,10 +193,10 @@ def test_sizes_come_from_the_batches_of_a_stream():
 
 def objective(model, x, y, seed=(1, 2), num_samples=None):
     model.num_samples = num_samples or model.num_samples
-    inputs = model.scaled(tf.constant(x, tf.float32))
-    targets = model.target_scaler(tf.constant(y, tf.float32))
+    inputs = model.units.scaled(tf.constant(x, tf.float32))
+    targets = model.units.target_scaler(tf.constant(y, tf.float32))
     _, parts = model.objective(inputs, targets, 40.0, tf.constant(seed))
-    return {name: float(part) for name, part in model.logs_in_user_units(parts).items()}
+    return {name: float(part) for name, part in model.units.logs(parts).items()}
 
 
 def test_history_is_the_bound_per_row_in_the_users_units(fitted):
@@ -324,10 +324,10 @@ def test_function_samples_are_reproducible_with_the_moments_of_predict(fitted):
     assert_array_equal(samples, model.sample_functions(X[:5], 2000, seed=3))
     assert np.abs(samples - model.sample_functions(X[:5], 2000, seed=4)).max() > 1e-3
     model.num_eval_samples = 2000
-    model._reset_functions()
+    model.reset_functions()
     outputs = model.predict(X[:5])
     model.num_eval_samples = 20
-    model._reset_functions()
+    model.reset_functions()
     spread = outputs["epistemic_stddev"]
     assert np.all(np.abs(samples.mean(axis=0) - outputs["mean"]) < 0.15 * spread)
     assert_allclose(samples.std(axis=0), spread, rtol=0.15)
@@ -386,7 +386,7 @@ def test_function_samples_come_in_chunks_of_one_size(fitted, monkeypatch):
         sizes.append(num_samples)
         return tf.random.stateless_normal([num_samples, len(x), 1], seed)
 
-    monkeypatch.setattr(model, "_sample_function", draw)
+    monkeypatch.setattr(model, "traced", lambda function: draw)
     first = model.sample_functions(X, 10, seed=3)
     assert sizes == [10]
     monkeypatch.setattr(module, "_SAMPLE_NUMBERS", 4 * (40 + 8) ** 2 + 1)
@@ -413,7 +413,7 @@ LABELS = (X[:, 0] > 0.0).astype(int) + (X[:, 0] > 0.7)
 def test_arguments_of_fit_go_by_position_too():
     model = make_model(eager=True)
     history = model.fit(X, Y, 40, 2, 0, [], 0.0, (X[:5], Y[:5]))
-    assert model.steps_seen.numpy() == 2 and len(history.history["val_nll"]) == 2
+    assert model.counters.steps.numpy() == 2 and len(history.history["val_nll"]) == 2
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def test_keras_file_keeps_all_and_training_goes_on(network, tmp_path):
 def test_all_parameters_move_in_training(fitted):
     fresh = make_model()
     fresh.adapt(X, Y)
-    fresh.prepare_training([X], Y)  # training starts at these values
+    fresh.prepare([X], Y, [])  # training starts at these values
     moved = {}
     for before, after in zip(fresh.network.weights, fitted.network.weights, strict=True):
         moved[before.path.split("/", 1)[-1]] = np.any(before.numpy() != after.numpy())
@@ -112,7 +112,7 @@ def test_every_op_of_all_layers_has_a_gpu_kernel():
     model = make_model(network_of_all_layers())
     model.compile()
     model.adapt(X, Y)
-    model._prepare_steps(40, 10)
+    model.begin(40, 10)
     found = ops_of(lambda a, b: model.train_step((a, b)), (tf.constant(X), tf.constant(Y)))
     assert {"MatMul", "BatchMatMulV2"} & found, "the graph looks empty"
     assert not {op for op in found if not {"GPU", "DEFAULT"} & devices_of(op)}

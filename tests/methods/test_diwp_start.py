@@ -11,6 +11,7 @@ from scipy import stats
 from tfp_fnspace import diwp, kernels, likelihoods
 from tfp_fnspace.methods.diwp import model as module
 from tfp_fnspace.methods.diwp.start import fitted_start
+from tfp_fnspace.model import inducing
 from tfp_fnspace.processes import GaussianProcess, ard_squared_exponential
 
 RANDOM = np.random.default_rng(0)
@@ -30,7 +31,7 @@ def started(y=Y, x=X, cls=diwp.NNGPModel, likelihood=None, **options):
     model = cls(**{**OPTIONS, "likelihood": likelihood or noise(), **options})
     model.adapt(x, y)
     x, y = x.astype(model.variable_dtype), y.astype(model.variable_dtype)
-    model.prepare_training([x], y)
+    model.prepare([x], y, [])
     seed = tf.constant([0, 0])
     _, parts = model.objective([tf.constant(x)], tf.constant(y), float(len(x)), seed)
     return model, {name: float(value) for name, value in parts.items()}
@@ -88,7 +89,7 @@ def test_few_points_have_the_collapsed_bound(monkeypatch):
     """Titsias's bound by dense formulas: v and A belong to the best posterior of all rows."""
     monkeypatch.setattr(module, "MAX_ROWS", 20)
     model, parts = started(inducing_points=6, depth=1)
-    assert model.first_rows == 20
+    assert model.rows_to_prepare == 20
     points = model.inducing_inputs_in_user_units()
     assert all(np.min(np.max(np.abs(X - z), axis=1)) < 1e-9 for z in points)
     assert_allclose(40 * parts["elbo"], dense_bound(model, points), atol=0.02)
@@ -216,7 +217,7 @@ def test_copies_of_rows_are_seen_once():
     model, parts = started(y, x, inducing_points=30, dtype="float32", likelihood=None)
     assert len(np.unique(model.inducing_inputs_in_user_units(), axis=0)) == 20
     assert np.isfinite(parts["elbo"])
-    rows, num_distinct = model._rows_of_a_fit(x, y, 30)
+    rows, num_distinct = inducing.rows_of_a_fit(x, y, 30, model.counters.seeds)
     assert num_distinct == 20 == len(np.unique(x[rows[:20]], axis=0))
     assert_array_equal(np.sort(rows), np.arange(40))
 
@@ -268,7 +269,7 @@ def test_a_dataset_gives_its_first_batches():
     model = diwp.NNGPModel(6, **{**OPTIONS, "likelihood": noise(), "learn_scale": False})
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
     history = model.fit(data, epochs=2, verbose=0).history
-    assert model.first_rows == 500 and np.all(np.isfinite(history["loss"]))
+    assert model.rows_to_prepare == 500 and np.all(np.isfinite(history["loss"]))
     assert abs(float(model.likelihood.scale) - 0.3) > 0.1
 
 

@@ -47,7 +47,7 @@ def fit(model, x=X, y=Y, epochs=1, batch_size=20, **options):
 
 def test_it_learns_and_reports_the_parts_of_its_objective():
     model = make(num_samples=20, measurement=fbnn.Box(3))
-    before = model.evaluate(X, Y, verbose=0, return_dict=True) if model.scalers_ready else None
+    before = model.evaluate(X, Y, verbose=0, return_dict=True) if model.is_ready else None
     assert before is None
     history = fit(model, epochs=60).history
     parts = {name: np.asarray(values) for name, values in history.items()}

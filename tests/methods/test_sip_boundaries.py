@@ -208,7 +208,7 @@ def test_student_t_process_as_the_prior_differs_from_a_gaussian_one_in_its_draws
         model = made(prior=prior, standardize=False, dtype="float64")
         model.compile(run_eagerly=True)
         model.adapt(X, Y)
-        model.prepare_training([X], Y)
+        model.prepare([X], Y, [])
         distributions.append(model.predict_distribution(X))
         draws.append(model.sample_prior_functions(X, 2000, seed=3).ravel())
         assert np.isfinite(model.fit(X, Y, batch_size=20, verbose=0).history["loss"][0])

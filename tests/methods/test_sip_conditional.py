@@ -181,7 +181,7 @@ def model_with(prior, sampler_scale=0.0, **options):
         **options,
     )
     model.adapt(X, np.zeros((6, 1)))
-    model.prepare_training([X], np.zeros((6, 1)))
+    model.prepare([X], np.zeros((6, 1)), [])
     kernels, bias = posterior.get_weights()
     posterior.set_weights([sampler_scale * kernels, np.linspace(-1.0, 1.0, 5)])
     return model
@@ -232,7 +232,7 @@ def test_functions_and_the_mixture_are_of_one_distribution(
 
 def test_density_of_the_predictive_mixture_is_that_of_scipy():
     model = model_with(gaussian_process(), sampler_scale=1.5, num_eval_samples=30)
-    means, variances = (v.numpy()[..., 0] for v in model.predictive_mixture(tf.constant(X)))
+    means, variances = (v.numpy()[..., 0] for v in model.posterior_moments(tf.constant(X)))
     assert means.std(axis=0).min() > 0.05  # the components differ
     distribution, y = model.predict_distribution(X), np.linspace(-2.0, 2.0, 6)[:, np.newaxis]
     components = stats.norm(means.T, np.sqrt(variances.T + 0.4**2))

@@ -42,7 +42,8 @@ def gaussian_model(inducing, noise, **options):
 def train(model, x, y, steps, rates):
     """Trains for some steps on all rows, in one compiled loop; both rates fall to 0."""
     schedules = [keras.optimizers.schedules.CosineDecay(rate, steps) for rate in rates]
-    model.compile(*(keras.optimizers.Adam(s) for s in schedules), num_rows=len(x))
+    ours, theirs = (keras.optimizers.Adam(schedule) for schedule in schedules)
+    model.compile(ours, discriminator_optimizer=theirs, num_rows=len(x))
     x, y = (np.tile(v, (steps, 1)) for v in (x, y))
     return model.fit(x, y, batch_size=len(x) // steps, shuffle=False, verbose=0).history
 

@@ -91,12 +91,12 @@ def test_loss_has_the_divergence_over_the_rows():
     losses = []
     for penalty in (0.0, 0.7):
         model = made(prior_penalty=penalty)
-        model.prepare_training([X], Y)
-        inputs = model.scaled([tf.constant(X)])
-        targets = model.target_scaler(tf.constant(Y))
-        loss, _, history = model.objectives(inputs, targets, tf.constant(20.0, tf.float64), [0, 3])
+        model.prepare([X], Y, [])
+        inputs = model.units.scaled([tf.constant(X)])
+        targets = model.units.target_scaler(tf.constant(Y))
+        losses_of, history = model.objective(inputs, targets, tf.constant(20.0, tf.float64), [0, 3])
         assert ("prior_divergence" in history) == (penalty > 0.0)
-        losses.append(loss)
+        losses.append(losses_of["model"])
     expected = divergence_of_normals(model.prior.network)
     assert_allclose(history["prior_divergence"], expected, rtol=1e-10)
     assert_allclose(losses[1] - losses[0], 0.7 * expected / 20.0, rtol=1e-10)

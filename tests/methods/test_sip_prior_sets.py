@@ -36,7 +36,7 @@ def model_with(prior="neural_sampler", spread=0.0, **options):
         **{"num_eval_samples": 8, **options},
     )
     model.adapt(X, np.zeros((7, 2)))
-    model.prepare_training([X], np.zeros((7, 2)))
+    model.prepare([X], np.zeros((7, 2)), [])
     kernels, bias = posterior.get_weights()
     posterior.set_weights([spread * kernels, U.reshape(bias.shape)])
     return model
@@ -44,7 +44,7 @@ def model_with(prior="neural_sampler", spread=0.0, **options):
 
 def distributions_of_sets(model, num_sets, u):
     """Returns mean and variance of f given u `[n, M, D]`, u_s by set s mod B, by NumPy."""
-    seed = model._prior_seed()
+    seed = model.counters.seeds.stream("prior")
     draws = model.prior.sample(np.concatenate([Z, X]), num_sets * DRAWS, seed).numpy()
     means, variances = np.empty((2, len(u), len(X), 2))
     for s, values in enumerate(u):
@@ -64,12 +64,12 @@ def distributions_of_sets(model, num_sets, u):
 @pytest.mark.parametrize("num_sets", [1, 4])
 def test_the_mixture_goes_through_the_sets(prior, num_sets, spread):
     model = model_with(prior, spread, num_eval_prior_sets=num_sets)
-    seed = fold_in(tf.convert_to_tensor(model.seed_state), -1)
-    u = model._posterior_draws(8, seed, False).numpy()
+    seed = fold_in(tf.convert_to_tensor(model.counters.seed_state), -1)
+    u = model.posterior_draws(8, seed, False).numpy()
     assert np.ptp(u, axis=0).max() > 0.1 or spread == 0.0
     means, variances = distributions_of_sets(model, num_sets, u)
     assert num_sets == 1 or means.std(axis=0).max() > 0.05  # the sets differ
-    mixture = model.predictive_mixture(tf.constant(X))
+    mixture = model.posterior_moments(tf.constant(X))
     assert_allclose(mixture.mean, means, rtol=1e-7, atol=1e-9)
     assert_allclose(mixture.variance, variances, rtol=1e-7, atol=1e-9)
     outputs = model.predict(X)
@@ -81,7 +81,7 @@ def test_the_mixture_goes_through_the_sets(prior, num_sets, spread):
 def test_draws_that_are_no_multiple_of_the_sets():
     model = model_with(num_eval_prior_sets=3)
     means, _ = distributions_of_sets(model, 3, np.tile(U, (8, 1, 1)))
-    mixture = model.predictive_mixture(tf.constant(X))  # 8 draws
+    mixture = model.posterior_moments(tf.constant(X))  # 8 draws
     assert_allclose(mixture.mean, means, rtol=1e-7, atol=1e-9)
     assert model.sample_functions(X, 4, seed=1).shape == (4, 7, 2)
 

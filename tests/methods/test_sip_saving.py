@@ -15,12 +15,14 @@ OPTIONS = {"batch_size": 10, "verbose": 0}
 
 
 def make(**options):
-    return batteries.sip_model(**{"adaptive_contrast": True, "discriminator_steps": 2, **options})
+    return batteries.sip_model(**{"adaptive_contrast": True, **options})
 
 
 def test_keras_file_keeps_both_optimizers_and_training_goes_on(tmp_path):
     model = make(warm_up=0.5)  # Keras does not save dropout's state
-    model.compile(keras.optimizers.Adam(0.01), keras.optimizers.RMSprop(0.002))
+    model.compile(
+        keras.optimizers.Adam(0.01), discriminator_optimizer=keras.optimizers.RMSprop(0.002)
+    )
     model.fit(X, Y, epochs=2, **OPTIONS)
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras", safe_mode=True)
@@ -65,8 +67,8 @@ def test_one_seed_is_one_run_with_default_networks():
 @pytest.mark.slow
 def test_compiled_epochs_equal_the_loop_over_batches_and_trace_once():
     models, traces = [make() for _ in range(2)], []
-    objectives = models[0].objectives
-    vars(models[0])["objectives"] = lambda *a: traces.append(1) or objectives(*a)
+    objective = models[0].objective
+    vars(models[0])["objective"] = lambda *a: traces.append(1) or objective(*a)
     callback = keras.callbacks.LambdaCallback(on_train_batch_end=lambda b, logs: None)
     histories = [
         model.fit(X, Y, epochs=2, callbacks=extra, **OPTIONS).history

@@ -87,7 +87,7 @@ def test_draws_are_the_atoms_weights_on_their_signs(fitted):
 
 
 def test_prediction_sees_the_training_points_as_the_chains_did(fitted):
-    signs = draws.atom_signs(fitted, tf.constant(X)).numpy()
+    signs = draws.atom_signs(fitted, *fitted.units.scaled(tf.constant(X))).numpy()
     np.testing.assert_array_equal(signs, fitted.store.partition.signs(fitted.store.x.numpy()))
 
 
@@ -268,7 +268,7 @@ def test_other_data_start_warm():
     assert model.store is not before and model.store.counter("epochs") == 1
     assert sum(isinstance(layer, ChainStore) for layer in model.layers) == 1
     assert model.predict(X_NEW)["mean"].shape == (7, 1)
-    np.testing.assert_allclose(model.input_scalers[0].mean, X.mean(), atol=1e-12)
+    np.testing.assert_allclose(model.units.input_scalers[0].mean, X.mean(), atol=1e-12)
     # With the same data again, every mass finds its atom.
     problem, partition = _problem_of(before)
     seed, x = tf.constant([1, 2]), before.x.numpy()

@@ -103,7 +103,7 @@ def test_indices_are_not_standardised():
     model = embedding_model(likelihood=likelihoods.Gaussian(0.1))
     model.fit(x, y, epochs=20, batch_size=10, verbose=0)
     assert model.evaluate(x, y, return_dict=True, verbose=0)["rmse"] < 0.2 * y.std()
-    assert model.target_scaler.enabled
+    assert model.units.target_scaler.enabled
     # The table is the same, one level deeper.
     inner = keras.Input((3,))
     block = keras.Model(inner, tagi.Embedding(5, 4)(inner))
@@ -111,7 +111,7 @@ def test_indices_are_not_standardised():
     hidden = tagi.Flatten()(block(inputs[1]))
     outputs = tagi.Dense(1)(tagi.Concatenate()([tagi.Dense(2)(inputs[0]), hidden]))
     model = tagi_model(inputs, outputs)
-    assert [scaler.enabled for scaler in model.input_scalers] == [True, False]
+    assert [scaler.enabled for scaler in model.units.input_scalers] == [True, False]
     assert model.index_inputs == [None, 5]
 
 
@@ -126,7 +126,7 @@ def test_indices_that_are_moved_first_are_indices(move, dtype):
         "join": lambda: keras.layers.Concatenate()([inputs, inputs]),
     }[move]()
     model = tagi_model(inputs, tagi.Dense(1)(tagi.Flatten()(tagi.Embedding(5, 2)(moved))))
-    assert model.index_inputs == [5] and not model.input_scalers[0].enabled
+    assert model.index_inputs == [5] and not model.units.input_scalers[0].enabled
     x, y = rng().integers(5, size=(20, 3)), rng(1).normal(size=(20, 1))
     model.fit(x, y, verbose=0)
     with pytest.raises(ValueError, match="integer indices from 0 to 4"):
@@ -143,7 +143,7 @@ def test_inputs_of_whole_numbers_are_standardised():
         outputs = tagi.Dense(1)(keras.layers.Reshape((3,))(inputs))
         model = tagi_model(inputs, outputs, update="exact")
         model.fit(x, y, epochs=20, batch_size=10, verbose=0)
-        assert model.input_scalers[0].enabled
+        assert model.units.input_scalers[0].enabled
         assert model.evaluate(x, y, return_dict=True, verbose=0)["rmse"] < 1e-3 * y.std()
         means.append(model.predict(x)["mean"])
     assert_array_equal(means[0], means[1])

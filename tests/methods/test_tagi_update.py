@@ -609,7 +609,7 @@ def test_cross_validation_puts_the_parameters_back():
         assert_array_equal(first, second)
     assert_allclose(model.likelihood.scale.numpy(), 0.3, rtol=1e-6)
     assert scale > 0.0 and len(table) >= 3
-    assert int(model.epochs_seen.numpy()) == int(model.steps_seen.numpy()) == 0
+    assert int(model.counters.epochs.numpy()) == int(model.counters.steps.numpy()) == 0
 
 
 def test_cross_validated_fit_is_a_fit_with_that_scale_and_happens_once():

@@ -110,9 +110,9 @@ def test_history_is_in_the_users_units():
 
 
 def objective(model, steps=0):
-    model.steps_seen.assign(steps)
-    inputs = model.scaled(tf.constant(X))
-    targets = model.target_scaler(tf.constant(Y))
+    model.counters.steps.assign(steps)
+    inputs = model.units.scaled(tf.constant(X))
+    targets = model.units.target_scaler(tf.constant(Y))
     loss, parts = model.objective(inputs, targets, 40.0, tf.constant([1, 2]))
     return float(loss), {name: float(part) for name, part in parts.items()}
 
@@ -151,7 +151,7 @@ def test_function_samples_are_coherent_across_calls_and_batches():
     for batch_size in (1, 7):
         for key, value in model.predict(X[:9], batch_size=batch_size).items():
             assert_allclose(value, predicted[key][:9], rtol=1e-4)
-    values = model.target_scaler.inverse(model(X)).numpy()
+    values = model.units.target_scaler.inverse(model(X)).numpy()
     assert values.shape == (20, 40, 1)
     assert_allclose(values.mean(axis=0), predicted["mean"], rtol=1e-4, atol=1e-6)
     assert_allclose(values.std(axis=0), predicted["epistemic_stddev"], rtol=1e-3)
@@ -240,7 +240,7 @@ def test_compiled_epochs_equal_the_loop_over_batches():
 def prepared(**options):
     model = make(**options)
     model.adapt(X, Y)
-    model._prepare_steps(40, 10)
+    model.begin(40, 10)
     return model
 
 
@@ -340,16 +340,16 @@ def test_the_optimizer_and_the_warm_up_follow_from_the_steps():
     model.compile()
     fit(model, epochs=6)
     rates = model.optimizer.get_config()["learning_rate"]["config"]
-    assert rates["decay_steps"] == 12 and model.annealing_steps.numpy() == 1000
+    assert rates["decay_steps"] == 12 and model.annealing.steps.numpy() == 1000
     fit(model, epochs=6)
     assert_allclose(model.optimizer.learning_rate, 1e-3, rtol=1e-6)
     given = make()
     given.adapt(X, Y)
-    given._prepare_steps(40, 6000)
-    assert given.annealing_steps.numpy() == 2000
+    given.begin(40, 6000)
+    assert given.annealing.steps.numpy() == 2000
     fit(given)
     assert_allclose(given.optimizer.learning_rate, 0.01, rtol=1e-6)
-    assert given.annealing_steps.numpy() == 1000  # from the first steps that were taken
+    assert given.annealing.steps.numpy() == 1000  # from the first steps that were taken
 
 
 class Stop(keras.callbacks.Callback):

@@ -1,8 +1,7 @@
-"""The contract that the models of all methods keep."""
+"""What the models of all methods share."""
 
-from tfp_fnspace.model.contract import FunctionSpaceModel
-from tfp_fnspace.model.gradient import GradientTraining
-from tfp_fnspace.model.mixture import MixturePrediction
+from tfp_fnspace.model.base import FunctionSpaceModel
+from tfp_fnspace.model.gradient import GradientModel
 from tfp_fnspace.model.saving import load_model
 
-__all__ = ["FunctionSpaceModel", "GradientTraining", "MixturePrediction", "load_model"]
+__all__ = ["FunctionSpaceModel", "GradientModel", "load_model"]

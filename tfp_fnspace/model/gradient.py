@@ -8,12 +8,13 @@ import tensorflow as tf
 
 from tfp_fnspace import arguments
 from tfp_fnspace.callbacks import FiniteLoss, wants_batches
-from tfp_fnspace.layers import networks
 from tfp_fnspace.math import replicas
-from tfp_fnspace.math.random import fold_in
+from tfp_fnspace.model import checks, loops
+from tfp_fnspace.model.base import FunctionSpaceModel
 from tfp_fnspace.model.epochs_ahead import EpochsAhead
 from tfp_fnspace.model.penalties import penalty, refuse_added_losses
 from tfp_fnspace.model.progress import warn_of_no_progress
+from tfp_fnspace.model.seeds import seed_layers
 from tfp_fnspace.model.turns import one_thread_at_a_time
 from tfp_fnspace.tracing import traced
 
@@ -37,18 +38,15 @@ def checked_optimizer(name, optimizer):
         ) from None
 
 
-#: Folded into the seed of a step; gives the seed of the noise of Keras layers.
-_OF_LAYERS = -10
+class GradientModel(FunctionSpaceModel):
+    """A model whose parameters minimise a stochastic objective.
 
+    A model implements `objective` and creates all its weights before the first step; it may
+    override `default_optimizer` and `prepare`. The penalties of weight regularizers
+    (`kernel_regularizer`) are added to the objective, as Keras adds them to a loss.
 
-class GradientTraining:
-    """Mixin of models whose parameters minimise a stochastic objective.
-
-    A model is declared as `class M(GradientTraining, MixturePrediction, keras.Model)`. This is a
-    plain class, as the contract is. A model implements `objective` and creates all its weights
-    before the first step; it may override `default_optimizer` and `prepare_training`. The penalties
-    of weight regularizers (`kernel_regularizer`) are added to the objective, as Keras adds them to
-    a loss.
+    A model has one part that is trained, or several with an optimizer and a loss each, as in
+    adversarial training: `trained_parts`.
 
     Step t draws from `fold_in(seed, t)`, and the order of the rows follows from the seed and the
     epoch. The same seed therefore gives the same run, and a restored run continues it. No row is
@@ -56,6 +54,20 @@ class GradientTraining:
     still an unbiased estimate, since objectives are scaled by the number of rows that they are
     given. If the loss of an epoch is not finite, the run ends with a `FloatingPointError`.
     """
+
+    #: Layers of the model that it does not train, see `fix`.
+    fixed_parts = ()
+
+    #: How many rows of a dataset `prepare` receives, if there are that many.
+    rows_to_prepare = 1
+
+    #: Whether the objective is not a sum over rows, so that replicas cannot share the rows.
+    needs_all_rows = False
+
+    #: `Annealing` of a divergence in the objective, if the method has one.
+    annealing = None
+
+    # Hooks ------------------------------------------------------------------------------------
 
     def objective(self, inputs, targets, num_rows, seed):
         """Computes what a step minimises, for one batch, in the graph and in model units.
@@ -68,47 +80,36 @@ class GradientTraining:
             seed: int32 tensor `[2]`, a different one in every step.
 
         Returns:
-            The loss, a scalar, and a dict of scalars for `History`, to which `loss` is added. All
-            are in model units. The loss is a negative log density of a row of targets plus any
-            other terms that are minimised, also per row. Entries named in `log_densities` are log
-            densities of a row. For an epoch, `History` has means weighted by B, in the user's units
-            (`logs_in_user_units`).
+            The loss, a scalar, and a dict of scalars for `History`, to which `loss` is added. The
+            loss is a negative log density of a row of targets plus any other terms that are
+            minimised, also per row. The entries `elbo` and `log_likelihood` are log densities of a
+            row. For an epoch, `History` has means weighted by B. With several `trained_parts`, a
+            dict of their losses in place of the loss; the first is that of `History`.
         """
         raise NotImplementedError
 
-    def default_optimizer(self, total_steps):
+    def default_optimizer(self, total_steps, part="model"):
         """Makes the optimizer of `compile(optimizer=None)`, before the first step.
 
         Args:
             total_steps: Number of steps of the first `fit`, or `None` if it is not known.
+            part: Name of the part, see `trained_parts`.
         """
         return keras.optimizers.Adam(1e-3)
 
-    #: Whether the objective is not a sum over rows, so that replicas cannot share the rows.
-    needs_all_rows = False
+    def trained_parts(self):
+        """Returns the variables of each part that is trained, a dict of lists; one is "model"."""
+        return {"model": self.trainable_variables}
 
-    #: How many rows of a dataset `prepare_training` receives, if there are that many.
-    first_rows = 1
-
-    def prepare_training(self, inputs, targets):
+    def prepare(self, inputs, targets, batches):
         """Prepares the model with data before its very first step.
 
         Args:
             inputs: List of arrays `[N, ...]` in the user's units. For a dataset, these are its
-                first batches that together have `first_rows` rows.
+                first batches that together have `rows_to_prepare` rows.
             targets: Array `[N, D]`, of the same rows.
-        """
-
-    #: Whether to call `prepare_with_batches`, which costs a pass over a dataset.
-    wants_batches_first = False
-
-    def prepare_with_batches(self, batches):
-        """Prepares the model with all the data before its first step, after `prepare_training`.
-
-        Args:
-            batches: Iterable of inputs and targets, as for `prepare_training`: the arrays, or all
-                batches of a dataset. If the length of the dataset is not known, only the first
-                batches.
+            batches: Iterable of inputs and targets, all the data; a pass over it costs a pass over
+                a dataset. If the length of a dataset is not known, only the first batches.
         """
 
     # Compiling --------------------------------------------------------------------------------
@@ -135,7 +136,8 @@ class GradientTraining:
                 not use XLA on a CPU, where XLA's Cholesky is slow. Whole epochs are compiled only
                 without XLA.
             run_eagerly: Whether to run without graphs.
-            **kwargs: Arguments of `keras.Model.compile`, such as `steps_per_execution`.
+            **kwargs: Arguments of `keras.Model.compile`, such as `steps_per_execution`; optimizers
+                of further parts, see `optimizer_names`.
 
         Raises:
             ValueError: If a loss is given, or `num_rows` is not a positive integer.
@@ -146,6 +148,9 @@ class GradientTraining:
                     f"`compile` of {type(self).__name__} takes no `{name}`: the objective is the "
                     f"method's. Received: {name}"
                 )
+        for part, name in self.optimizer_names.items():
+            if part != "model":
+                setattr(self, name, checked_optimizer(name, kwargs.pop(name, None)))
         if num_rows is not None:
             arguments.check_count("num_rows", num_rows)
         self._given_rows = None if num_rows is None else int(num_rows)
@@ -164,33 +169,42 @@ class GradientTraining:
             return None
         config = {
             **self._compile_arguments,
-            "metrics": self._user_metrics,
-            "optimizer": self.optimizer,
+            "metrics": self.user_metrics,
             "num_rows": self._given_rows,
+            **self._optimizers(),
         }
         return keras.saving.serialize_keras_object(config)
 
     def compile_from_config(self, config):
         super().compile_from_config(config)
-        if self.optimizer is not None and self.built:
-            self.optimizer.build(self.optimized_variables)  # so that its state can be loaded
+        if self.built:
+            self._build_optimizers()  # so that their state can be loaded
 
-    # Steps ------------------------------------------------------------------------------------
+    #: Name of a part -> name of the attribute that has its optimizer.
+    optimizer_names = {"model": "optimizer"}
 
-    def _setup_counters(self, seed):
-        super()._setup_counters(seed)
-        options = {"trainable": False, "initializer": "zeros", "dtype": "int64"}
-        self.training_rows = self.add_weight(name="training_rows", **options)
-        vars(self)["_trackers"] = {}  # hidden from Keras: made at the first step
+    def _optimizers(self):
+        """Returns the optimizers by the names of their attributes; `None` until they are made."""
+        return {name: getattr(self, name) for name in self.optimizer_names.values()}
 
-    @property
-    def fixed_parts(self):
-        """Layers of the model that it does not train, such as a prior.
+    def _optimizer_of(self, part):
+        return getattr(self, self.optimizer_names[part])
+
+    def _build_optimizers(self):
+        for part, variables in self.trained_parts().items():
+            optimizer = self._optimizer_of(part)
+            if optimizer is not None and not optimizer.built:
+                optimizer.build(variables)
+
+    def fix(self, layers):
+        """Sets `fixed_parts`, layers of the model that it does not train, such as a prior.
 
         Other models may hold and train the same layers, so their `trainable` attribute stays as it
         is.
         """
-        return []
+        vars(self)["fixed_parts"] = layers  # hidden from Keras's tracking, which has them already
+
+    # What is trained --------------------------------------------------------------------------
 
     def _trains(self, variable):
         parts = self.fixed_parts
@@ -216,57 +230,61 @@ class GradientTraining:
         """As in Keras, with those of `fixed_parts`."""
         return [v for v in self.weights if not (self.trainable and self._trains(v))]
 
-    @property
-    def optimized_variables(self):
-        """The variables that the optimizer of the model trains."""
-        return self.trainable_variables
+    # Steps ------------------------------------------------------------------------------------
+
+    def annealed(self):
+        """Returns the factor of the divergence in this step, a scalar in [0, 1]."""
+        return self.annealing.factor(self.counters.steps.value)
 
     def update(self, inputs, targets):
-        """Runs one step of the optimizer, in the graph and in model units; see `objective`.
+        """Runs one step of the optimizers, in the graph and in model units; see `objective`.
 
         Returns:
-            Dict with the loss and the parts.
+            Dict with the loss and the other entries of `History`.
         """
-        seed = fold_in(tf.convert_to_tensor(self.seed_state), self.steps_seen.value)
-        self._seed_layers(seed)
-        num_rows = tf.cast(self.training_rows.value, self.variable_dtype)
-        variables = self.optimized_variables
-        with tf.GradientTape() as tape:
-            loss, parts = self.objective(inputs, targets, num_rows, seed)
+        seed = self.counters.step_seed()
+        seed_layers(self, seed)
+        num_rows = tf.cast(self.counters.rows.value, self.variable_dtype)
+        parts = self.trained_parts()
+        with tf.GradientTape(persistent=len(parts) > 1) as tape:
+            losses, entries = self.objective(inputs, targets, num_rows, seed)
+            losses = losses if isinstance(losses, dict) else {"model": losses}
             refuse_added_losses(self)
-            loss += penalty(variables, loss.dtype)
+            losses = {
+                part: loss + penalty(parts[part], loss.dtype) for part, loss in losses.items()
+            }
             # The optimizer adds the losses of the replicas, each of which is a mean over its rows.
-            scaled_loss = self.optimizer.scale_loss(loss * replicas.weight(loss.dtype))
-        gradients = tape.gradient(scaled_loss, variables)
+            scaled = {
+                part: self._optimizer_of(part).scale_loss(loss * replicas.weight(loss.dtype))
+                for part, loss in losses.items()
+            }
+        gradients = {part: tape.gradient(loss, parts[part]) for part, loss in scaled.items()}
+        del tape
         # Keras runs a step without data at the end of a generator, which must not count.
-        with tf.control_dependencies([loss]):
-            self.optimizer.apply(gradients, variables)
-            self.steps_seen.assign_add(1)
-        return {"loss": loss, **parts}
-
-    def _seed_layers(self, seed):
-        """Seeds the noise of Keras layers (such as dropout) with the seed of a step."""
-        for i, generator in enumerate(networks.seed_generators(self)):
-            own = tf.bitcast(fold_in(fold_in(seed, _OF_LAYERS), i), tf.uint32)
-            generator.state.assign(tf.cast(own, generator.state.dtype))
+        with tf.control_dependencies([losses["model"]]):
+            for part, variables in parts.items():
+                self._optimizer_of(part).apply(gradients[part], variables)
+            self.counters.steps.assign_add(1)
+        return {"loss": losses["model"], **entries}
 
     def train_step(self, data):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         if sample_weight is not None:
-            self._refuse_weights(sample_weight=sample_weight)
-        targets = self.target_scaler(self._as_columns(y))
-        with replicas.sharing([*self.scaled(x), targets], self.needs_all_rows) as tensors:
+            checks.refuse_weights(self, sample_weight=sample_weight)
+        targets = self.units.target_scaler(self.checks.as_columns(y))
+        tensors = [*self.units.scaled(x), targets]
+        with replicas.sharing(tensors, self.needs_all_rows) as tensors:
             *inputs, targets = tensors
-            parts = replicas.averaged(self.update(inputs, targets))
+            entries = replicas.averaged(self.update(inputs, targets))
         rows = replicas.summed(tf.shape(y)[0])
-        for name, value in self.logs_in_user_units(parts).items():
-            self._part_mean(name).update_state(value, rows)
-        return {name: tracker.result() for name, tracker in self._trackers.items()}
+        for name, value in self.units.logs(entries).items():
+            self._mean_of(name).update_state(value, rows)
+        return {name: tracker.result() for name, tracker in self.step_metrics.items()}
 
-    def _part_mean(self, name):
-        if name not in self._trackers:
-            self._trackers[name] = keras.metrics.Mean(name, dtype=self.variable_dtype)
-        return self._trackers[name]
+    def _mean_of(self, name):
+        if name not in self.step_metrics:
+            self.step_metrics[name] = keras.metrics.Mean(name, dtype=self.variable_dtype)
+        return self.step_metrics[name]
 
     def _make_trackers(self):
         """Makes the trackers before replicas are traced, which cannot make them.
@@ -276,14 +294,9 @@ class GradientTraining:
         specs = self._epoch_signature()[:2]
         seed = tf.zeros([2], tf.int32)
         one = tf.ones([], self.variable_dtype)
-        function = traced(lambda x, y: self.objective(x, y, one, seed))
-        _, parts = function.get_concrete_function(*specs).structured_outputs
-        for name in ("loss", *parts):
-            self._part_mean(name)
-
-    @property
-    def _training_metrics(self):
-        return list(self._trackers.values())
+        function = traced(lambda x, y: self.objective(x, y, one, seed)[1])
+        for name in ("loss", *function.get_concrete_function(*specs).structured_outputs):
+            self._mean_of(name)
 
     def train_epochs(self, inputs, targets, orders, batch_size):
         """Runs all batches of some epochs, in one loop in the graph, in model units.
@@ -295,7 +308,7 @@ class GradientTraining:
             batch_size: Scalar int32 tensor.
 
         Returns:
-            Dict of the loss and the parts, means over the rows, `[E]`, in the user's units.
+            Dict of the loss and the other entries, means over the rows, `[E]`, in the user's units.
         """
         num_epochs, num_rows = tf.unstack(tf.shape(orders))
         num_batches = -(-num_rows // batch_size)
@@ -305,9 +318,9 @@ class GradientTraining:
         def body(step, values, counts):
             start = step % num_batches * batch_size
             rows = orders[step // num_batches, start : start + batch_size]
-            parts = self.update([tf.gather(x, rows) for x in inputs], tf.gather(targets, rows))
-            names[:] = parts
-            stacked = tf.stack([tf.cast(part, targets.dtype) for part in parts.values()])
+            entries = self.update([tf.gather(x, rows) for x in inputs], tf.gather(targets, rows))
+            names[:] = entries
+            stacked = tf.stack([tf.cast(entry, targets.dtype) for entry in entries.values()])
             count = tf.cast(tf.shape(rows)[0], targets.dtype)
             return step + 1, values.write(step, stacked), counts.write(step, count)
 
@@ -320,28 +333,37 @@ class GradientTraining:
         means = tf.linalg.matvec(
             values, weights / tf.cast(num_rows, values.dtype), transpose_a=True
         )
-        return self.logs_in_user_units({name: means[:, i] for i, name in enumerate(names)})
+        return self.units.logs({name: means[:, i] for i, name in enumerate(names)})
 
     # Fitting ----------------------------------------------------------------------------------
 
-    def _prepare_steps(self, num_rows, total_steps):
-        """Sets the number of rows and makes the optimizer, before callbacks may load its state."""
-        num_rows = self._given_rows or num_rows or int(self.training_rows.numpy())
+    def begin(self, num_rows, total_steps):
+        """Sets the number of rows and makes the optimizers, before callbacks may load their state.
+
+        Args:
+            num_rows: Number of rows to train on, `None` if it is not known.
+            total_steps: Number of steps of this `fit`, `None` if it is not known.
+        """
+        num_rows = self._given_rows or num_rows or int(self.counters.rows.numpy())
         if not num_rows:
             raise ValueError(
                 "The objective is scaled by the number of training rows: pass it to "
                 "`compile(num_rows=...)`, or `fit` arrays or a finite dataset first. "
                 "Received: data of unknown length"
             )
-        self.training_rows.assign(num_rows)
+        self.counters.rows.assign(num_rows)
+        if self.annealing is not None:
+            self.annealing.begin(total_steps, not self.counters.has_steps)
         with self.distribute_strategy.scope():
-            if self.optimizer is None:
-                self.optimizer = self._loss_scaled(self.default_optimizer(total_steps))
-            if not self.optimizer.built:
-                self.optimizer.build(self.optimized_variables)
-            if self.distribute_strategy.num_replicas_in_sync > 1 and not self._trackers:
+            for part, name in self.optimizer_names.items():
+                if getattr(self, name) is None:
+                    setattr(
+                        self, name, self._loss_scaled(self.default_optimizer(total_steps, part))
+                    )
+            self._build_optimizers()
+            if self.distribute_strategy.num_replicas_in_sync > 1 and not self.step_metrics:
                 self._make_trackers()
-        trained = [id(variable) for variable in self.optimized_variables]
+        trained = [id(v) for variables in self.trained_parts().values() for v in variables]
         if self._epoch_function is None or trained != self._trained:
             self._forget_functions()
             function = traced(self.train_epochs, input_signature=self._epoch_signature())
@@ -359,70 +381,67 @@ class GradientTraining:
 
     def _epoch_signature(self):
         """Returns a signature whose one trace serves any number of rows and any batch size."""
-        scalers = [*self.input_scalers, self.target_scaler]
-        dtypes = [scaler.variable_dtype for scaler in scalers]
+        dtypes = [scaler.variable_dtype for scaler in self.units.scalers]
         shapes = [tensor.shape[1:] for tensor in self.input_tensors] + [(self.num_target_columns,)]
         specs = [tf.TensorSpec((None, *s), d) for s, d in zip(shapes, dtypes, strict=True)]
         orders, batch_size = (tf.TensorSpec(shape, tf.int32) for shape in ([None, None], []))
         return [specs[:-1], specs[-1], orders, batch_size]
 
-    def _epoch_callbacks(self, callbacks, initial_epoch):
-        return [FiniteLoss(), *super()._epoch_callbacks(callbacks, initial_epoch)]
+    def first_callbacks(self):
+        return [FiniteLoss()]
 
     def _compiles_epochs(self, callbacks):
         """Returns whether nothing needs control between the batches of an epoch."""
-        own_step = type(self).train_step is GradientTraining.train_step
+        own_step = type(self).train_step is GradientModel.train_step
         one_device = self.distribute_strategy.num_replicas_in_sync == 1
         graph = not self.run_eagerly and not self.jit_compile
         return own_step and one_device and graph and not any(map(wants_batches, callbacks))
 
-    def _fit_arrays(self, inputs, targets, batch_size, shuffle, options):
-        history = self._run_epochs(inputs, targets, batch_size, shuffle, options)
+    def run_arrays(self, inputs, targets, batch_size, shuffle, options):
+        if not self.counters.has_steps:
+            self.prepare(inputs, targets, [(inputs, targets)])
+        num_batches = -(-len(targets) // batch_size)
+        epochs = options["epochs"] - options["initial_epoch"]
+        self.begin(len(targets), epochs * num_batches)
+        if self._compiles_epochs(options["callbacks"]):
+            history = self._run_epochs(inputs, targets, batch_size, shuffle, options)
+        else:
+            history = loops.by_batches(self, inputs, targets, batch_size, shuffle, options)
         warn_of_no_progress(self, history.history, targets)
         return history
 
     def _run_epochs(self, inputs, targets, batch_size, shuffle, options):
-        if not self.steps_seen.numpy():
-            self._prepare_with_rows(inputs, targets)
         num_batches = -(-len(targets) // batch_size)
         epochs = options["epochs"] - options["initial_epoch"]
-        self._prepare_steps(len(targets), epochs * num_batches)
-        if not self._compiles_epochs(options["callbacks"]):
-            return super()._fit_arrays(inputs, targets, batch_size, shuffle, options)
-        arguments = [
-            self.scaled([tf.constant(x) for x in inputs]),
-            self.target_scaler(tf.constant(targets)),
+        arrays = [
+            self.units.scaled([tf.constant(x) for x in inputs]),
+            self.units.target_scaler(tf.constant(targets)),
         ]
+        counters = self.counters
 
         def run(count):
-            orders = [self.epoch_order(len(targets), shuffle, ahead) for ahead in range(count)]
-            orders = np.stack(orders)[:, self._first_batch * batch_size :]
+            orders = [counters.epoch_order(len(targets), shuffle, ahead) for ahead in range(count)]
+            orders = np.stack(orders)[:, counters.first_batch * batch_size :]
             orders = tf.constant(orders, tf.int32)
-            return self._epoch_function(*arguments, orders, tf.constant(batch_size, tf.int32))
+            return self._epoch_function(*arrays, orders, tf.constant(batch_size, tf.int32))
 
         train_epoch = EpochsAhead(run, epochs, _looks_every(options), options["initial_epoch"])
-        return self._fit_epochs(train_epoch, inputs, targets, options, num_batches)
+        return loops.by_epochs(self, train_epoch, inputs, targets, options, num_batches)
 
-    def _prepare_with_rows(self, inputs, targets):
-        self.prepare_training(inputs, targets)
-        if self.wants_batches_first:
-            self.prepare_with_batches([(inputs, targets)])
-
-    def _fit_stream(self, stream, steps_per_epoch, options):
+    def run_stream(self, stream, steps_per_epoch, options):
         num_rows = stream.count_rows() if self._given_rows is None else None
         num_batches = steps_per_epoch or stream.count_batches()
         epochs = options["epochs"] - options["initial_epoch"]
-        if not self.steps_seen.numpy():
-            parts = stream.first_batches(self.first_rows)
+        if not self.counters.has_steps:
+            parts = stream.first_batches(self.rows_to_prepare)
             inputs = [
                 np.concatenate(each) for each in zip(*(part[0] for part in parts), strict=True)
             ]
-            self.prepare_training(inputs, np.concatenate([part[1] for part in parts]))
-            if self.wants_batches_first:
-                is_finite = stream.count_batches() is not None
-                self.prepare_with_batches(stream.batches() if is_finite else parts)
-        self._prepare_steps(num_rows, epochs * num_batches if num_batches else None)
-        return super()._fit_stream(stream, steps_per_epoch, options)
+            is_finite = stream.count_batches() is not None
+            targets = np.concatenate([part[1] for part in parts])
+            self.prepare(inputs, targets, _Passes(stream) if is_finite else parts)
+        self.begin(num_rows, epochs * num_batches if num_batches else None)
+        return loops.by_stream(self, stream, steps_per_epoch, options)
 
     @one_thread_at_a_time
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
@@ -430,13 +449,23 @@ class GradientTraining:
 
         The objective is scaled by the number of rows of the last `fit`, or `compile(num_rows=...)`.
         """
-        self._check_ready()
+        self.check_ready()
         self._ensure_compiled()
-        inputs, targets = self._check_data(x, y)
-        if not self.steps_seen.numpy():
-            self._prepare_with_rows(inputs, targets)
-        self._prepare_steps(None, None)
+        inputs, targets = self.checks.data(x, y)
+        if not self.counters.has_steps:
+            self.prepare(inputs, targets, [(inputs, targets)])
+        self.begin(None, None)
         return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)
+
+
+class _Passes:
+    """The batches of a stream, in a pass that begins when it is needed."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __iter__(self):
+        return iter(self.stream.batches())
 
 
 def _looks_every(options):

@@ -22,18 +22,18 @@ def warn_of_no_progress(model, history, targets):
     the log-likelihood of the best constant under the same noise.
 
     Args:
-        model: Model with a target scaler and a likelihood.
+        model: `GradientModel`.
         history: Dict of lists, the history of the run.
         targets: Array `[N, D]` that the model was trained on, in the user's units.
     """
-    steps, reported = int(model.steps_seen.numpy()), history.get("log_likelihood")
-    few = int(model.epochs_seen.numpy()) < _FEW_EPOCHS
+    steps, reported = int(model.counters.steps.numpy()), history.get("log_likelihood")
+    few = int(model.counters.epochs.numpy()) < _FEW_EPOCHS
     if not reported or few or steps > _FEW_STEPS:
         return
-    constant = _of_constant(model.likelihood, model.target_scaler(tf.constant(targets)))
-    gain = reported[-1] + float(model.log_target_unit) - constant
+    constant = _of_constant(model.likelihood, model.units.target_scaler(tf.constant(targets)))
+    gain = reported[-1] + float(model.units.log_target_unit) - constant
     if constant < 0.0 and gain < -_LEAST_PART * constant:
-        unit = float(model.log_target_unit)
+        unit = float(model.units.log_target_unit)
         notices.warn(
             f"After {steps} steps the model explains the training data hardly better than a "
             f"constant (log-likelihood {reported[-1]:.4g} of a row, for a constant "

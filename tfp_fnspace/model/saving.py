@@ -7,7 +7,7 @@ import h5py
 import keras
 import numpy as np
 
-from tfp_fnspace import files
+from tfp_fnspace import arguments, callbacks, files, notices
 
 _CONFIG, _NAMES = "config.json", ("class_name", "config")
 
@@ -140,12 +140,58 @@ def check_finite(store):
         file.visititems(check)
 
 
-def is_remote(filepath):
+def save(model, filepath, overwrite=True, zipped=None, **kwargs):
+    """Writes a `.keras` file or a folder, see `FunctionSpaceModel.save`."""
+    write = keras.Model.save
+    if _is_remote(filepath):
+        return write(model, filepath, overwrite=overwrite, zipped=zipped, **kwargs)
+    path = _checked_model_path(filepath, zipped)
+    if _may_write(path, overwrite):
+        with files.replacing(path) as partial, notices.without_copy_keyword():
+            callbacks.check_room(model, partial)
+            write(model, partial, zipped=zipped, **kwargs)
+
+
+def save_weights(model, filepath, overwrite=True, max_shard_size=None):
+    """Writes the weights, see `FunctionSpaceModel.save_weights`."""
+    write = keras.Model.save_weights
+    if _is_remote(filepath):
+        return write(model, filepath, overwrite, max_shard_size)
+    if max_shard_size is None:
+        path = _checked_weights_path(filepath)
+        if _may_write(path, overwrite):
+            with files.replacing(path) as partial:
+                callbacks.save_weights(model, partial)
+        return
+    arguments.checked_positive("max_shard_size", max_shard_size)
+    path = _checked_weights_path(filepath, ".weights.json")
+    if _may_write(path, overwrite):
+        with files.replacing_several(path) as partial, notices.without_copy_keyword():
+            callbacks.check_room(model, partial, max_shard_size)
+            write(model, partial, max_shard_size=max_shard_size)
+
+
+def load_weights(model, filepath, **options):
+    """Reads the weights, see `FunctionSpaceModel.load_weights`."""
+    before = [(weight, weight.numpy()) for weight in model.weights]
+
+    def read(path, **options):
+        return keras.Model.load_weights(model, path, **options)
+
+    try:
+        in_words(read, filepath, **options)
+    except ValueError:
+        for weight, value in before:  # Keras has loaded some of them
+            weight.assign(value)
+        raise
+
+
+def _is_remote(filepath):
     """Returns whether Keras writes to a place outside the file system."""
     return isinstance(filepath, str) and "://" in filepath
 
 
-def checked_model_path(filepath, zipped):
+def _checked_model_path(filepath, zipped):
     """Returns the checked path for `save`, see there."""
     path = files.checked_path("filepath", filepath)
     if zipped is not None and not zipped:
@@ -160,7 +206,7 @@ def checked_model_path(filepath, zipped):
     return path
 
 
-def checked_weights_path(filepath, ending=".weights.h5"):
+def _checked_weights_path(filepath, ending=".weights.h5"):
     """Returns the checked path for `save_weights`, see there."""
     path = files.checked_path("filepath", filepath)
     if not path.name.endswith(ending):
@@ -168,7 +214,7 @@ def checked_weights_path(filepath, ending=".weights.h5"):
     return path
 
 
-def may_write(path, overwrite):
+def _may_write(path, overwrite):
     """Returns whether `path` may be written; asks the user if necessary, as Keras does."""
     if overwrite or not path.exists():
         return True

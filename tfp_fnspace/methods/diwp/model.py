@@ -15,13 +15,9 @@ from tfp_fnspace.methods.diwp.layers import FeaturesToGram
 from tfp_fnspace.methods.diwp.layers.base import check_dtype
 from tfp_fnspace.methods.diwp.layers.kernel import without_variables
 from tfp_fnspace.methods.diwp.start import MAX_ROWS, fitted_start
-from tfp_fnspace.model.gradient import GradientTraining
-from tfp_fnspace.model.mixture import MixturePrediction
-from tfp_fnspace.model.sizes import INDUCING_INITS, StartsAtRows
+from tfp_fnspace.model import GradientModel, inducing
+from tfp_fnspace.model.checks import input_tensor
 from tfp_fnspace.typing import GaussianMoments
-
-#: How many numbers the largest tensor of a batch of predictions may hold.
-_PREDICT_NUMBERS = 2**23
 
 #: How many numbers the joint covariances of a chunk of function draws may hold, and their maximum
 #: number of points.
@@ -39,7 +35,7 @@ _LAYER_OPTIONS += ("learn_scale", "constant", "batch_size_defect", "whiten")
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
-class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
+class DIWPModel(GradientModel):
     r"""Deep inverse Wishart process.
 
     This is a deep kernel machine with kernel matrices instead of features. They are alternately
@@ -136,7 +132,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         1 without random matrices).
     """
 
-    draws_smooth_functions = False  # draws are joint within a call
+    draws_smooth_functions, draws_jointly = False, True
     jittered_matrix = "A covariance at the inducing points"
 
     def __init__(
@@ -172,6 +168,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
             "num_eval_samples": num_eval_samples,
         }.items():
             setattr(self, name, arguments.checked_count(name, value))
+        self.rows_for_shapes = self.inducing_points
         self.depth = arguments.checked_count("depth", depth, 0)
         self.hidden = arguments.checked_choice("hidden", hidden, stacks.HIDDEN)
         self.stack = arguments.checked_choice("stack", stack, stacks.STACKS)
@@ -180,7 +177,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         self.learn_delta, self.batch_size_defect = bool(learn_delta), bool(batch_size_defect)
         self.whiten = bool(whiten)
         self.inducing_init = arguments.checked_choice(
-            "inducing_init", inducing_init, INDUCING_INITS
+            "inducing_init", inducing_init, inducing.INITS
         )
         self.init = arguments.checked_choice("init", init, tuple(_LEARNING_RATES))
         self.alpha = arguments.checked_fraction("alpha", alpha)
@@ -191,7 +188,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         self._given_outputs = None
         if num_outputs is not None:
             self._given_outputs = arguments.checked_count("num_outputs", num_outputs)
-        self._setup_options(likelihood, True if standardize is None else standardize, seed)
+        self.setup(likelihood, True if standardize is None else standardize, seed)
         self._given_network, self.network = network, None
         if network is not None:
             checks.check_network(network)
@@ -206,11 +203,12 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
 
     # Sizes ------------------------------------------------------------------------------------
 
-    def _setup_for(self, input_shape, num_columns, num_rows):
+    def create(self, input_shape, num_columns, num_rows):
         """Builds the network for the shapes of the first data."""
         num_outputs = self._given_outputs or num_columns
         self.likelihood.check_outputs(num_outputs)
-        self._build_network(input_shape, num_outputs, self._num_inducing(num_rows))
+        count = inducing.number_for(num_rows, self.inducing_points)
+        self._build_network(input_shape, num_outputs, count)
 
     def _build_network(self, input_shape, num_outputs, num_inducing):
         options = {name: getattr(self, name) for name in _LAYER_OPTIONS}
@@ -224,14 +222,11 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
 
     def _setup_network(self, network, input_shape, num_outputs):
         self.network = network
+        most = MAX_ROWS if self.init in _FITTED else 0
+        self.rows_to_prepare = max(self._features.inducing_points, most)
         if self._standardize_argument is None:
             self.standardize = len(input_shape) == 1
-        self._setup_sizes([self._first_tensor(input_shape)], num_outputs)
-
-    @property
-    def scalers_ready(self):
-        """Whether the sizes are known, and inputs and targets have a standardisation."""
-        return self.network is not None and super().scalers_ready
+        self.setup_shapes([input_tensor(input_shape, self.variable_dtype)], num_outputs)
 
     @property
     def _features(self):
@@ -239,7 +234,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
 
     # Training ---------------------------------------------------------------------------------
 
-    def default_optimizer(self, total_steps):
+    def default_optimizer(self, total_steps, part="model"):
         """Makes Adam, with 1e-2 in the first half of the first `fit` and 1e-3 after it (section 7).
 
         After a fitted start, the rates are a tenth of that.
@@ -249,29 +244,30 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         schedule = keras.optimizers.schedules.PiecewiseConstantDecay([half], rates)
         return keras.optimizers.Adam(schedule)
 
-    @property
-    def first_rows(self):
-        most = MAX_ROWS if self.init in _FITTED else 0
-        return max(self._features.inducing_points, most)
-
-    def prepare_training(self, inputs, targets):
+    def prepare(self, inputs, targets, batches):
         """Sets the initial inducing points and pseudo-targets by `init`, at rows or fitted."""
         if self.init in _FITTED:
             self._start_at_fitted_process(inputs[0], targets)
             return
-        layer = self._features
-        rows = self._starting_rows(inputs[0], layer.inducing_points)
-        (x,) = self.scaled([tf.constant(inputs[0][rows])])
+        layer, seeds = self._features, self.counters.seeds
+        is_greedy = self.inducing_init == "greedy"
+        scaled = self._scaled if is_greedy else None
+        rows = inducing.starting_rows(inputs[0], layer.inducing_points, seeds, scaled)
+        x = self._scaled(inputs[0][rows])
         layer.inducing_inputs.assign(tf.reshape(x, layer.inducing_inputs.shape))
         if not self.likelihood.is_classifier:
-            y = self.target_scaler(tf.constant(targets[rows]))
+            y = self.units.target_scaler(tf.constant(targets[rows]))
             self.network.layers[-1].posterior.v.assign(tf.transpose(y))
 
+    def _scaled(self, x):
+        """Returns rows of the input in model units."""
+        return self.units.scaled([tf.constant(x)])[0]
+
     def _start_at_fitted_process(self, inputs, targets):
-        count = self._features.inducing_points
-        rows, num_distinct = self._rows_of_a_fit(inputs, targets, count)
-        (x,) = self.scaled([tf.constant(inputs[rows])])
-        x, y = tf.reshape(x, [len(rows), -1]), self.target_scaler(tf.constant(targets[rows]))
+        count, seeds = self._features.inducing_points, self.counters.seeds
+        rows, num_distinct = inducing.rows_of_a_fit(inputs, targets, count, seeds)
+        x = tf.reshape(self._scaled(inputs[rows]), [len(rows), -1])
+        y = self.units.target_scaler(tf.constant(targets[rows]))
         size = max(count, min(MAX_ROWS, num_distinct))
         how = {"greedy": self.inducing_init == "greedy", "move": self.init == "lower_bound"}
         start = fitted_start(self.network, self.likelihood, x, y, size, count, **how)
@@ -293,8 +289,8 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
             parts["elbo"] = log_likelihood - kl
         return kl - log_likelihood, parts
 
-    def _epoch_callbacks(self, callbacks, initial_epoch):
-        return [*super()._epoch_callbacks(callbacks, initial_epoch), JitterReport()]
+    def callbacks_of_fit(self, given):
+        return [JitterReport()]
 
     def jittered_when_predicting(self):
         """Returns how many matrices of predictions need more on their diagonal than the jitter."""
@@ -314,26 +310,24 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
     def call(self, inputs):
         """Returns moments of f in model units given sampled Gram matrices, `[S, N, D]`."""
         if self.network is None:
-            self._check_ready()
-        return self._moments(inputs, self.num_eval_samples, self._prediction_seed())
+            self.check_ready()
+        seed = self._prediction_seed()
+        return self.moments(self.units.scaled(inputs), self.num_eval_samples, seed)
 
     def _prediction_seed(self):
-        return fold_in(tf.convert_to_tensor(self.seed_state), -1)
+        return self.counters.seeds.stream("predict")
 
     def _prediction_draws(self, num_samples, seed):
         # All points share the noise, so that a prediction does not depend on its batch.
         return function_draws(self._samples(num_samples), seed, noise="shared")
 
-    def _moments(self, inputs, num_samples, seed):
+    def moments(self, inputs, num_samples, seed):
         count = self._samples(num_samples)
         with self._prediction_draws(num_samples, seed):
-            moments = self.network(self.scaled(inputs)[0])
+            moments = self.network(inputs[0])
         if self._given_network is not None:
             return moments
         return GaussianMoments(*(tf.ensure_shape(v, [count, None, None]) for v in moments))
-
-    def mixture_moments(self, x, num_samples, seed):
-        return self.in_user_units(self._moments(x, num_samples, seed))
 
     def sample_functions(self, x, num_samples, seed=(0, 0)):
         """Draws functions from the posterior, jointly at all points of one call.
@@ -353,8 +347,7 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
             ValueError: If `num_samples` is not a positive integer, or the data are bad.
         """
         arguments.check_count("num_samples", num_samples)
-        self._check_ready()
-        num_rows = len(self._check_inputs(x)[0])
+        num_rows = len(self.checked_inputs(x)[0])
         if num_rows > _MAX_POINTS:
             raise ValueError(
                 f"`x` must have at most {_MAX_POINTS} rows: functions are drawn from their joint "
@@ -368,28 +361,20 @@ class DIWPModel(StartsAtRows, GradientTraining, MixturePrediction, keras.Model):
         chunks = [draw(x, size, fold_in(seed, -i) if i else seed) for i in range(num_chunks)]
         return np.concatenate(chunks)[:num_samples]
 
-    def draw_functions(self, x, num_samples, seed):
+    def functions(self, inputs, num_samples, seed):
         """Draws functions from the joint distribution at the points, `O((P + N)^3)` each."""
         with function_draws(num_samples, seed, noise="joint"):
-            mean, _ = self.network(self.scaled(x)[0])
-        mean = tf.broadcast_to(mean, [num_samples, *tf.unstack(tf.shape(mean))[1:]])
-        return self.functions_in_user_units(mean)
+            mean, _ = self.network(inputs[0])
+        return tf.broadcast_to(mean, [num_samples, *tf.unstack(tf.shape(mean))[1:]])
 
     def numbers_per_row(self, num_samples):
-        return 1  # function draws are joint within a call, so there is one chunk
-
-    @property
-    def predict_batch_size(self):
-        if self.network is None:
-            return super().predict_batch_size
-        numbers = self._features.inducing_points * self._samples(self.num_eval_samples)
-        return int(np.clip(_PREDICT_NUMBERS // numbers, 1, 4096))
+        return self._features.inducing_points * self._samples(num_samples)
 
     def inducing_inputs_in_user_units(self):
         """Returns the inducing inputs, NumPy array `[P, ...]` in the user's units."""
-        self._check_ready()
+        self.check_ready()
         values = tf.reshape(self._features.inducing_inputs, [-1, *self.input_tensors[0].shape[1:]])
-        return self.input_scalers[0].inverse(values).numpy()
+        return self.units.input_scalers[0].inverse(values).numpy()
 
     # Keras ------------------------------------------------------------------------------------
 

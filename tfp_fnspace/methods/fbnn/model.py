@@ -10,13 +10,15 @@ from tfp_fnspace.arguments import (
     checked_number,
     checked_positive,
 )
+from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.layers import networks
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.math.random import fold_in, split
+from tfp_fnspace.methods.fbnn import closed_form
 from tfp_fnspace.methods.fbnn.adversarial import Adversarial
-from tfp_fnspace.methods.fbnn.closed_form import ClosedForm
 from tfp_fnspace.methods.fbnn.functional_kl import (
     at_some_points,
+    gaussian_kl,
     kl_estimate,
     kl_surrogate,
     most_points,
@@ -31,7 +33,7 @@ WEIGHTS = ("batch", "data")
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
-class FBNNModel(ClosedForm, VariationalModel):
+class FBNNModel(VariationalModel):
     r"""A network with a prior on functions, by variational inference in function space.
 
     With D_s a batch of B of the N rows and M drawn measurement points, training maximises
@@ -126,7 +128,8 @@ class FBNNModel(ClosedForm, VariationalModel):
         variational inference in Bayesian neural networks".
     """
 
-    _object_names = ("likelihood", "network", "prior", "measurement")
+    jittered_matrix = "A covariance of the network or of the prior at the measurement points"
+    object_names = ("likelihood", "network", "prior", "measurement")
 
     #: The divergence is that of the functions at all rows of a batch jointly.
     needs_all_rows = True
@@ -190,7 +193,7 @@ class FBNNModel(ClosedForm, VariationalModel):
             name="kl_seen", shape=(), initializer="zeros", trainable=False, aggregation="mean"
         )
         self._setup_prior(prior)
-        self._setup_closed_form()
+        self._output = closed_form.gaussian_output(self)
         networks.refuse_acting_in_training(self.network, type(self).__name__)
         self._setup_measurement(Box(5) if measurement is None else measurement)
 
@@ -222,6 +225,7 @@ class FBNNModel(ClosedForm, VariationalModel):
         if not prior.built:
             prior.build((None, *self._row_shape))
         self.prior = prior
+        self.fix([] if self.train_prior else [prior])
 
     def _setup_measurement(self, measurement):
         if not isinstance(measurement, MeasurementSet):
@@ -241,22 +245,19 @@ class FBNNModel(ClosedForm, VariationalModel):
     def _row_shape(self):
         return tuple(self.network.inputs[0].shape[1:])
 
-    @property
-    def fixed_parts(self):
-        return [] if self.train_prior else [self.prior]
-
     # Training ---------------------------------------------------------------------------------
 
-    def prepare_training(self, inputs, targets):
-        """Adapts the measurement set and fits the prior, if required."""
-        super().prepare_training(inputs, targets)
-        (x,) = self.scaled([tf.constant(values) for values in inputs])
+    def prepare(self, inputs, targets, batches):
+        """Adapts the measurement set and fits the prior and the last layer, if required."""
+        (x,) = self.units.scaled([tf.constant(values) for values in inputs])
         if not getattr(self.measurement, "ready", True):
             self.measurement.adapt(tf.reshape(x, [len(targets), -1]).numpy())
         if isinstance(self.measurement, Adversarial):
-            self.measurement.restart(fold_in(tf.convert_to_tensor(self.seed_state), -3))
+            self.measurement.restart(self.counters.seeds.stream("prior"))
         if self.fit_prior:
-            self.prior.fit(x, self.target_scaler(tf.constant(targets)))
+            self.prior.fit(x, self.units.target_scaler(tf.constant(targets)))
+        if self.fit_output:
+            closed_form.fit_output(self._output, self.likelihood, self.units, batches)
 
     def points(self, x, seed):
         """Returns the rows of a batch and measurement points, in model units.
@@ -273,7 +274,7 @@ class FBNNModel(ClosedForm, VariationalModel):
         return tf.reshape(points, [-1, *self._row_shape])
 
     def objective(self, inputs, targets, num_rows, seed):
-        """Computes the loss and the entries of `History`, see `GradientTraining.objective`.
+        """Computes the loss and the entries of `History`, see `GradientModel.objective`.
 
         Returns:
             The loss per row, and `elbo`, `log_likelihood` (expected) and `kl_estimate`, with
@@ -297,7 +298,7 @@ class FBNNModel(ClosedForm, VariationalModel):
         weight = 1.0 / rows[self._weight_argument] if self._is_named else self.kl_weight
         elbo = log_likelihood - weight * estimate
         divergence = surrogate + tf.stop_gradient(estimate - surrogate)
-        loss = weight * self._annealing() * divergence - log_likelihood
+        loss = weight * self.annealed() * divergence - log_likelihood
         parts = {"log_likelihood": log_likelihood, "kl_estimate": estimate, **parts}
         return loss, {"elbo": elbo, **parts}
 
@@ -315,7 +316,17 @@ class FBNNModel(ClosedForm, VariationalModel):
             values = self._functions(points, seed)
             moments = GaussianMoments(values, None)
             return moments, lambda s: (*self._divergence(values, points, s), {})
-        return self._gaussian_distribution_at(points)
+        joint = self._output.joint(points)
+
+        def divergence(_):
+            kl, num_jittered = self._closed_form_at(joint, points)
+            return kl, kl, {"jittered": tf.cast(num_jittered, kl.dtype)}
+
+        return closed_form.moments_of(joint, self.variable_dtype), divergence
+
+    def _closed_form_at(self, joint, points):
+        mean, root = (tf.cast(v, self.variable_dtype) for v in joint)
+        return gaussian_kl(mean, root, points, self.prior, self.injected_noise)
 
     def _functions(self, points, seed):
         with function_draws(self.num_samples, seed, noise="joint"):
@@ -360,7 +371,7 @@ class FBNNModel(ClosedForm, VariationalModel):
         """Returns the estimate of this step if one is due, else the last one."""
         if self.monitor_steps == 1:
             return self._estimate(values, points, seed)
-        is_due = tf.equal(self.steps_seen.value % self.monitor_steps, 0)
+        is_due = tf.equal(self.counters.steps.value % self.monitor_steps, 0)
         kept = tf.convert_to_tensor(self._kl_seen.value)
         kl = tf.cond(
             is_due,
@@ -369,6 +380,25 @@ class FBNNModel(ClosedForm, VariationalModel):
         )
         self._kl_seen.assign(kl)
         return kl
+
+    def callbacks_of_fit(self, given):
+        return [] if self._output is None else [JitterReport()]
+
+    @staticmethod
+    def jittered_when_predicting():
+        """Returns 0, since predictions factor no covariance."""
+        return 0
+
+    # Prediction -------------------------------------------------------------------------------
+
+    def moments(self, inputs, num_samples, seed):
+        if self._output is None:
+            return super().moments(inputs, num_samples, seed)
+        return closed_form.moments_of(self._output.joint(*inputs), self.variable_dtype)
+
+    def numbers_per_row(self, num_samples):
+        size = 0 if self._output is None else self._output.layer.posterior.size * self.num_outputs
+        return max(super().numbers_per_row(num_samples), num_samples * size)
 
     # Keras ------------------------------------------------------------------------------------
 

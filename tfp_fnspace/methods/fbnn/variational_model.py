@@ -14,9 +14,9 @@ from tfp_fnspace.layers.per_sample import PerSample
 from tfp_fnspace.layers.priors import RELEVANCE
 from tfp_fnspace.layers.variational import VariationalLayer
 from tfp_fnspace.likelihoods.additive import default_noise
-from tfp_fnspace.math.random import fold_in, split
-from tfp_fnspace.model.gradient import GradientTraining
-from tfp_fnspace.model.mixture import MixturePrediction
+from tfp_fnspace.math.random import split
+from tfp_fnspace.model import GradientModel
+from tfp_fnspace.model.annealing import Annealing
 from tfp_fnspace.model.whole_numbers import with_real_inputs
 from tfp_fnspace.typing import GaussianMoments
 
@@ -29,7 +29,7 @@ _LEAST_ANNEALING = 1000
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
-class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
+class VariationalModel(GradientModel):
     r"""Bayes by Backprop: a network of variational layers trained by its evidence lower bound.
 
         elbo = E_q log p(y | f) - KL(q(w) || p(w)),
@@ -123,27 +123,21 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         if standardize is None:
             are_numbers = all("int" not in str(tensor.dtype) for tensor in inputs)
             standardize = len(inputs[0].shape) == 2 and are_numbers
-        self._setup(inputs, self.network.outputs[0].shape[-1], likelihood, standardize, seed)
-        self.annealing_steps = self.add_weight(
-            name="annealing_steps", dtype="int64", initializer="zeros", trainable=False
-        )
-        self.annealing_steps.assign(kl_annealing_steps or 0)
+        self.setup(likelihood, standardize, seed)
+        self.setup_shapes(inputs, self.network.outputs[0].shape[-1])
+        steps = _default_annealing if kl_annealing_steps is None else kl_annealing_steps
+        self.annealing = Annealing(steps, dtype=self.variable_dtype)
         calls.refuse_masked_units(self.network, self.standardize)
 
     # Training ---------------------------------------------------------------------------------
 
-    def default_optimizer(self, total_steps):
+    def default_optimizer(self, total_steps, part="model"):
         """Makes Adam, with a cosine from 1e-2 to 1e-3 over the first `fit` and 1e-3 after it."""
         steps = total_steps or _UNKNOWN_STEPS
         return keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(1e-2, steps, alpha=0.1))
 
-    def _prepare_steps(self, num_rows, total_steps):
-        super()._prepare_steps(num_rows, total_steps)
-        if self.kl_annealing_steps is None and not self.steps_seen.numpy():
-            self.annealing_steps.assign(max((total_steps or 0) // 3, _LEAST_ANNEALING))
-
     def objective(self, inputs, targets, num_rows, seed):
-        """Computes the loss and the entries of `History`, see `GradientTraining.objective`.
+        """Computes the loss and the entries of `History`, see `GradientModel.objective`.
 
         Returns:
             The loss per row, and `elbo`, `log_likelihood` (expected) and `kl` per row, with `elbo =
@@ -155,15 +149,9 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         log_likelihood = self.likelihood.expected_log_prob(moments, targets, seeds[1])
         log_likelihood = tf.reduce_mean(log_likelihood)
         kl = tf.cast(draws.kl(self.variable_dtype), self.variable_dtype) / num_rows
-        loss = self.kl_weight * self._annealing() * kl - log_likelihood
+        loss = self.kl_weight * self.annealed() * kl - log_likelihood
         parts = {"elbo": log_likelihood - kl, "log_likelihood": log_likelihood, "kl": kl}
         return loss, parts
-
-    def _annealing(self):
-        """Returns the fraction of its weight that the divergence has in this step."""
-        steps = tf.maximum(self.annealing_steps.value, 1)
-        step = tf.minimum(self.steps_seen.value + 1, steps)
-        return tf.cast(step / steps, self.variable_dtype)
 
     # Prediction -------------------------------------------------------------------------------
 
@@ -174,7 +162,7 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         batch normalisation uses the moments of the batch, over draws and rows.
         """
         if self.in_users_units:
-            scalers = zip(self.input_scalers, inputs, strict=True)
+            scalers = zip(self.units.input_scalers, inputs, strict=True)
             inputs = [s.inverse(x) if s.enabled else x for s, x in scalers]
             inputs = [
                 tf.cast(x, tensor.dtype)
@@ -185,30 +173,28 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
         else:
             packed = keras.tree.pack_sequence_as(self.network.input, inputs)
         values = tf.cast(self.network(packed, training=training), self.variable_dtype)
-        if not self.in_users_units or not self.target_scaler.enabled:
+        scaler = self.units.target_scaler
+        if not self.in_users_units or not scaler.enabled:
             return values
         columns = self.num_target_columns  # further columns describe the noise
-        scaled = self.target_scaler(values[..., :columns])
+        scaled = scaler(values[..., :columns])
         return tf.concat([scaled, values[..., columns:]], axis=-1)
 
     def call(self, inputs):
         """Draws f in model units, `[S, N, D]`, for inputs in the user's units."""
-        seed = fold_in(tf.convert_to_tensor(self.seed_state), -1)
-        return self._draws(inputs, self.num_eval_samples, seed)
+        seed = self.counters.seeds.stream("predict")
+        return self.functions(self.units.scaled(inputs), self.num_eval_samples, seed)
 
-    def _draws(self, inputs, num_samples, seed):
+    def functions(self, inputs, num_samples, seed):
         with function_draws(num_samples, seed, noise="joint"):
-            return self._values(self.scaled(inputs))
+            return self._values(inputs)
 
-    def mixture_moments(self, x, num_samples, seed):
-        return self.in_user_units(GaussianMoments(self._draws(x, num_samples, seed), None))
+    def moments(self, inputs, num_samples, seed):
+        return GaussianMoments(self.functions(inputs, num_samples, seed), None)
 
-    def draw_functions(self, x, num_samples, seed):
-        return self.functions_in_user_units(self._draws(x, num_samples, seed))
-
-    def numbers_per_sample(self):
+    def numbers_per_row(self, num_samples):
         shapes = [tensor.shape for layer in self.network.layers for tensor in _outputs(layer)]
-        return max(math.prod(size or 1 for size in shape) for shape in shapes)
+        return num_samples * max(math.prod(size or 1 for size in shape) for shape in shapes)
 
     # Keras ------------------------------------------------------------------------------------
 
@@ -222,6 +208,10 @@ class VariationalModel(GradientTraining, MixturePrediction, keras.Model):
             "likelihood": keras.saving.serialize_keras_object(self.likelihood),
             "network": keras.saving.serialize_keras_object(self.network),
         }
+
+
+def _default_annealing(total_steps):
+    return max((total_steps or 0) // 3, _LEAST_ANNEALING)
 
 
 def _checked_network(network):

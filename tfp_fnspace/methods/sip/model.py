@@ -5,20 +5,17 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import arguments, columns, data, streams
+from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math.random import fold_in, normal, split
-from tfp_fnspace.methods.sip import parts
-from tfp_fnspace.methods.sip.adversarial import AdversarialTraining
+from tfp_fnspace.methods.sip import adversarial, given_prior, parts, prediction
 from tfp_fnspace.methods.sip.conditional import (
     conditional,
     empirical_moments,
     exact_moments,
 )
-from tfp_fnspace.methods.sip.prediction import SparsePrediction
-from tfp_fnspace.methods.sip.warm_up import WarmUp
-from tfp_fnspace.methods.sip.with_prior import WithPrior
-from tfp_fnspace.model.mixture import MixturePrediction
-from tfp_fnspace.model.sizes import StartsAtRows
+from tfp_fnspace.model import GradientModel, inducing
+from tfp_fnspace.model.checks import input_tensor
 from tfp_fnspace.model.turns import one_thread_at_a_time
 
 DIVERGENCES = ("symmetric", "forward")
@@ -26,25 +23,17 @@ DIVERGENCES = ("symmetric", "forward")
 #: Variance added to covariances of draws, and to exact covariances.
 _JITTER, _EXACT_JITTER = 1e-2, 1e-5
 
-#: Arguments that may be objects.
-_PARTS = ("prior", "posterior", "discriminator")
+#: Arguments that may be objects, besides the prior.
+_PARTS = ("posterior", "discriminator")
 
 _OPTIONS = ("inducing_points", "alpha", "kl", "warm_up", "adaptive_contrast", "dropout")
-_OPTIONS += ("discriminator_steps", "num_noise", "train_prior", "train_posterior", "jitter")
+_OPTIONS += ("num_noise", "train_prior", "train_posterior", "jitter")
 _OPTIONS += ("prior_penalty", "fixed_prior_draws")
 _OPTIONS += ("num_samples", "num_eval_samples", "num_prior_samples", "num_eval_prior_sets")
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
-class SIPModel(
-    StartsAtRows,
-    WithPrior,
-    WarmUp,
-    SparsePrediction,
-    AdversarialTraining,
-    MixturePrediction,
-    keras.Model,
-):
+class SIPModel(GradientModel):
     r"""Sparse implicit process: a prior over functions that can only be sampled, fitted to data.
 
     The values u of the process at M inducing points Z have a posterior from which a network draws,
@@ -104,7 +93,6 @@ class SIPModel(
             conditional. The discriminators only see deviations from normality, and `kl_estimate` is
             near the divergence if these are small.
         dropout: Dropout rate of the hidden units of the default discriminator.
-        discriminator_steps: Number of steps of the discriminator per step of the model.
         num_noise: K of the default posterior.
         likelihood: A layer of `tfp_fnspace.likelihoods`. The default is Gaussian noise with a
             learned scale for each column of the targets.
@@ -159,6 +147,9 @@ class SIPModel(
     """
 
     noise_outputs_allowed = True
+    jittered_matrix = "A covariance at the inducing points"
+    optimizer_names = adversarial.OPTIMIZER_NAMES
+    object_names = ("likelihood", "prior", *_PARTS)
 
     def __init__(
         self,
@@ -173,7 +164,6 @@ class SIPModel(
         warm_up=0.2,
         adaptive_contrast=False,
         dropout=0.0,
-        discriminator_steps=1,
         num_noise=100,
         train_prior=True,
         train_posterior=True,
@@ -192,7 +182,6 @@ class SIPModel(
         counts = {
             "num_samples": num_samples,
             "num_eval_samples": num_eval_samples,
-            "discriminator_steps": discriminator_steps,
             "num_noise": num_noise,
             "num_eval_prior_sets": num_eval_prior_sets,
         }
@@ -205,6 +194,7 @@ class SIPModel(
             data.check_finite("inducing_points", self._start)
             inducing_points = len(self._start)
         self.inducing_points = arguments.checked_count("inducing_points", inducing_points)
+        self.rows_for_shapes = self.rows_to_prepare = self.inducing_points
         if num_prior_samples is None:
             num_prior_samples = max(self.num_samples, 2 * self.inducing_points)
         self.num_prior_samples = arguments.checked_count("num_prior_samples", num_prior_samples, 2)
@@ -221,26 +211,38 @@ class SIPModel(
         self.train_posterior = bool(train_posterior)
         self.fixed_prior_draws = bool(fixed_prior_draws)
         parts.check_networks(posterior, discriminator)
-        self._setup_prior(prior, likelihood, num_outputs, train_prior, standardize, seed)
+        self._given = given_prior.GivenPrior(prior, num_outputs)
+        self.prior, self.train_prior = None, bool(train_prior)
+        self._standardize_argument = standardize
+        if likelihood is None:
+            likelihood = default_noise(self.variable_dtype)
+        self.setup(likelihood, True if standardize is None else standardize, seed)
+        self.annealing = parts.annealing(self.warm_up, self.variable_dtype)
         self.prior_penalty = parts.checked_penalty(prior_penalty, prior)
         self._posterior_argument, self._discriminator_argument = posterior, discriminator
         self.posterior = self.log_ratio = self.inducing_inputs = None
 
     # Sizes ------------------------------------------------------------------------------------
 
-    def _setup_for(self, input_shape, num_columns, num_rows):
-        given = self._start is not None
-        count = self.inducing_points if given else self._num_inducing(num_rows)
-        self._build(tuple(input_shape), self._checked_outputs(num_columns), count)
+    def create(self, input_shape, num_columns, num_rows):
+        count = self.inducing_points
+        if self._start is None:
+            count = inducing.number_for(num_rows, count)
+        num_outputs = self._given.outputs_for(num_columns, self.likelihood)
+        self._build(tuple(input_shape), num_outputs, count)
 
     def _build(self, input_shape, num_outputs, num_inducing):
         """Creates all parts that need sizes."""
         dtype, size = self.variable_dtype, num_inducing * num_outputs
-        _, *seeds = parts.seeds_of(self)
-        self._build_prior(input_shape, num_outputs)
+        of_prior, *seeds = parts.seeds_of(self)
+        self.prior = self._given.build(input_shape, num_outputs, dtype, of_prior)
+        if self._standardize_argument is None:
+            self.standardize = len(input_shape) == 1
         self.posterior = parts.build_posterior(
             self._posterior_argument, self.num_noise, size, dtype, seeds[0]
         )
+        learnt = {"prior": self.train_prior, "posterior": self.train_posterior}
+        self.fix([getattr(self, name) for name, trained in learnt.items() if not trained])
         self.log_ratio = parts.build_log_ratio(
             self._discriminator_argument,
             size,
@@ -253,58 +255,62 @@ class SIPModel(
         self.inducing_inputs = self.add_weight(
             name="inducing_inputs", shape=(num_inducing, *input_shape), initializer="zeros"
         )
-        self._setup_sizes([self._first_tensor(input_shape)], num_outputs)
+        self.setup_shapes([input_tensor(input_shape, dtype)], num_outputs)
 
     @property
     def draws_smooth_functions(self):
         """Whether a seed gives the same functions at any points."""
-        prior = self._prior_argument
+        prior = self._given.prior
         return isinstance(prior, str) or prior.draws_are_functions_of_x
+
+    @property
+    def draws_jointly(self):
+        """Whether the functions of a call need all of its points at once."""
+        return not self.draws_smooth_functions
 
     # Training ---------------------------------------------------------------------------------
 
-    @property
-    def fixed_parts(self):
-        return [*super().fixed_parts, *([] if self.train_posterior else [self.posterior])]
+    def trained_parts(self):
+        return adversarial.trained_parts(self)
 
-    def default_optimizer(self, total_steps):
-        """Returns Adam, 1e-3."""
-        return keras.optimizers.Adam(1e-3)
+    def callbacks_of_fit(self, given):
+        return [adversarial.AdversarialReport()]
+
+    def jittered_when_predicting(self):
+        """Returns how many covariances of predictions need more on their diagonal than `jitter`."""
+        z = tf.convert_to_tensor(self.inducing_inputs.value)
+        return int(prediction.predictive_distribution(self, z[:1])[0].num_jittered)
 
     @one_thread_at_a_time
     def adapt(self, x, y=None):
         """Sets the standardisation from data and, for arrays, the initial inducing points."""
         super().adapt(x, y)
         if self._start is not None or not streams.is_stream(x):
-            self._place([] if streams.is_stream(x) else self._check_inputs(x))
+            self._place([] if streams.is_stream(x) else self.checks.inputs(x))
 
-    @property
-    def first_rows(self):
-        return self.inducing_points
-
-    def prepare_training(self, inputs, targets):
+    def prepare(self, inputs, targets, batches):
         self._place(inputs)
 
     def _place(self, inputs):
         """Sets the initial inducing points, which are given or rows of the inputs."""
         if self._start is None:
-            rows = self._starting_rows(inputs[0], self.inducing_inputs.shape[0])
-            start = inputs[0][rows]
+            count = self.inducing_inputs.shape[0]
+            start = inputs[0][inducing.starting_rows(inputs[0], count, self.counters.seeds)]
         else:
-            known = self.input_scalers[0].column_names
+            known = self.units.input_scalers[0].column_names
             columns.check_names(self._start_names, known, "inducing_points")
-            (start,) = self._check_inputs(self._start, "inducing_points")
-        self.inducing_inputs.assign(self.scaled([tf.constant(start)])[0])
+            (start,) = self.checks.inputs(self._start, "inducing_points")
+        self.inducing_inputs.assign(self.units.scaled([tf.constant(start)])[0])
 
-    def objectives(self, inputs, targets, num_rows, seed):
-        """Computes the loss, the divergences and the parts, see `AdversarialTraining`."""
+    def objective(self, inputs, targets, num_rows, seed):
+        """Computes the losses and the entries of `History`, see the class."""
         seeds = split(seed, 4)
         of_q, of_p = self._divergence_counts()
-        u = self._posterior_draws(of_q, seeds[0])
-        distribution, at_z = self._conditional(inputs[0], seeds[1])
+        u = self.posterior_draws(of_q, seeds[0])
+        distribution, at_z = self.conditional(inputs[0], seeds[1])
         if of_p > self.num_prior_samples:
             z = tf.convert_to_tensor(self.inducing_inputs.value)
-            at_z = self._prior_functions(z, of_p, seeds[1])
+            at_z = given_prior.draws(self, z, of_p, seeds[1])
         given = distribution.given(u[: self.num_samples])
         term = data_term(self.likelihood, given, targets, self.alpha, seeds[2])
         log_likelihood = tf.reduce_mean(term)
@@ -312,7 +318,7 @@ class SIPModel(
         kl = divergences.forward
         if self.kl == "symmetric":
             kl = 0.5 * (kl + divergences.reverse)
-        loss = self.warmth() * kl / num_rows - log_likelihood
+        loss = self.annealed() * kl / num_rows - log_likelihood
         history = {
             "log_likelihood": log_likelihood,
             "kl_estimate": kl,
@@ -322,13 +328,13 @@ class SIPModel(
             of_weights = self.prior.weight_divergence(inputs[0], fold_in(seed, -1))
             history["prior_divergence"] = tf.cast(of_weights, loss.dtype)
             loss += self.prior_penalty * history["prior_divergence"] / num_rows
-        return loss, divergences, history
+        return adversarial.objective(loss, divergences, history)
 
     def divergence_draws(self, seed):
         seeds, (of_q, of_p) = split(seed, 2), self._divergence_counts()
-        u = self._posterior_draws(of_q, seeds[0])
+        u = self.posterior_draws(of_q, seeds[0])
         z = tf.convert_to_tensor(self.inducing_inputs.value)
-        return _flat(u), _flat(self._prior_functions(z, of_p, seeds[1]))
+        return _flat(u), _flat(given_prior.draws(self, z, of_p, seeds[1]))
 
     def _divergence_counts(self):
         """Returns the numbers of draws of q and of p for the divergence."""
@@ -339,60 +345,86 @@ class SIPModel(
 
     # Parts ------------------------------------------------------------------------------------
 
-    def _posterior_draws(self, count, seed, training=True):
+    def posterior_draws(self, count, seed, training=True):
         """Draws u, `[S, M, D]`."""
         width = self.posterior.input_shape[-1]
         noise = normal([count, width], seed, self.variable_dtype)
         values = tf.cast(self.posterior(noise, training=training), self.variable_dtype)
         return tf.reshape(values, [count, -1, self.num_outputs])
 
-    def _prior_draws(self, x, count, seed):
+    def prior_draws(self, x, count, seed):
         """Draws the prior at the inducing points, `[n, M, D]`, and at points, `[n, N, D]`."""
         z = tf.convert_to_tensor(self.inducing_inputs.value)
-        draws = self._prior_functions(tf.concat([z, tf.cast(x, z.dtype)], axis=0), count, seed)
+        draws = given_prior.draws(self, tf.concat([z, tf.cast(x, z.dtype)], axis=0), count, seed)
         return tf.split(draws, [z.shape[0], -1], axis=1)
 
-    def _conditional(self, x, seed):
+    def conditional(self, x, seed):
         """Returns the distribution at points given u, and prior draws at the inducing points."""
         z = tf.convert_to_tensor(self.inducing_inputs.value)
         if self.prior.has_moments:
             moments = exact_moments(self.prior, tf.cast(x, z.dtype), z)
         else:
-            of_moments = self._prior_seed() if self.fixed_prior_draws else seed
-            at_z, at_x = self._prior_draws(x, self.num_prior_samples, of_moments)
+            of_moments = self.counters.seeds.stream("prior") if self.fixed_prior_draws else seed
+            at_z, at_x = self.prior_draws(x, self.num_prior_samples, of_moments)
             moments = empirical_moments(at_x, at_z)
         if self.prior.has_moments or self.fixed_prior_draws:
-            at_z = self._prior_functions(z, self.num_prior_samples, seed)
+            at_z = given_prior.draws(self, z, self.num_prior_samples, seed)
         return conditional(moments, self.jitter), at_z
+
+    # Prediction -------------------------------------------------------------------------------
+
+    def call(self, inputs):
+        """Draws f in model units, `[S, N, D]`, for inputs in the user's units."""
+        self.check_ready()
+        seed = self.counters.seeds.stream("predict")
+        return self.functions(self.units.scaled(inputs), self.num_eval_samples, seed)
+
+    def moments(self, inputs, num_samples, seed):
+        return prediction.moments(self, inputs[0], num_samples, seed)
+
+    def functions(self, inputs, num_samples, seed):
+        return prediction.functions(self, inputs[0], num_samples, seed)
+
+    def numbers_per_row(self, num_samples):
+        return prediction.numbers_per_row(self, super().numbers_per_row(num_samples))
+
+    def inducing_inputs_in_user_units(self):
+        """Returns the inducing inputs, NumPy array `[M, ...]` in the user's units."""
+        self.check_ready()
+        return self.units.input_scalers[0].inverse(self.inducing_inputs.value).numpy()
+
+    def sample_prior_functions(self, x, num_samples, seed=(0, 0)):
+        """Draws functions from the learned prior.
+
+        Args:
+            x: As for `predict`, arrays only.
+            num_samples: S, a positive integer.
+            seed: Integer or two integers.
+
+        Returns:
+            NumPy array `[S, N, D]` in the user's units.
+        """
+        return given_prior.sample_functions(self, x, num_samples, seed)
 
     # Keras ------------------------------------------------------------------------------------
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
         given = {name: getattr(self, f"_{name}_argument") for name in _PARTS}
+        given["prior"] = self._given.prior
         config = {
             "name": self.name,
             "dtype": self.variable_dtype,
             **{name: getattr(self, name) for name in _OPTIONS},
             **{name: v if isinstance(v, str | None) else serialize(v) for name, v in given.items()},
             "standardize": self._standardize_argument,
-            "num_outputs": self._given_outputs,
+            "num_outputs": self._given.num_outputs,
             "likelihood": serialize(self.likelihood),
             "seed": self.seed,
         }
         if self._start is not None:
             config["inducing_points"] = self._start.tolist()
         return config
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        for name in _PARTS:
-            if isinstance(config[name], dict):
-                config[name] = keras.saving.deserialize_keras_object(
-                    config[name], custom_objects=custom_objects
-                )
-        return super().from_config(config, custom_objects)
 
     def get_build_config(self):
         if self.prior is None:

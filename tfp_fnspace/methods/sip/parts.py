@@ -6,6 +6,7 @@ import numpy as np
 from tfp_fnspace import arguments
 from tfp_fnspace.methods.sip import networks
 from tfp_fnspace.methods.sip.log_ratio import LogRatio
+from tfp_fnspace.model.annealing import Annealing
 from tfp_fnspace.processes.base import Process
 
 
@@ -95,19 +96,17 @@ def checked_contrast(adaptive_contrast, num_samples, kinds=()):
     return bool(adaptive_contrast)
 
 
-def deserialized(config, names, custom_objects=None):
-    """Returns a config in which the objects among the named entries have been made."""
-    made = {
-        name: keras.saving.deserialize_keras_object(config[name], custom_objects=custom_objects)
-        for name in names
-        if isinstance(config[name], dict)
-    }
-    return {**config, **made}
+def annealing(warm_up, dtype):
+    """Returns the `Annealing` over a fraction of the steps of the first `fit`.
+
+    There is none for a stream of unknown length.
+    """
+    return Annealing(lambda total: int(warm_up * total) if total else None, dtype=dtype)
 
 
 def seeds_of(model):
     """Returns integer seeds of the default prior, posterior and discriminator of a model."""
-    states = np.random.SeedSequence([int(v) % 2**32 for v in model.seed_state.numpy()])
+    states = np.random.SeedSequence([int(v) % 2**32 for v in model.counters.seed_state.numpy()])
     return [int(v) for v in states.generate_state(3) % 2**30]
 
 

@@ -1,4 +1,9 @@
-"""Predictions of a sparse implicit process."""
+"""Predictions of a sparse implicit process, from its prior and draws of u.
+
+With B sets of prior draws, the draw s of u is combined with the moments of set s mod B. The sets
+are side by side as if they were outputs: tensors `[n, N, D]` of n draws are stored as
+`[n / B, N, B D]`.
+"""
 
 import tensorflow as tf
 
@@ -8,99 +13,75 @@ from tfp_fnspace.methods.sip.conditional import (
     empirical_moments,
     gaussian_process_draws,
 )
-from tfp_fnspace.methods.sip.with_prior import PRIOR_WIDTH
-from tfp_fnspace.model.prediction import SAMPLE_CHUNK
+from tfp_fnspace.methods.sip.given_prior import PRIOR_WIDTH
+from tfp_fnspace.model.base import CHUNK_NUMBERS
 
 
-class SparsePrediction:
-    """Mixin of `SIPModel`: its mixture and its functions, from its prior and draws of u.
+def num_sets(model):
+    """Returns B, or 1 if the moments are the same for all draws."""
+    same = model.prior is None or model.prior.has_moments or model.fixed_prior_draws
+    return 1 if same else model.num_eval_prior_sets
 
-    With B sets of prior draws, the draw s of u is combined with the moments of set s mod B. The
-    sets are side by side as if they were outputs: tensors `[n, N, D]` of n draws are stored as `[n
-    / B, N, B D]`.
+
+def moments(model, x, num_samples, seed):
+    """Returns the moments of f given draws of u, `[S, N, D]`, at points in model units."""
+    sets = num_sets(model)
+    distribution, _, _ = predictive_distribution(model, x)
+    u = model.posterior_draws(_whole(num_samples, sets), seed, training=False)
+    given = distribution.given(_beside(u, sets))
+    return type(given)(*(_apart(v, sets)[:num_samples] for v in given))
+
+
+def functions(model, x, count, seed):
+    """Draws functions `[S, N, D]` by Matheron's rule, from a draw of u and one of the process."""
+    sets = num_sets(model)
+    seeds, whole = split(seed, 3), _whole(count, sets)
+    u = _beside(model.posterior_draws(whole, seeds[0], training=False), sets)
+    first = tf.random.stateless_uniform([], fold_in(seed, -1), 0, sets, tf.int32)
+    distribution, at_z, at_x = predictive_distribution(model, x, first)
+    if model.prior.has_moments:
+        process_z, process_x = model.prior_draws(x, count, seeds[1])
+    else:
+        shape = [whole // sets, sets * model.num_outputs, model.num_prior_samples]
+        coefficients = normal(shape, seeds[1], u.dtype)
+        process_z, process_x = (
+            gaussian_process_draws(draws, coefficients) for draws in (at_z, at_x)
+        )
+    noise = normal(tf.shape(u), seeds[2], u.dtype)
+    drawn = distribution.draw(u, process_x, process_z, noise)
+    return _apart(drawn, sets)[:count]
+
+
+def predictive_distribution(model, x, first=0):
+    """Returns the distribution given u by all sets, and their draws at both kinds of points.
+
+    The set `first` comes first. If there are fewer functions than sets, each set is thus equally
+    likely.
     """
+    seed = model.counters.seeds.stream("prior")  # the same for all predictions
+    if model.prior.has_moments:
+        return model.conditional(x, seed)[0], None, None
+    sets = num_sets(model)
+    at_z, at_x = (
+        _beside(tf.roll(draws, -first, axis=0), sets)
+        for draws in model.prior_draws(x, sets * model.num_prior_samples, seed)
+    )
+    return conditional(empirical_moments(at_x, at_z), model.jitter), at_z, at_x
 
-    def call(self, inputs):
-        """Draws f in model units, `[S, N, D]`, for inputs in the user's units."""
-        self._check_ready()
-        seed = fold_in(tf.convert_to_tensor(self.seed_state), -1)
-        return self._functions(self.scaled(inputs)[0], self.num_eval_samples, seed)
 
-    def _prior_seed(self):
-        """Returns the seed of prior draws, which is the same for all predictions."""
-        return fold_in(tf.convert_to_tensor(self.seed_state), -3)
+def numbers_per_row(model, of_draws):
+    """Returns how many numbers function draws take at a point, `of_draws` of them for u."""
+    if model.draws_jointly:
+        return of_draws
+    of_prior = num_sets(model) * model.num_prior_samples * PRIOR_WIDTH
+    # Each chunk also has the prior at the inducing points, so it should have as many rows.
+    of_prior = min(of_prior, CHUNK_NUMBERS // model.inducing_inputs.shape[0])
+    return of_prior + of_draws
 
-    @property
-    def _num_sets(self):
-        """B, or 1 if the moments are the same for all draws."""
-        same = self.prior is None or self.prior.has_moments or self.fixed_prior_draws
-        return 1 if same else self.num_eval_prior_sets
 
-    def mixture_moments(self, x, num_samples, seed):
-        distribution, _, _ = self._predictive_distribution(self.scaled(x)[0])
-        u = self._posterior_draws(self._whole(num_samples), seed, False)
-        moments = distribution.given(_beside(u, self._num_sets))
-        return self.in_user_units(
-            type(moments)(*(_apart(v, self._num_sets)[:num_samples] for v in moments))
-        )
-
-    def draw_functions(self, x, num_samples, seed):
-        """Draws functions by Matheron's rule, from a draw of u and one of the process."""
-        return self.functions_in_user_units(self._functions(self.scaled(x)[0], num_samples, seed))
-
-    def _functions(self, x, count, seed):
-        seeds, whole = split(seed, 3), self._whole(count)
-        u = _beside(self._posterior_draws(whole, seeds[0], False), self._num_sets)
-        first = tf.random.stateless_uniform([], fold_in(seed, -1), 0, self._num_sets, tf.int32)
-        distribution, at_z, at_x = self._predictive_distribution(x, first)
-        if self.prior.has_moments:
-            process_z, process_x = self._prior_draws(x, count, seeds[1])
-        else:
-            sets = self._num_sets
-            shape = [whole // sets, sets * self.num_outputs, self.num_prior_samples]
-            coefficients = normal(shape, seeds[1], u.dtype)
-            process_z, process_x = (
-                gaussian_process_draws(draws, coefficients) for draws in (at_z, at_x)
-            )
-        noise = normal(tf.shape(u), seeds[2], u.dtype)
-        functions = distribution.draw(u, process_x, process_z, noise)
-        return _apart(functions, self._num_sets)[:count]
-
-    def _predictive_distribution(self, x, first=0):
-        """Returns the distribution given u by all sets, and their draws at both kinds of points.
-
-        The set `first` comes first. If there are fewer functions than sets, each set is thus
-        equally likely.
-        """
-        if self.prior.has_moments:
-            return self._conditional(x, self._prior_seed())[0], None, None
-        count = self._num_sets * self.num_prior_samples
-        at_z, at_x = (
-            _beside(tf.roll(draws, -first, axis=0), self._num_sets)
-            for draws in self._prior_draws(x, count, self._prior_seed())
-        )
-        return conditional(empirical_moments(at_x, at_z), self.jitter), at_z, at_x
-
-    def _whole(self, count):
-        """Returns the smallest multiple of B that is at least `count`."""
-        return -(-count // self._num_sets) * self._num_sets
-
-    def jittered_when_predicting(self):
-        z = tf.convert_to_tensor(self.inducing_inputs.value)
-        return int(self._predictive_distribution(z[:1])[0].num_jittered)
-
-    def inducing_inputs_in_user_units(self):
-        """Returns the inducing inputs, NumPy array `[M, ...]` in the user's units."""
-        self._check_ready()
-        return self.input_scalers[0].inverse(self.inducing_inputs.value).numpy()
-
-    def numbers_per_row(self, num_samples):
-        if self.prior is None or not self.draws_smooth_functions:
-            return 1  # draws at the points of a call are joint, so there is one chunk
-        of_prior = self._num_sets * self.num_prior_samples * PRIOR_WIDTH
-        # Each chunk also has the prior at the inducing points, so it should have as many rows.
-        of_prior = min(of_prior, SAMPLE_CHUNK // self.inducing_inputs.shape[0])
-        return of_prior + super().numbers_per_row(num_samples)
+def _whole(count, sets):
+    """Returns the smallest multiple of B that is at least `count`."""
+    return -(-count // sets) * sets
 
 
 def _beside(draws, num_sets):

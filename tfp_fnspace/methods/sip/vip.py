@@ -5,15 +5,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import arguments
+from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math import linalg
-from tfp_fnspace.math.random import fold_in, normal
-from tfp_fnspace.methods.sip import parts
+from tfp_fnspace.math.random import normal
+from tfp_fnspace.methods.sip import given_prior, parts
 from tfp_fnspace.methods.sip.conditional import gaussian_process_draws
-from tfp_fnspace.methods.sip.with_prior import PRIOR_WIDTH, WithPrior
-from tfp_fnspace.model.gradient import GradientTraining
-from tfp_fnspace.model.mixture import MixturePrediction
-from tfp_fnspace.model.turns import one_thread_at_a_time
+from tfp_fnspace.model import GradientModel
+from tfp_fnspace.model.checks import input_tensor
 from tfp_fnspace.typing import GaussianMoments
 
 #: The softplus of this number is 1.
@@ -21,7 +20,7 @@ _RAW_ONE = float(np.log(np.expm1(1.0)))
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
-class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
+class VIPModel(GradientModel):
     r"""Variational implicit process: a process that can only be sampled, treated as Gaussian.
 
     A Gaussian process has the mean and the covariance of S draws f_s of the prior (equation 6). It
@@ -37,6 +36,10 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
     noise is Gaussian; otherwise the first is estimated from draws of f. At `alpha=0`, its limit,
     this is the evidence lower bound of the linear model. The predictive distribution is Gaussian if
     the noise is.
+
+    `History` has, per row and in the user's units, `log_likelihood`, the first term of the
+    objective, `kl`, the second term, and `loss`, the second minus the first. At `alpha=0` it also
+    has `elbo`, -loss.
 
     The noise of the S draws is the same in every step and in prediction, so that a_s belongs to one
     function. The regularisation that the authors of the method add on the small data sets is not
@@ -80,6 +83,7 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
     """
 
     noise_outputs_allowed = True
+    object_names = ("likelihood", "prior")
 
     #: The posterior of f is one Gaussian.
     num_eval_samples = 1
@@ -102,18 +106,25 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
         self.num_prior_samples = arguments.checked_count("num_prior_samples", num_prior_samples, 2)
         self.num_samples = arguments.checked_count("num_samples", num_samples)
         self.alpha = arguments.checked_fraction("alpha", alpha)
-        self._setup_prior(
-            prior, likelihood, num_outputs, train_prior, standardize, seed, needs_functions=True
-        )
+        self._given = given_prior.GivenPrior(prior, num_outputs, needs_functions=True)
+        self.prior, self.train_prior = None, bool(train_prior)
+        self._standardize_argument = standardize
+        if likelihood is None:
+            likelihood = default_noise(self.variable_dtype)
+        self.setup(likelihood, True if standardize is None else standardize, seed)
 
     # Sizes ------------------------------------------------------------------------------------
 
-    def _setup_for(self, input_shape, num_columns, num_rows):
-        self._build(tuple(input_shape), self._checked_outputs(num_columns))
+    def create(self, input_shape, num_columns, num_rows):
+        self._build(tuple(input_shape), self._given.outputs_for(num_columns, self.likelihood))
 
     def _build(self, input_shape, num_outputs):
         """Creates all parts that need sizes."""
-        self._build_prior(input_shape, num_outputs)
+        seed, *_ = parts.seeds_of(self)
+        self.prior = self._given.build(input_shape, num_outputs, self.variable_dtype, seed)
+        self.fix([] if self.train_prior else [self.prior])
+        if self._standardize_argument is None:
+            self.standardize = len(input_shape) == 1
         size = self.num_prior_samples
         self.weight_mean = self.add_weight(
             name="weight_mean", shape=(num_outputs, size), initializer="zeros"
@@ -121,7 +132,7 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
         self._raw_cholesky = self.add_weight(
             name="raw_cholesky", shape=(num_outputs, size, size), initializer="zeros"
         )
-        self._setup_sizes([self._first_tensor(input_shape)], num_outputs)
+        self.setup_shapes([input_tensor(input_shape, self.variable_dtype)], num_outputs)
 
     @property
     def weight_cholesky(self):
@@ -133,23 +144,8 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
 
     # Training ---------------------------------------------------------------------------------
 
-    @one_thread_at_a_time
-    def adapt(self, x, y=None):
-        """Sets the standardisation from data; `fit` does so by itself the first time."""
-        super().adapt(self._learn_sizes(x, y), y)
-
-    @one_thread_at_a_time
-    def fit(self, x=None, y=None, *args, **kwargs):
-        """Fits the model; arguments and result are as in `FunctionSpaceModel.fit`.
-
-        `History` has, per row and in the user's units, `log_likelihood`, the first term of the
-        objective, `kl`, the second term, and `loss`, the second minus the first. At `alpha=0` it
-        also has `elbo`, -loss.
-        """
-        return super().fit(self._learn_sizes(x, y), y, *args, **kwargs)
-
     def objective(self, inputs, targets, num_rows, seed):
-        """Computes the loss and the entries of `History`, see `GradientTraining`."""
+        """Computes the loss and the entries of `History`, see the class."""
         moments = self._moments(inputs[0])
         term = data_term(
             self.likelihood, moments, targets, self.alpha, seed, num_draws=self.num_samples
@@ -172,8 +168,8 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
 
     def _prior_draws(self, x):
         """Draws the f_s, `[S, N, D]`, which are the same functions in every call."""
-        seed = fold_in(tf.convert_to_tensor(self.seed_state), -3)
-        return self._prior_functions(x, self.num_prior_samples, seed)
+        seed = self.counters.seeds.stream("prior")
+        return given_prior.draws(self, x, self.num_prior_samples, seed)
 
     def _moments(self, x):
         """Returns `GaussianMoments` of f in model units, tensors `[1, N, D]`."""
@@ -185,29 +181,43 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
 
     def call(self, inputs):
         """Returns `GaussianMoments` of f in model units, `[N, D]`, for inputs in user's units."""
-        self._check_ready()
-        mean, variance = self._moments(self.scaled(inputs)[0])
+        self.check_ready()
+        mean, variance = self._moments(self.units.scaled(inputs)[0])
         return GaussianMoments(mean[0], variance[0])
 
-    def mixture_moments(self, x, num_samples, seed):
-        return self.in_user_units(self._moments(self.scaled(x)[0]))
+    def moments(self, inputs, num_samples, seed):
+        return self._moments(inputs[0])
 
-    def draw_functions(self, x, num_samples, seed):
+    def functions(self, inputs, num_samples, seed):
         """Draws functions by draws of a; the same seed gives the same functions at any points."""
         mean, cholesky = self.weight_mean.value, self.weight_cholesky
         noise = normal([num_samples, *mean.shape], seed, mean.dtype)
         weights = mean + tf.linalg.matvec(cholesky, noise)
-        draws = self._prior_draws(self.scaled(x)[0])
-        return self.functions_in_user_units(gaussian_process_draws(draws, weights))
+        return gaussian_process_draws(self._prior_draws(inputs[0]), weights)
 
     def numbers_per_row(self, num_samples):
-        return self.num_prior_samples * PRIOR_WIDTH + super().numbers_per_row(num_samples)
+        return self.num_prior_samples * given_prior.PRIOR_WIDTH + super().numbers_per_row(
+            num_samples
+        )
+
+    def sample_prior_functions(self, x, num_samples, seed=(0, 0)):
+        """Draws functions from the learned prior.
+
+        Args:
+            x: As for `predict`, arrays only.
+            num_samples: S, a positive integer.
+            seed: Integer or two integers.
+
+        Returns:
+            NumPy array `[S, N, D]` in the user's units.
+        """
+        return given_prior.sample_functions(self, x, num_samples, seed)
 
     # Keras ------------------------------------------------------------------------------------
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
-        prior = self._prior_argument
+        prior = self._given.prior
         return {
             "name": self.name,
             "dtype": self.variable_dtype,
@@ -216,16 +226,11 @@ class VIPModel(WithPrior, GradientTraining, MixturePrediction, keras.Model):
             "num_samples": self.num_samples,
             "alpha": self.alpha,
             "likelihood": serialize(self.likelihood),
-            "num_outputs": self._given_outputs,
+            "num_outputs": self._given.num_outputs,
             "train_prior": self.train_prior,
             "standardize": self._standardize_argument,
             "seed": self.seed,
         }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = parts.deserialized(config, ("prior",), custom_objects)
-        return super().from_config(config, custom_objects)
 
     def get_build_config(self):
         if self.prior is None:

@@ -9,22 +9,20 @@ import tensorflow as tf
 from tfp_fnspace import arguments
 from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.likelihoods.energy import data_term
-from tfp_fnspace.math.random import as_seed, fold_in, normal, split
-from tfp_fnspace.methods.sip import parts
-from tfp_fnspace.methods.sip.adversarial import AdversarialTraining
+from tfp_fnspace.math.random import as_seed, normal, split
+from tfp_fnspace.methods.sip import adversarial, parts
 from tfp_fnspace.methods.sip.log_ratio import LogRatio, NormalLogRatio
-from tfp_fnspace.methods.sip.warm_up import WarmUp
-from tfp_fnspace.model.mixture import MixturePrediction
+from tfp_fnspace.model import GradientModel
 from tfp_fnspace.model.whole_numbers import with_real_inputs
 from tfp_fnspace.processes import given_weights
 from tfp_fnspace.typing import GaussianMoments
 
-_COUNTS = ("discriminator_steps", "num_noise", "num_samples", "num_eval_samples")
+_COUNTS = ("num_noise", "num_samples", "num_eval_samples")
 _PARTS = ("posterior", "discriminator")
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
-class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
+class AADMModel(GradientModel):
     r"""Adversarial alpha-divergence minimisation, with an implicit posterior of weights.
 
     All P weights w of a network have independent normal priors N(0, s_i^2), and a posterior from
@@ -63,7 +61,6 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
             independent values with its moments, whose divergence from the prior has a closed form.
             Otherwise it compares q with the prior.
         dropout: Dropout rate of the hidden units of the default discriminator.
-        discriminator_steps: Number of steps of the discriminator per step of the model.
         num_noise: K of the default posterior.
         num_samples: S, the number of draws, in a training step.
         num_eval_samples: S of all predictions.
@@ -90,6 +87,8 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
     """
 
     noise_outputs_allowed = True
+    optimizer_names = adversarial.OPTIMIZER_NAMES
+    object_names = ("likelihood", "network", *_PARTS)
 
     def __init__(
         self,
@@ -103,7 +102,6 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
         warm_up=0.2,
         adaptive_contrast=True,
         dropout=0.0,
-        discriminator_steps=1,
         num_noise=100,
         num_samples=10,
         num_eval_samples=100,
@@ -112,7 +110,7 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)
-        counts = (discriminator_steps, num_noise, num_samples, num_eval_samples)
+        counts = (num_noise, num_samples, num_eval_samples)
         for name, value in zip(_COUNTS, counts, strict=True):
             setattr(self, name, arguments.checked_count(name, value))
         for name, value in {"alpha": alpha, "warm_up": warm_up}.items():
@@ -130,7 +128,11 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
         if likelihood is None:
             likelihood = default_noise(self.variable_dtype)
         num_outputs = self.network.outputs[0].shape[-1]
-        self._setup(inputs, num_outputs, likelihood, standardize, seed)
+        if standardize is None:
+            standardize = len(inputs[0].shape) == 2
+        self.setup(likelihood, standardize, seed)
+        self.setup_shapes(inputs, num_outputs)
+        self.annealing = parts.annealing(self.warm_up, self.variable_dtype)
         self._build_parts()
 
     # Parts ------------------------------------------------------------------------------------
@@ -185,15 +187,19 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
 
     # Training ---------------------------------------------------------------------------------
 
-    def default_optimizer(self, total_steps):
-        """Returns Adam, 1e-3."""
-        return keras.optimizers.Adam(1e-3)
+    def trained_parts(self):
+        return adversarial.trained_parts(self)
 
-    def objectives(self, inputs, targets, num_rows, seed):
-        """Computes the loss, the divergences and the parts, see `AdversarialTraining`.
+    def callbacks_of_fit(self, given):
+        return [adversarial.AdversarialReport()]
 
-        `History` is that of `SIPModel` without `jittered`.
-        """
+    @staticmethod
+    def jittered_when_predicting():
+        """Returns 0, since predictions factor no covariance."""
+        return 0
+
+    def objective(self, inputs, targets, num_rows, seed):
+        """Computes the losses and the entries of `History`, those of `SIPModel` but `jittered`."""
         seeds = split(seed, 3)
         q, p = self.divergence_draws(seeds[0])
         moments = GaussianMoments(self._values(inputs, q), None)
@@ -201,8 +207,9 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
         log_likelihood = tf.reduce_mean(term)
         divergences = self.log_ratio(q, p, seeds[2])
         kl = divergences.forward
-        loss = self.warmth() * kl / num_rows - log_likelihood
-        return loss, divergences, {"log_likelihood": log_likelihood, "kl_estimate": kl}
+        loss = self.annealed() * kl / num_rows - log_likelihood
+        history = {"log_likelihood": log_likelihood, "kl_estimate": kl}
+        return adversarial.objective(loss, divergences, history)
 
     def divergence_draws(self, seed):
         seeds = split(seed, 2)
@@ -213,17 +220,14 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
 
     def call(self, inputs):
         """Draws f in model units, `[S, N, D]`, for inputs in the user's units."""
-        seed = fold_in(tf.convert_to_tensor(self.seed_state), -1)
-        return self._functions(inputs, self.num_eval_samples, seed)
+        seed = self.counters.seeds.stream("predict")
+        return self.functions(self.units.scaled(inputs), self.num_eval_samples, seed)
 
-    def _functions(self, inputs, count, seed):
-        return self._values(self.scaled(inputs), self._weight_draws(count, seed, False))
+    def functions(self, inputs, num_samples, seed):
+        return self._values(inputs, self._weight_draws(num_samples, seed, False))
 
-    def mixture_moments(self, x, num_samples, seed):
-        return self.in_user_units(GaussianMoments(self._functions(x, num_samples, seed), None))
-
-    def draw_functions(self, x, num_samples, seed):
-        return self.functions_in_user_units(self._functions(x, num_samples, seed))
+    def moments(self, inputs, num_samples, seed):
+        return GaussianMoments(self.functions(inputs, num_samples, seed), None)
 
     def sample_weights(self, num_samples, seed=(0, 0)):
         """Draws the weights from the posterior.
@@ -241,8 +245,8 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
         flat = tf.split(draws, [math.prod(s) for s in shapes], axis=1)
         return [tf.reshape(w, [-1, *s]).numpy() for w, s in zip(flat, shapes, strict=True)]
 
-    def numbers_per_sample(self):
-        return max(
+    def numbers_per_row(self, num_samples):
+        return num_samples * max(
             math.prod(size or 1 for size in tensor.shape)
             for layer in self.network.layers
             for tensor in keras.tree.flatten(layer.output)
@@ -263,11 +267,6 @@ class AADMModel(WarmUp, AdversarialTraining, MixturePrediction, keras.Model):
             "likelihood": serialize(self.likelihood),
             "network": serialize(self.network),
         }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = parts.deserialized(config, _PARTS, custom_objects)
-        return super().from_config(config, custom_objects)
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.sip")

@@ -17,8 +17,11 @@ def atom_signs(model, x):
 
     The sides are computed in float64, as the chains saw them: cells of an exact partition can be
     thinner than float32 resolves.
+
+    Args:
+        model: `StableProcessModel`.
+        x: float64 tensor `[N, I]`, model units.
     """
-    x = model.input_scalers[0](tf.cast(x, tf.float64))
     planes = model.store.hyperplanes.value
     side = tf.matmul(x, planes[:, 1:], transpose_b=True) + planes[:, 0]
     return tf.where(side >= 0.0, 1.0, -1.0)
@@ -29,7 +32,7 @@ def values_of(model, x, weights):
 
     Args:
         model: `StableProcessModel`.
-        x: Tensor `[N, I]`, user's units.
+        x: As for `atom_signs`.
         weights: `[D, S, L]`.
 
     Returns:
@@ -76,7 +79,7 @@ def predictive(model, values, joint=False):
     logits = tf.where(stored, tf.zeros([], dtype), tf.constant(_LOG_NOTHING, dtype))
     if joint:
         values, scale = tf.transpose(values, [1, 0, 2]), scale[:, tf.newaxis]
-    distribution = model.likelihood.conditional(values, model.target_unit, scale=scale)
+    distribution = model.likelihood.conditional(values, model.units.target_unit, scale=scale)
     if joint:
         distribution = tfd.Independent(distribution, reinterpreted_batch_ndims=1)
     return tfd.MixtureSameFamily(tfd.Categorical(logits=logits), distribution)
@@ -87,14 +90,14 @@ def noise_variance(model):
     _, noise_scale, stored = model.store.flat_draws()
     shares = tf.cast(stored, noise_scale.dtype)
     mean = tf.reduce_sum(shares * tf.square(noise_scale), axis=1) / tf.reduce_sum(shares)
-    return model.likelihood.noise_variance(model.target_unit, scale=tf.sqrt(mean))
+    return model.likelihood.noise_variance(model.units.target_unit, scale=tf.sqrt(mean))
 
 
-def draw_functions(model, x, num_samples, seed):
+def functions(model, x, num_samples, seed):
     """Draws stored functions in a random order; starts again when they are used up.
 
     Returns:
-        `[num_samples, N, D]` in the user's units.
+        `[num_samples, N, D]` in model units.
     """
     weights, _, stored = model.store.flat_draws()
     keys = tf.random.stateless_uniform(stored.shape, as_seed(seed))
@@ -102,4 +105,4 @@ def draw_functions(model, x, num_samples, seed):
     count = tf.reduce_sum(tf.cast(stored, tf.int32))
     chosen = tf.gather(order, tf.range(num_samples) % count)
     values = values_of(model, x, tf.gather(weights, chosen, axis=1))
-    return model.target_scaler.inverse(tf.transpose(values, [1, 0, 2]))
+    return tf.transpose(values, [1, 0, 2])

@@ -2,22 +2,34 @@
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from tfp_fnspace import arguments, data, streams
 from tfp_fnspace.arguments import checked_choice
-from tfp_fnspace.methods.stable_process import diagnostics, options, samplers, validation
-from tfp_fnspace.methods.stable_process.prediction import StablePrediction
+from tfp_fnspace.callbacks import refuse_learning_rates
+from tfp_fnspace.distributions.quantile import quantile
+from tfp_fnspace.methods.stable_process import (
+    diagnostics,
+    draws,
+    options,
+    samplers,
+    training,
+    validation,
+)
 from tfp_fnspace.methods.stable_process.samplers.checks import (
     checked_alpha_interval,
     checked_nu_prior,
 )
 from tfp_fnspace.methods.stable_process.samplers.state import NOISE_PRIORS
-from tfp_fnspace.methods.stable_process.training import StableTraining
-from tfp_fnspace.model import FunctionSpaceModel
+from tfp_fnspace.model import FunctionSpaceModel, checks, fitting, loops, summary
+from tfp_fnspace.model.checks import input_tensor
 from tfp_fnspace.model.turns import one_thread_at_a_time
+
+_ALL_ROWS_AT_ONCE = "MCMC conditions on all rows at once: "
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.stable_process")
-class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, keras.Model):
+class StableProcessModel(FunctionSpaceModel):
     r"""Bayesian network of infinite width whose output weights have infinite variance.
 
     With random units `tau(x) = sign(b + w.x)`, (b, w) standard normal, and symmetric alpha-stable
@@ -91,8 +103,15 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
         under weights with unbounded variance".
     """
 
-    input_scaler_dtype = "float64"
+    # A partition's cells can be thinner than float32 resolves.
+    input_dtype = input_scaler_dtype = "float64"
     draws_smooth_functions = False  # they are piecewise constant
+    needs_steps = True
+
+    # Clients send float32, although `predict` takes arrays in float64. An exported model gives the
+    # same result at x as `predict(np.float32(x))`. This equals `predict(x)` unless a hyperplane is
+    # so near to a point that float32 moves the point to the other side.
+    served_dtype = "float32"
 
     def __init__(
         self,
@@ -135,10 +154,21 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
         options.check_counts(**{name: getattr(self, name) for name in options.COUNTS})
         likelihood = options.checked_likelihood(likelihood)
         standardize = True if standardize is None else standardize
-        self._setup_options(likelihood, standardize, seed)
-        self.store = None
-        self._x_predict = None
-        self._forget_problem()
+        self.setup(likelihood, standardize, seed)
+        self.store = self._x_predict = None
+
+    @property
+    def sampler_name(self):
+        """The sampler that `sampler` stands for."""
+        return "grouped" if self.sampler == "auto" else self.sampler
+
+    def row_shape(self, array):
+        return (self.num_inputs or (array.shape[-1] if array.ndim > 1 else 1),)
+
+    def create(self, input_shape, num_columns, num_rows):
+        self.setup_shapes([input_tensor(input_shape, self.input_dtype)], num_columns)
+
+    # Training ---------------------------------------------------------------------------------
 
     def compile(self, metrics=(), jit_compile="auto", run_eagerly=False, **kwargs):
         """Configures metrics and compilation; there is no loss and no optimizer.
@@ -161,6 +191,117 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
             )
         super().compile(metrics=metrics, jit_compile=jit_compile, run_eagerly=run_eagerly)
 
+    @one_thread_at_a_time
+    def adapt(self, x, y=None):
+        """Sets the standardisation from arrays; `fit` does so by itself the first time."""
+        _refuse_stream(x)
+        super().adapt(x, y)
+
+    @one_thread_at_a_time
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        epochs=30,
+        verbose="auto",
+        callbacks=None,
+        validation_split=0.0,
+        validation_data=None,
+        shuffle=None,
+        class_weight=None,
+        sample_weight=None,
+        initial_epoch=0,
+        steps_per_epoch=None,
+        validation_freq=1,
+        x_predict=None,
+        **unknown,
+    ):
+        """Runs the chains; arguments and result are as in `keras.Model.fit` if they apply.
+
+        On the data of the last `fit`, the chains go on where they are, without a new burn-in. On
+        other data they start warm: noise, alpha, nu, steps and the scales of atoms with the same
+        pattern are kept, and a burn-in begins.
+
+        Args:
+            x: Array `[N, I]`, or `[N]` for one input.
+            y: Targets `[N, D]`, or `[N]`.
+            batch_size: Refused, as are `shuffle` and `steps_per_epoch`: an epoch is a block of
+                iterations on all rows.
+            epochs: Number of epochs, burn-in included.
+            verbose: As in Keras.
+            callbacks: List of callbacks; `BackupAndRestore` resumes to the same draws.
+            validation_split: Fraction of the last rows to validate on.
+            validation_data: `(x, y)`. The scores are those of the draws so far; the cost of CRPS
+                grows with the square of their number.
+            shuffle: Refused.
+            class_weight: Refused.
+            sample_weight: Refused.
+            initial_epoch: Number of the first epoch.
+            steps_per_epoch: Refused.
+            validation_freq: Epochs between validations.
+            x_predict: Array `[M, I]` of points at which the distribution of the process must be
+                exact, jointly with `x` (see `partition`). `None` leaves the points of a `fit` on
+                the same data as they are.
+            **unknown: Refused.
+
+        Returns:
+            `keras.callbacks.History`. Each epoch has the mean `log_likelihood` of a row given the
+            scales and `loss`, its negative, in the user's units. It also has means over its draws:
+            the `noise_scale`, also in the user's units, and the parameters `alpha` and `nu` of the
+            process, which models standardised targets. `acceptance` is the share of the groups of
+            atoms that took a new scale.
+
+        Raises:
+            TypeError: If data are not numbers, a callback is not one, or an argument is unknown.
+            ValueError: If the data are bad, or an argument cannot be used.
+        """
+        arguments.refuse_unknown("fit", unknown)
+        _refuse_stream(x)
+        checks.refuse_weights(self, class_weight=class_weight, sample_weight=sample_weight)
+        refused = {
+            "batch_size": batch_size,
+            "shuffle": shuffle,
+            "steps_per_epoch": steps_per_epoch,
+        }
+        for name, value in refused.items():
+            if value is not None:
+                raise ValueError(
+                    f"{_ALL_ROWS_AT_ONCE}`{name}` must not be given. Received: {name}={value!r}"
+                )
+        held_out = validation_split if validation_data is None else 0.0
+        fitting.learn_shapes(self, x, y, held_out)
+        self._x_predict = training.checked_x_predict(self, x_predict, x)
+        history = super().fit(
+            x,
+            y,
+            epochs=epochs,
+            verbose=verbose,
+            callbacks=callbacks,
+            validation_split=validation_split,
+            validation_data=validation_data,
+            initial_epoch=initial_epoch,
+            validation_freq=validation_freq,
+        )
+        training.warn(self)
+        return history
+
+    def train_on_batch(self, *args, **kwargs):
+        """Raises an error: there are no batches."""
+        raise ValueError(
+            f"{_ALL_ROWS_AT_ONCE}call `fit` with all of them. Received: a call of train_on_batch"
+        )
+
+    def callbacks_of_fit(self, given):
+        refuse_learning_rates(given, "The stable process has no learning rate to schedule.")
+        return []
+
+    def run_arrays(self, inputs, targets, batch_size, shuffle, options):
+        _, described = self.counters.epoch_of
+        self.counters.epoch_of = self.sweeps_per_epoch, described
+        training.prepare(self, inputs[0], targets, self._x_predict)
+        return loops.by_epochs(self, training.Blocks(self), inputs, targets, options)
+
     def diagnostics(self, x=None):
         """Returns the convergence of the chains, from stored draws (thinned, so it is cautious).
 
@@ -173,10 +314,10 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
             `noise_scale`, `alpha`, `nu` that are inferred, arrays `[D]`. The values are NaN for
             fewer than 4 draws.
         """
-        self._check_ready()
+        self.check_ready()
         store = self.store
         if x is None:
-            x = self.input_scalers[0].inverse(store.x.value).numpy()
+            x = self.units.input_scalers[0].inverse(store.x.value).numpy()
         values = self.stored_values(x)  # [N, S, D]
         by_chain = values.reshape(len(values), self.num_chains, -1, self.num_outputs)
         found = {"f": diagnostics.convergence(np.moveaxis(by_chain, 0, 2))}
@@ -226,7 +367,7 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
                 "`cross_validate` chooses alpha and nu before the first `fit`. "
                 "Received: a fitted model"
             )
-        inputs, targets = self._check_first_data(x, y)
+        inputs, targets = checks.first_data(x, y, self.likelihood, self.row_shape, self.input_dtype)
         burn_in = self.burn_in if burn_in is None else burn_in
         grid = validation.checked_grid(alphas, nus)
         validation.check_budget(folds, len(targets), epochs, burn_in)
@@ -235,6 +376,129 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
         )
         self.alpha, self.nu = table[0]["alpha"], table[0]["nu"]
         return table
+
+    # Prediction -------------------------------------------------------------------------------
+
+    def call(self, inputs):
+        """Returns moments of f over the draws in model units, for inputs in the user's units.
+
+        Args:
+            inputs: Tensor `[N, I]`.
+
+        Returns:
+            `GaussianMoments` of tensors `[N, D]`.
+        """
+        return draws.moments(self, self.units.scaled(inputs)[0])
+
+    def moments(self, inputs, num_samples, seed):
+        return draws.moments(self, inputs[0])
+
+    def function_values(self, x):
+        """Returns f for every place of a draw, in the graph, `[N, S, D]` in the user's units."""
+        values, _ = draws.function_values(self, self.units.scaled(x)[0])
+        return self.units.functions(values)
+
+    def predicted(self, x):
+        return summary.Predicted(
+            lambda: draws.predictive(self, self.function_values(x)),
+            lambda: summary.of_variances(self.function_moments(x), draws.noise_variance(self)),
+        )
+
+    def functions(self, inputs, num_samples, seed):
+        return draws.functions(self, inputs[0], num_samples, seed)
+
+    def numbers_per_row(self, num_samples):
+        return max(self.store.sizes["atoms"], num_samples * self.num_outputs)
+
+    @property
+    def num_eval_samples(self):
+        """The number of places for draws, `None` before the first `fit`."""
+        return None if self.store is None else self.num_chains * self.store.capacity
+
+    def _quantiles(self, x, levels):
+        return quantile(self.predictive(x), list(levels))
+
+    def _in_chunks(self, function, x):
+        """Applies a function to all rows in chunks, so that memory does not grow with them."""
+        inputs = self.checked_inputs(x)
+        return np.concatenate(self.in_batches(function, inputs, self.predict_batch_size))
+
+    def stored_values(self, x):
+        """Returns the values of f in the stored draws at some points.
+
+        Args:
+            x: Array `[N, I]` in the user's units.
+
+        Returns:
+            NumPy array `[N, S, D]` in the user's units, S = `num_chains` times the number of
+            draws stored of each chain; the draws of a chain are in order, beside each other.
+        """
+        self.check_ready()
+        stored = self.store.flat_draws()[2].numpy()
+        return self._in_chunks(
+            lambda part: self.traced(self.function_values)(part).numpy()[:, stored], x
+        )
+
+    def posterior_draws(self):
+        """Returns stored draws of the hyper-parameters, by chain; fixed values repeat.
+
+        Returns:
+            Dict of NumPy arrays `[chains, K, D]`: `noise_scale` in the user's units, `alpha`, and
+            `nu` in model units.
+        """
+        self.check_ready()
+        found = {
+            name: np.moveaxis(self.store.stored(name), 0, -1)
+            for name in ("noise_scale", "alpha", "nu")
+        }
+        found["noise_scale"] = found["noise_scale"] * self.units.target_unit.numpy()
+        return found
+
+    def predict_distribution(self, x, batch_size=None, joint=False):
+        """Returns the predictive distribution of the observations, a mixture over the draws.
+
+        Args:
+            x: As for `predict`, arrays only.
+            batch_size: Not needed, as for `predict`.
+            joint: Whether to return the joint distribution of all points.
+
+        Returns:
+            `tfd.MixtureSameFamily` in the user's units, batch `[N]`, event `[D]`; no batch and
+            event `[N, D]` if `joint`.
+        """
+        if batch_size is not None:
+            arguments.check_count("batch_size", batch_size)
+        values = self._in_chunks(lambda part: self.traced(self.function_values)(part).numpy(), x)
+        return draws.predictive(self, tf.constant(values), joint)
+
+    def predict_quantiles(self, x, levels=(0.05, 0.5, 0.95)):
+        """Returns quantiles of the observations; the paper's point estimate is the median.
+
+        Args:
+            x: As for `predict`, arrays only.
+            levels: Levels in (0, 1), Q of them.
+
+        Returns:
+            NumPy array `[N, D, Q]` in the user's units.
+
+        Raises:
+            TypeError: If the levels or the data are not numbers.
+            ValueError: If a level is out of range, or the data are bad.
+        """
+        levels = tuple(_checked_levels(levels))
+        return self._in_chunks(lambda part: self.traced(self._quantiles)(part, levels).numpy(), x)
+
+    def function_quantiles(self, x, levels=(0.05, 0.5, 0.95)):
+        """Returns quantiles of f over the draws; arguments and result as in `predict_quantiles`."""
+        levels = _checked_levels(levels)
+        self.check_ready()
+        stored = self.store.flat_draws()[2].numpy()
+
+        def quantiles(part):
+            values = self.traced(self.function_values)(part).numpy()[:, stored]
+            return np.moveaxis(np.quantile(values, levels, axis=1), 0, -1)
+
+        return self._in_chunks(quantiles, x)
 
     # Keras ------------------------------------------------------------------------------------
 
@@ -282,6 +546,24 @@ class StableProcessModel(StableTraining, StablePrediction, FunctionSpaceModel, k
     def build_from_config(self, config):
         if not config:
             return
-        self._setup_for((config["inputs"],), config["outputs"], None)
+        self.create((config["inputs"],), config["outputs"], None)
         if config["store"] is not None:
-            self._create_store(config["store"])
+            training.create_store(self, config["store"])
+
+
+def _refuse_stream(x):
+    if streams.is_stream(x):
+        raise ValueError(
+            f"{_ALL_ROWS_AT_ONCE}`x` must be an array, not a dataset. "
+            f"Received: x of type {type(x).__name__}"
+        )
+
+
+def _checked_levels(levels):
+    values = np.atleast_1d(data.as_array(levels, "levels").astype(np.float64))
+    if values.ndim != 1 or not values.size or not np.all((values > 0.0) & (values < 1.0)):
+        raise ValueError(
+            "`levels` must lie strictly in (0, 1): a number, or a list of one at least. "
+            f"Received: levels={levels!r}"
+        )
+    return values.tolist()

@@ -74,8 +74,10 @@ def cross_validate(model, x, y, grid, folds, epochs, burn_in, verbose):
     x, _ = _standardised(x, model.standardize)
     y, unit = _standardised(y, model.standardize)
     errors, losses = [], []
-    for i, (train, held_out) in enumerate(k_fold(len(y), folds, seed=model.fold_seed())):
-        seed = fold_in(fold_in(as_seed(model.seed_state.numpy()), 2), i)
+    for i, (train, held_out) in enumerate(
+        k_fold(len(y), folds, seed=model.counters.seeds.number())
+    ):
+        seed = fold_in(fold_in(as_seed(model.counters.seed_state.numpy()), 2), i)
         values, noise = _sample_fold(
             model, seed, x[train], y[train], x[held_out], grid, epochs, burn_in
         )
@@ -112,7 +114,7 @@ def _standardised(values, enabled):
 
 def _sample_fold(model, seed, x, y, x_new, grid, epochs, burn_in):
     """Draws f at the held-out rows, `[S, G, M, D]`, and the noise, `[S, G, D]`."""
-    partition = chains.make_partition(model, x, x_new, model.fold_seed())
+    partition = chains.make_partition(model, x, x_new, model.counters.seeds.number())
     copies, outputs = model.num_chains, y.shape[1]
     problem = chains.make_problem(partition, x, y, len(grid) * copies)
     alpha, nu = np.tile(np.repeat(np.array(grid), copies, axis=0), (outputs, 1)).T

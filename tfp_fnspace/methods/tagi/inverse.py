@@ -18,9 +18,9 @@ def posterior_inputs(model, mean, variance, targets):
     Returns:
         `GaussianMoments` of tensors `[N, X]` in the user's units.
     """
-    (scaler,) = model.input_scalers
+    (scaler,) = model.units.input_scalers
     prior = GaussianMoments(scaler(mean), scaler.scale_variance(variance))
-    targets = model.target_scaler(model._as_columns(targets))
+    targets = model.units.target_scaler(model.checks.as_columns(targets))
     observed = tf.logical_not(tf.math.is_nan(targets))
     targets = tf.where(observed, targets, tf.zeros_like(targets))
     infer = _with_covariances if model.chain is not None else _independent

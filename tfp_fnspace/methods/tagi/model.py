@@ -1,31 +1,38 @@
 """TAGI as a Keras model."""
 
 import functools
+import math
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data
-from tfp_fnspace.arguments import checked_choice
+from tfp_fnspace import columns, data
+from tfp_fnspace.arguments import checked_choice, checked_count
 from tfp_fnspace.callbacks import refuse_learning_rates, wants_batches
 from tfp_fnspace.layers import calls
 from tfp_fnspace.likelihoods import HeteroscedasticGaussian
 from tfp_fnspace.likelihoods.additive import default_noise
-from tfp_fnspace.math.random import as_seed, fold_in, permutation
-from tfp_fnspace.methods.tagi import graph, noise, options, training
+from tfp_fnspace.math.random import as_seed, fold_in
+from tfp_fnspace.methods.tagi import (
+    graph,
+    inverse,
+    noise,
+    options,
+    propagation,
+    sampling,
+    training,
+)
 from tfp_fnspace.methods.tagi.covariance import CovarianceChain
-from tfp_fnspace.methods.tagi.inputs import TAGIInputs
 from tfp_fnspace.methods.tagi.learned_noise import LearnedNoise
-from tfp_fnspace.methods.tagi.prediction import TAGIPrediction
-from tfp_fnspace.model import FunctionSpaceModel
+from tfp_fnspace.model import FunctionSpaceModel, checks, loops
 from tfp_fnspace.model.whole_numbers import with_real_inputs
 from tfp_fnspace.tracing import traced
 from tfp_fnspace.typing import GaussianMoments
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
-class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
+class TAGIModel(FunctionSpaceModel):
     r"""Bayesian neural network with closed-form Gaussian inference (TAGI).
 
     Weights and units are independent Gaussians. A batch is learnt in three steps: a forward pass of
@@ -120,10 +127,13 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
             )
         if likelihood is None:
             likelihood = default_noise(self.variable_dtype, trainable=noise is None)
-        self._setup(network.inputs, network.outputs[0].shape[-1], likelihood, standardize, seed)
-        calls.refuse_masked_units(network, self.standardize)
+        if standardize is None:
+            standardize = len(network.inputs[0].shape) == 2
+        self.setup(likelihood, standardize, seed)
         options.check_likelihood(likelihood, self.noise)
         self.missing_targets_allowed = not likelihood.is_classifier
+        self.setup_shapes(network.inputs, network.outputs[0].shape[-1])
+        calls.refuse_masked_units(network, self.standardize)
         self.learned_noise, observation_model = None, likelihood
         if getattr(likelihood, "learns_scale", False):
             self.learned_noise = LearnedNoise(likelihood, dtype=self.dtype_policy)
@@ -144,15 +154,14 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
             self.chain = CovarianceChain(network, joint, dtype=self.dtype_policy)
         self._epoch_function = None
         self.fuses_updates = False
-        self._training_metrics = [
-            keras.metrics.Mean(name, dtype="float64") for name in ("train_nll", "train_mse")
-        ]
+        for name in ("train_nll", "train_mse"):
+            self.step_metrics[name] = keras.metrics.Mean(name, dtype="float64")
         for i, layer in enumerate(self.tagi_layers):
             if seed is not None and layer.fresh:
-                layer.redraw(fold_in(as_seed(self.seed_state.numpy()), i))
+                layer.redraw(fold_in(as_seed(self.counters.seed_state.numpy()), i))
 
-    def _adapt_noise(self, unit):
-        super()._adapt_noise(unit)
+    def adapt_noise(self, unit):
+        super().adapt_noise(unit)
         if self.learned_noise is not None:
             self.learned_noise.adapt(self.likelihood)
 
@@ -167,7 +176,18 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         Returns:
             `GaussianMoments` of tensors `[N, D]`.
         """
-        return self.network_moments(self.scaled(inputs))
+        return self.network_moments(self.units.scaled(inputs))
+
+    def moments(self, inputs, num_samples, seed):
+        return self.network_moments(inputs)
+
+    def functions(self, inputs, num_samples, seed):
+        return sampling.functions(self, inputs, num_samples, seed)
+
+    def numbers_per_row(self, num_samples):
+        layers = self.network.layers
+        tensors = [t for layer in layers for t in keras.tree.flatten(layer.output)]
+        return num_samples * max(math.prod(n or 1 for n in t.shape[1:]) for t in tensors)
 
     def network_moments(self, inputs):
         """Returns the moments of the outputs; inputs and outputs are in model units.
@@ -198,15 +218,6 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         if self.input_stddev is None:
             return None
         return tf.square(tf.constant(self.input_stddev, self.variable_dtype))
-
-    def scaled(self, inputs):
-        """Returns the inputs in model units, a list."""
-        tensors = data.check_structure(inputs, self.input_tensors)
-        scaled = []
-        for x, scaler, role in zip(tensors, self.input_scalers, self.input_roles, strict=True):
-            # Variances are scaled by the values they belong to.
-            scaled.append(scaler(x) if role is None else self.input_scalers[role].scale_variance(x))
-        return scaled
 
     def with_learned_noise(self, moments):
         """Returns the moments for `observation_model`: those of f, then those of a learnt noise."""
@@ -257,35 +268,25 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
         correlations = [] if self.chain is None else self.chain.correlations
         return [*parameters, *(v for layer in layers for v in layer.state), *correlations]
 
-    def epoch_order(self, num_rows, shuffle=True, epoch=None):
-        if epoch is None:
-            return super().epoch_order(num_rows, shuffle)
-        if not shuffle:
-            return np.arange(num_rows, dtype=np.int32)
-        return permutation(self.seed_state.numpy(), epoch, num_rows)
-
-    def on_epoch_start(self):
-        if isinstance(self.noise, keras.optimizers.schedules.LearningRateSchedule):
-            self.likelihood.set_scale(float(self.noise(self.epochs_seen.numpy())))
-
     def train_step(self, data):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         if sample_weight is not None:
-            self._refuse_weights(sample_weight=sample_weight)
-        inputs, targets = self.scaled(x), self.target_scaler(self._as_columns(y))
+            checks.refuse_weights(self, sample_weight=sample_weight)
+        inputs = self.units.scaled(x)
+        targets = self.units.target_scaler(self.checks.as_columns(y))
         if self.update == "exact":
             rows = tf.range(tf.shape(targets)[0])
             index, counts = rows[:, tf.newaxis], tf.ones_like(rows)
             sums = training.epoch(self, inputs, targets, index, counts, tf.shape(targets)[0])
         else:
             sums = training.observe(self, inputs, targets)
-        self.steps_seen.assign_add(1)
+        self.counters.steps.assign_add(1)
         return self._logs(sums)
 
     def _logs(self, sums):
         """Updates and returns the running means of the epoch, given the sums of one batch."""
         log_likelihood, squared_error, rows, entries = sums
-        likelihood, error = self._training_metrics
+        likelihood, error = self.step_metrics.values()
         likelihood.update_state(tf.math.divide_no_nan(log_likelihood, rows), rows)
         error.update_state(tf.math.divide_no_nan(squared_error, entries), entries)
         return self._named_logs(likelihood.result(), error.result())
@@ -296,41 +297,44 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
             return {**logs, "accuracy": 1.0 - error}
         return {**logs, "rmse": tf.sqrt(error)}
 
-    def _fit_arrays(self, inputs, targets, batch_size, shuffle, fit_options):
-        self._check_batch_size(batch_size)
-        first_fit = int(self.steps_seen.numpy()) == 0
-        if self.noise == "cross_validate" and first_fit:
-            epochs = fit_options["epochs"] - fit_options["initial_epoch"]
+    def run_arrays(self, inputs, targets, batch_size, shuffle, options):
+        self.checks.batch_size(batch_size)
+        if self.noise == "cross_validate" and not self.counters.has_steps:
+            epochs = options["epochs"] - options["initial_epoch"]
             scale, self.noise_scores = noise.cross_validate(
-                self, inputs, targets, epochs, batch_size, shuffle, verbose=fit_options["verbose"]
+                self, inputs, targets, epochs, batch_size, shuffle, verbose=options["verbose"]
             )
             self.likelihood.set_scale(scale)
-        if not self._compiles_epochs(fit_options["callbacks"]):
-            return super()._fit_arrays(inputs, targets, batch_size, shuffle, fit_options)
+        if not self._compiles_epochs(options["callbacks"]):
+            return loops.by_batches(self, inputs, targets, batch_size, shuffle, options)
         learner = self.epoch_learner(inputs, targets, batch_size)
-        num_batches = -(-len(targets) // batch_size)
+        num_batches, counters = -(-len(targets) // batch_size), self.counters
 
         def train_epoch():
-            order = self.epoch_order(len(targets), shuffle)[self._first_batch * batch_size :]
+            order = counters.epoch_order(len(targets), shuffle)
+            order = order[counters.first_batch * batch_size :]
             log_likelihood, squared_error, rows, entries = learner(order, count_steps=True)
             return self._named_logs(
                 tf.math.divide_no_nan(log_likelihood, rows),
                 tf.math.divide_no_nan(squared_error, entries),
             )
 
-        return self._fit_epochs(train_epoch, inputs, targets, fit_options, num_batches)
+        return loops.by_epochs(self, train_epoch, inputs, targets, options, num_batches)
 
-    def _check_fit_of_stream(self, x):
-        if self.noise == "cross_validate" and not self.steps_seen.numpy():
+    def run_stream(self, stream, steps_per_epoch, options):
+        if self.noise == "cross_validate" and not self.counters.has_steps:
             raise ValueError(
                 "noise='cross_validate' needs arrays, which can be split into folds. "
-                f"Received: x={x!r}"
+                f"Received: x={stream.given!r}"
             )
+        return loops.by_stream(self, stream, steps_per_epoch, options)
 
-    def _check_callbacks(self, callbacks):
+    def callbacks_of_fit(self, given):
         refuse_learning_rates(
-            callbacks, "TAGI has no learning rate to schedule; `noise=` takes a schedule."
+            given, "TAGI has no learning rate to schedule; `noise=` takes a schedule."
         )
+        is_schedule = isinstance(self.noise, keras.optimizers.schedules.LearningRateSchedule)
+        return [noise.Schedule(self.noise)] if is_schedule else []
 
     def _compiles_epochs(self, callbacks):
         """Returns whether nothing needs control between the batches of an epoch."""
@@ -357,6 +361,117 @@ class TAGIModel(TAGIInputs, TAGIPrediction, FunctionSpaceModel, keras.Model):
             vars(self)["_counted_epoch"] = traced(count)
         functions = self._epoch_function, self._counted_epoch
         return training.EpochLearner(self, *functions, inputs, targets, batch_size)
+
+    # Inputs -----------------------------------------------------------------------------------
+
+    def with_variances(self):
+        """Returns a model with the same posterior that also takes the variance of each input.
+
+        The two models share layers, noise and standardisation, so each knows what the other learns.
+
+        Returns:
+            `TAGIModel` with a mean and a variance (in the user's units squared) for each input of
+            this model.
+
+        Raises:
+            ValueError: If an input goes to anything but TAGI layers.
+
+        Example:
+            >>> inputs = keras.Input((1,))
+            >>> outputs = tfp_fnspace.tagi.Dense(1)(inputs)
+            >>> model = tfp_fnspace.tagi.TAGIModel(
+            ...     inputs, outputs, likelihood=tfp_fnspace.likelihoods.Gaussian(0.3)
+            ... )
+            >>> history = model.fit(x, y, epochs=2, batch_size=4, verbose=0)
+            >>> mean = model.with_variances().predict([x, 0.1 * np.ones_like(x)])["mean"]  # [12, 1]
+        """
+        self.check_ready()
+        network = graph.with_uncertain_inputs(self.network)
+        twin = type(self)(
+            network.inputs,
+            GaussianMoments(*network.outputs),
+            likelihood=self.likelihood,
+            update=self.update,
+            standardize=self.standardize,
+        )
+        twin.learned_noise = self.learned_noise
+        new = [*twin.units.input_scalers[::2], twin.units.target_scaler]
+        for scaler, own in zip(new, self.units.scalers, strict=True):
+            scaler.set_weights(own.get_weights())
+        return twin
+
+    def input_gradient(self, x, batch_size=1024):
+        """Returns the derivative of the predictive mean with respect to the inputs.
+
+        Args:
+            x: Array `[N, D_in]`; the model has one input of rank 2.
+            batch_size: Rows evaluated at a time.
+
+        Returns:
+            NumPy array `[N, D, D_in]` in the user's units.
+
+        Raises:
+            ValueError: If the model has several inputs or one of another rank, or `batch_size` is
+                not a positive integer.
+        """
+        batch_size = checked_count("batch_size", batch_size)
+        self._check_one_input("input_gradient")
+        parts = self.in_batches(self._jacobian, self.checked_inputs(x), batch_size)
+        return np.concatenate([part.numpy() for part in parts])
+
+    def _jacobian(self, x):
+        with (
+            propagation.frozen_scope(),
+            tf.GradientTape(watch_accessed_variables=False) as tape,
+        ):
+            tape.watch(x)
+            mean = self.function_moments(x).mean
+        return tape.batch_jacobian(mean, x)
+
+    def infer_inputs(self, x_mean, x_variance, y):
+        r"""Returns the posterior of uncertain inputs given targets (the inverse problem).
+
+        The inputs are independent Gaussians, and the targets follow the likelihood given f. The
+        innovations of the outputs pass back to the inputs (equation 15 of the paper, one layer
+        further than in training). The posterior moments are `m + S dm` and `S + S^2 dS`, or with
+        full covariances `m + S d` and the diagonal of `S + S G S`. This is exact for a linear
+        network with known weights and `covariance="full"`. Other networks are linearised near the
+        prior mean, so a prior that is too wide gives misleading results. The model itself does not
+        change.
+
+        Args:
+            x_mean: Array `[N, X]`, prior means in the user's units.
+            x_variance: Array `[N, X]`, prior variances in the user's units squared.
+            y: Targets, as for `fit`; NaN is not observed.
+
+        Returns:
+            `GaussianMoments` of NumPy arrays `[N, X]` in the user's units.
+
+        Raises:
+            ValueError: If the model has several inputs or one of another rank, or data are bad.
+        """
+        self._check_one_input("infer_inputs")
+        self.check_ready()
+        (mean,), targets = self.checks.data(x_mean, y)
+        names = self.units.input_scalers[0].column_names
+        columns.check_column_names(x_variance, names, "x_variance")
+        (variance,) = data.check_inputs(
+            x_variance, self.input_tensors, "x_variance", self.units.in_users_units
+        )
+        if variance.shape != mean.shape or np.any(variance < 0.0):
+            raise ValueError(
+                "`x_variance` must have the shape of `x_mean` and no negative values. Received: "
+                f"x_variance of shape {variance.shape}, a smallest value of {variance.min()}"
+            )
+        moments = inverse.posterior_inputs(self, *map(tf.constant, (mean, variance, targets)))
+        return GaussianMoments(*(part.numpy() for part in moments))
+
+    def _check_one_input(self, method):
+        if len(self.input_tensors) != 1 or len(self.input_tensors[0].shape) != 2:
+            raise ValueError(
+                f"`{method}` needs a model with one input of rank 2. "
+                f"Received: inputs={self.input_tensors}"
+            )
 
     # Keras ------------------------------------------------------------------------------------
 

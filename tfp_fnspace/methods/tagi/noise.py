@@ -1,7 +1,8 @@
-"""Choice of the scale of homoscedastic noise by cross-validation (section 4.2 of the paper)."""
+"""The scale of homoscedastic noise: a schedule, or cross-validation (section 4.2 of the paper)."""
 
 import math
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -15,6 +16,25 @@ _MOST_STEPS = 40
 
 #: Number of scores below the best after which a direction of the search ends.
 _PATIENCE = 2
+
+
+class Schedule(keras.callbacks.Callback):
+    """Sets the scale of the noise before each epoch.
+
+    Args:
+        schedule: `keras.optimizers.schedules.LearningRateSchedule` of the number of finished
+            epochs.
+    """
+
+    allows_ahead = True
+
+    def __init__(self, schedule):
+        super().__init__()
+        self.schedule = schedule
+
+    def on_epoch_begin(self, epoch, logs=None):
+        model = self.model
+        model.likelihood.set_scale(float(self.schedule(model.counters.epochs.numpy())))
 
 
 def search_scale(score, start):
@@ -99,7 +119,7 @@ def cross_validate(model, inputs, targets, epochs, batch_size, shuffle, num_fold
             f"noise='cross_validate' needs at least 2 rows. Received: {len(targets)} rows"
         )
     learner = model.epoch_learner(inputs, targets, batch_size)
-    folds = k_fold(len(targets), min(num_folds, len(targets)), seed=model.fold_seed())
+    folds = k_fold(len(targets), min(num_folds, len(targets)), seed=model.counters.seeds.number())
     negative_log_likelihood = traced(
         lambda x, y: nll(y, model.predictive(x)), reduce_retracing=True
     )
@@ -115,7 +135,7 @@ def cross_validate(model, inputs, targets, epochs, batch_size, shuffle, num_fold
             for variable, value in zip(model.parameter_variables, initial, strict=True):
                 variable.assign(value)
             for epoch in range(epochs):
-                order = model.epoch_order(len(train), shuffle, epoch)
+                order = model.counters.seeds.epoch_order(epoch, len(train), shuffle)
                 learner(train[order].astype(np.int32))
             rows = held_out[observed[held_out]]
             if len(rows):

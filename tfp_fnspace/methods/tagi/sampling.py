@@ -6,7 +6,7 @@ from tfp_fnspace.math.random import fold_in, normal
 from tfp_fnspace.methods.tagi import propagation
 
 
-def draw_functions(model, x, num_samples, seed):
+def functions(model, inputs, num_samples, seed):
     """Draws functions: weights from the posterior, then a deterministic forward pass.
 
     TAGI's result about f is its closed-form moments, not these draws: because of linearisation and
@@ -15,20 +15,19 @@ def draw_functions(model, x, num_samples, seed):
 
     Args:
         model: `TAGIModel`.
-        x: Tensor `[N, ...]`, or a list of tensors, in the user's units.
+        inputs: List of tensors `[N, ...]` in model units.
         num_samples: S, a Python integer.
         seed: int32 tensor `[2]`.
 
     Returns:
-        Tensor `[S, N, D]` in the user's units.
+        Tensor `[S, N, D]` in model units.
     """
-    inputs = _draw_inputs(model, model.scaled(x), num_samples, seed)
+    inputs = _draw_inputs(model, inputs, num_samples, seed)
     if model.covariance == "full_parameters":
-        return model.functions_in_user_units(model.chain.sample(inputs[0], num_samples, seed))
+        return model.chain.sample(inputs[0], num_samples, seed)
     with propagation.sampling_scope(seed, num_samples, model.tagi_layers):
         sample, _ = model.network([propagation.fold(values) for values in inputs])
-    sample = tf.reshape(sample, [num_samples, -1, model.num_outputs])
-    return model.functions_in_user_units(sample)
+    return tf.reshape(sample, [num_samples, -1, model.num_outputs])
 
 
 def _draw_inputs(model, inputs, num_samples, seed):

@@ -91,14 +91,14 @@ def _score(model, moments, targets, weight):
     if model.likelihood.is_classifier:
         density, error = _class_score(model, moments, targets)
     else:
-        unit = model.target_unit
+        unit = model.units.target_unit
         mean, variance = model.observation_model.observation_moments(moments)
         error = tf.square(targets - mean)
         density = -0.5 * (error / variance + tf.math.log(2.0 * math.pi * variance))
         error = tf.cast(error, unit.dtype) * tf.square(unit)
     weight, density, error = (tf.cast(v, tf.float64) for v in (weight, density, error))
-    # This is done per target, since some may be missing, and not by `logs_in_user_units`.
-    density -= model.log_target_units
+    # This is done per target, since some may be missing, and not by `Units.logs`.
+    density -= model.units.log_target_units
     return (
         tf.reduce_sum(weight * density),
         tf.reduce_sum(weight * error),
@@ -151,7 +151,7 @@ def epoch(model, inputs, targets, index, counts, num_batches):
 def counted_epoch(model, num_steps, *arguments):
     """Runs a compiled `epoch` and counts its steps, without a chance of an interrupt in between."""
     sums = model._epoch_function(*arguments)
-    model.steps_seen.assign_add(num_steps)
+    model.counters.steps.assign_add(num_steps)
     return sums
 
 
@@ -198,8 +198,8 @@ class EpochLearner:
         self.steps_of = lambda num_rows: -(-num_rows // batch_size)
         self.batch_size = 1 if model.update == "exact" else batch_size
         self.num_batches = -(-len(targets) // self.batch_size)
-        self.inputs = model.scaled([tf.constant(x) for x in inputs])
-        self.targets = model.target_scaler(tf.constant(targets))
+        self.inputs = model.units.scaled([tf.constant(x) for x in inputs])
+        self.targets = model.units.target_scaler(tf.constant(targets))
 
     def __call__(self, order, count_steps=False):
         index = map(tf.constant, batch_index(order, self.batch_size, self.num_batches))

@@ -1,0 +1,42 @@
+"""A model is few classes: how many, and what they override, is counted here."""
+
+import inspect
+
+import keras
+import pytest
+
+import tfp_fnspace as fns
+from tfp_fnspace import stacking, warping
+from tfp_fnspace.model import FunctionSpaceModel, GradientModel
+
+#: Class -> the most classes of ours in its MRO.
+MODELS = {
+    fns.tagi.TAGIModel: 2,
+    fns.stable_process.StableProcessModel: 2,
+    fns.fbnn.VariationalModel: 3,
+    fns.fbnn.FBNNModel: 4,
+    fns.sip.SIPModel: 3,
+    fns.sip.VIPModel: 3,
+    fns.sip.AADMModel: 3,
+    fns.diwp.DIWPModel: 3,
+    stacking.StackedModel: 2,
+    warping.WarpedModel: 2,
+}
+
+
+def ours(cls):
+    return [c for c in inspect.getmro(cls) if c.__module__.startswith("tfp_fnspace")]
+
+
+@pytest.mark.parametrize("cls", MODELS)
+def test_a_model_is_few_classes(cls):
+    assert len(ours(cls)) <= MODELS[cls], [c.__name__ for c in ours(cls)]
+
+
+@pytest.mark.parametrize("cls", MODELS)
+def test_private_methods_of_the_base_are_not_overridden(cls):
+    """What a method may change has a public name, and a row in docs/adding_a_method.md."""
+    bases = [base for base in (FunctionSpaceModel, GradientModel) if issubclass(cls, base)]
+    private = {n for base in bases for n in vars(base) if n.startswith("_") and n[1] != "_"}
+    own = {n for c in ours(cls) if c not in bases for n in vars(c)}
+    assert not own & (private - set(dir(keras.Model)))

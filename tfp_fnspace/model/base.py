@@ -1,0 +1,928 @@
+"""The base of the models of all methods: what users call, and what a method implements."""
+
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace import arguments, interrupts, metrics, notices, streams
+from tfp_fnspace.callbacks import checked_callbacks
+from tfp_fnspace.export import check_served_range, export_saved_model
+from tfp_fnspace.math import replicas
+from tfp_fnspace.math.random import as_seed
+from tfp_fnspace.metrics.given import checked_metrics
+from tfp_fnspace.metrics.of_classes import check_class_metric, for_class_metric
+from tfp_fnspace.model import checks, fitting, loops, saving, summary
+from tfp_fnspace.model.counters import Counters
+from tfp_fnspace.model.turns import Turns, one_thread_at_a_time
+from tfp_fnspace.model.units import Units
+from tfp_fnspace.tracing import collectable, count_apart, traced
+from tfp_fnspace.typing import GaussianMoments
+
+#: How many numbers the widest tensor of one chunk of functions or of a mixture may hold.
+CHUNK_NUMBERS = 2**22
+
+
+class FunctionSpaceModel(keras.Model):
+    """What the models of all methods share: data checks, units, metrics, prediction, files.
+
+    A model `class M(FunctionSpaceModel)` calls `keras.Model.__init__` and `setup`. It calls
+    `setup_shapes` as soon as it knows the shapes of its inputs and targets: in its constructor, or
+    in `create`. It implements `moments`, `functions` and `train_step`. A model that is trained by
+    gradients is a `GradientModel`, with an `objective`. The other hooks have defaults.
+
+    Hooks are in *model* units, and this class converts. The arguments of a constructor are in
+    standardised units if the model standardises. Predictions, scores and `History` are in the
+    user's units. Under a likelihood of classes, f are logits and the targets are labels, which are
+    not standardised.
+
+    Attributes:
+        likelihood: Observation model, a layer of `tfp_fnspace.likelihoods`.
+        units: `Units`, `None` until the shapes are known.
+        checks: `Checks` of what users hand over, `None` until the shapes are known.
+        counters: `Counters`, the seed and the numbers of steps and epochs.
+        num_outputs: Number of outputs of the model, `None` until the shapes are known.
+    """
+
+    # What a method says of itself -------------------------------------------------------------
+
+    #: Whether NaN in the targets stands for a missing value.
+    missing_targets_allowed = False
+
+    #: Whether outputs may describe the noise, as in `HeteroscedasticGaussian`.
+    noise_outputs_allowed = False
+
+    #: Whether function draws are differentiable in x, and are the same in every call with the same
+    #: seed.
+    draws_smooth_functions = True
+
+    #: Whether the functions of a call are joint draws at its points, and need all of them at once.
+    draws_jointly = False
+
+    #: S, the number of draws in predictions; `None` if f is one Gaussian at each point.
+    num_eval_samples = None
+
+    #: Number of functions of the joint distribution of all points; `num_eval_samples` by default.
+    num_joint_functions = None
+
+    #: Dtype of the inputs of a model that learns their shapes; `None` is the model's own dtype.
+    input_dtype = None
+
+    #: Dtype in which inputs are standardised; `None` stands for the model's own dtype.
+    input_scaler_dtype = None
+
+    #: As for `Checks`.
+    index_inputs, input_roles, batch_rows = None, None, None
+
+    #: Rows that are read of a stream before `create`.
+    rows_for_shapes = 1
+
+    #: Dtype of real inputs of an exported model; `None` stands for those of the inputs.
+    served_dtype = None
+
+    #: Whether the model predicts nothing before its first step.
+    needs_steps = False
+
+    #: The model's own steps may call Bayesian layers: it is not a plain Keras model.
+    trains_bayesian_layers = True
+
+    #: Entries of the config that are serialised objects.
+    object_names = ("likelihood", "network")
+
+    # Hooks ------------------------------------------------------------------------------------
+
+    def create(self, input_shape, num_columns, num_rows):
+        """Makes the parts that need shapes, and calls `setup_shapes`.
+
+        Only models that learn the shapes from the first data need this hook.
+
+        Args:
+            input_shape: Shape of a row.
+            num_columns: Columns of the targets.
+            num_rows: Number of rows of the first data; for a stream, of the batches that were read.
+        """
+        raise NotImplementedError
+
+    def moments(self, inputs, num_samples, seed):
+        """Computes the moments of f, in the graph and in model units.
+
+        Args:
+            inputs: List of tensors `[N, ...]`.
+            num_samples: S, `num_eval_samples`.
+            seed: int32 tensor `[2]`.
+
+        Returns:
+            `GaussianMoments` of tensors `[N, D]`; or `[S, N, D]`, given each of S draws of what f
+            depends on, with `variance=None` for function draws.
+        """
+        raise NotImplementedError
+
+    def functions(self, inputs, num_samples, seed):
+        """Draws functions `[S, N, D]`, in the graph and in model units; arguments as `moments`."""
+        raise NotImplementedError
+
+    def predicted(self, x):
+        """Returns `Predicted` for x in the user's units, in the graph.
+
+        By default, all follows from `moments` and the likelihood.
+        """
+        moments = self.posterior_moments(x)
+        parts = self.likelihood, self.units, self.counters.seeds.stream("likelihood")
+        return summary.Predicted(
+            lambda: summary.distribution(moments, *parts), lambda: summary.tensors(moments, *parts)
+        )
+
+    def run_arrays(self, inputs, targets, batch_size, shuffle, options):
+        """Runs the loop of `fit` over arrays, in the user's units (see `loops`)."""
+        return loops.by_batches(self, inputs, targets, batch_size, shuffle, options)
+
+    def run_stream(self, stream, steps_per_epoch, options):
+        """Runs the loop of `fit` over a `CheckedStream` (see `loops`)."""
+        return loops.by_stream(self, stream, steps_per_epoch, options)
+
+    def callbacks_of_fit(self, given):
+        """Returns the method's own callbacks; may refuse some of those that the user has given."""
+        return []
+
+    def first_callbacks(self):
+        """Returns callbacks that come before the counter of epochs and all that save."""
+        return []
+
+    def numbers_per_row(self, num_samples):
+        """Returns how many numbers `num_samples` functions take at one point."""
+        return num_samples * max(
+            self.num_outputs, *(math.prod(t.shape[1:]) for t in self.input_tensors)
+        )
+
+    def row_shape(self, array):
+        """Returns the shape of a row of the first inputs, an array."""
+        return array.shape[1:] if array.ndim > 1 else (1,)
+
+    # Setting up -------------------------------------------------------------------------------
+
+    def setup(self, likelihood, standardize, seed):
+        """Checks and keeps what all models have, and makes counters and metrics.
+
+        Args:
+            likelihood: Observation model, a layer of `tfp_fnspace.likelihoods`.
+            standardize: Whether to standardise inputs and targets.
+            seed: Non-negative integer, or `None` for one drawn by NumPy's global generator (which
+                `keras.utils.set_random_seed` sets).
+
+        Raises:
+            TypeError: If `likelihood` is not a likelihood.
+            ValueError: If the method cannot have it, or `standardize` is not a boolean.
+        """
+        if isinstance(likelihood, type) or not hasattr(likelihood, "check_outputs"):
+            raise TypeError(
+                "`likelihood` must be one of `tfp_fnspace.likelihoods`, `Gaussian(0.3)` say"
+                f"{arguments.what_it_is(likelihood)}. Received: likelihood={likelihood!r}"
+            )
+        if likelihood.has_noise_outputs and not self.noise_outputs_allowed:
+            raise ValueError(
+                f"`likelihood` of a {type(self).__name__} cannot have outputs that describe the "
+                "noise: TAGI, SIP and `fbnn.VariationalModel` can. "
+                f"Received: likelihood={type(likelihood).__name__}"
+            )
+        if not isinstance(standardize, bool | np.bool_):
+            raise ValueError(
+                f"`standardize` must be True, False or None. Received: standardize={standardize!r}"
+            )
+        self.likelihood = likelihood
+        self.standardize, self.seed = bool(standardize), seed
+        self.units = self.checks = self.num_outputs = None
+        self.counters = Counters(seed)
+        if likelihood.is_classifier:
+            scores = [metrics.Accuracy(), metrics.NLL(), metrics.ExpectedCalibrationError()]
+        else:
+            coverage = metrics.IntervalCoverage(level=0.9)
+            scores = [metrics.RMSE(), metrics.NLL(), metrics.CRPS(), coverage]
+        self.default_metrics, self.user_metrics = scores, []
+        # Hidden from Keras's tracking, so they are not saved: the means that training steps update
+        # (`evaluate` updates others), by their names in `History`.
+        vars(self).update(_turns=Turns(), step_metrics={})
+        self._compile_arguments = {}
+
+    def setup_shapes(self, input_tensors, num_outputs):
+        """Makes the units and the checks.
+
+        Args:
+            input_tensors: Symbolic inputs, a list of `keras.KerasTensor`.
+            num_outputs: Number of outputs of the model.
+        """
+        num_outputs = int(num_outputs)
+        self.likelihood.check_outputs(num_outputs)
+        if not self.likelihood.built:
+            self.likelihood.build((None, num_outputs))
+        self.num_outputs = num_outputs
+        self.units = Units(
+            input_tensors,
+            self.likelihood,
+            num_outputs,
+            standardize=self.standardize,
+            index_inputs=self.index_inputs,
+            input_roles=self.input_roles,
+            input_dtype=self.input_scaler_dtype,
+            dtype=self.variable_dtype,
+        )
+        self.checks = checks.Checks(
+            self.units,
+            self.likelihood,
+            num_outputs,
+            self.standardize,
+            self.missing_targets_allowed,
+            self.index_inputs,
+            self.batch_rows,
+        )
+        self.reset_functions()
+        self.built = True  # Keras calls `build_from_config` on unbuilt models
+
+    def reset_functions(self):
+        """Drops the traced functions that predict, since they hold the variables of their trace."""
+        self.test_function, self.predict_function = None, None
+        vars(self)["_traced"] = {}  # hidden from Keras's tracking, which would export them
+
+    def traced(self, function):
+        """Returns a method of this model that predicts, traced once."""
+        name = function.__name__
+        if name not in self._traced:
+            self._traced[name] = traced(function, reduce_retracing=True)
+        return self._traced[name]
+
+    @property
+    def input_tensors(self):
+        """Symbolic inputs, a list; `None` until the shapes are known."""
+        return None if self.units is None else self.units.input_tensors
+
+    @property
+    def num_target_columns(self):
+        """Columns of the targets: D, or one of class labels."""
+        return self.likelihood.num_target_columns(self.num_outputs)
+
+    @property
+    def is_ready(self):
+        """Whether inputs and targets have a standardisation, or need none."""
+        return self.units is not None and self.units.ready
+
+    @property
+    def has_units(self):
+        """Whether the model has seen data: later data must then have the same columns."""
+        adapted = any(scaler.adapted.numpy() for scaler in self.units.scalers)
+        return self.counters.has_steps or adapted
+
+    def check_ready(self):
+        """Refuses to predict without a standardisation, or without a step if one is needed."""
+        if self.needs_steps and not self.counters.has_steps:
+            raise ValueError("The model is not fitted: call `fit`. Received: a model without draws")
+        if not self.is_ready:
+            raise ValueError(
+                "The model is not fitted: call `fit`, or `adapt(x, y)` to predict from the "
+                "prior. Received: a model whose standardisation has seen no data"
+            )
+
+    @property
+    def column_names(self):
+        """The column names of the data frame that the model was first fitted to, or `None`.
+
+        This is a list for the model's first input. A frame whose columns differ, or have another
+        order, is then refused; this holds for each input.
+        """
+        names = None if self.units is None else self.units.input_scalers[0].column_names
+        return names if names is None else list(names)
+
+    @property
+    def target_names(self):
+        """The column names of the targets, as `column_names` for the inputs."""
+        names = None if self.units is None else self.units.target_scaler.column_names
+        return names if names is None else list(names)
+
+    # Compiling --------------------------------------------------------------------------------
+
+    def compile(self, metrics=(), jit_compile="auto", run_eagerly=False, **kwargs):
+        """Configures the model.
+
+        Args:
+            metrics: Further metrics for `evaluate` and validation, of `tfp_fnspace.metrics` or of
+                Keras. Keras's metrics see the predictive mean. For a classifier, binary metrics
+                (`AUC`, `Precision`) see the probability of class 1, metrics named `Sparse...` see
+                the probabilities of all classes, and metrics of labels see the most probable label.
+                Metrics of one-hot targets are refused.
+            jit_compile: Whether XLA compiles training and prediction; `"auto"` chooses what is
+                faster on the device.
+            run_eagerly: Whether to run without graphs, for debugging.
+            **kwargs: Further options of the method.
+
+        Raises:
+            ValueError: If a metric or an option is unknown.
+        """
+        arguments.checked_choice("jit_compile", jit_compile, ("auto", True, False))
+        self.user_metrics = checked_metrics(metrics)
+        self._check_metrics()
+        self._compile_arguments = {"jit_compile": jit_compile, "run_eagerly": run_eagerly, **kwargs}
+        keras_arguments = {"optimizer": None, **self._compile_arguments}
+        super().compile(loss=None, **keras_arguments)
+
+    def get_compile_config(self):
+        config = {**self._compile_arguments, "metrics": self.user_metrics}
+        return keras.saving.serialize_keras_object(config)
+
+    def compile_from_config(self, config):
+        self.compile(**keras.saving.deserialize_keras_object(config))
+
+    def _ensure_compiled(self):
+        if self._distribute_strategy is None and replicas.number() > 1:
+            raise ValueError(
+                "A model that is used in the scope of a strategy with several replicas must have "
+                f"been made there. Received: {type(self).__name__} made outside of the scope"
+            )
+        if not self.compiled:
+            self.compile()
+
+    def _check_metrics(self):
+        """Refuses metrics that are meaningless for this classifier."""
+        if self.num_outputs is None or not self.likelihood.is_classifier:
+            return
+        num_classes = self.likelihood.num_labels(self.num_outputs)
+        for metric in self.user_metrics:
+            check_class_metric(metric, num_classes, self.num_target_columns)
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Makes a model from the result of `get_config`, after its parts that are objects."""
+        load, config = keras.saving.deserialize_keras_object, dict(config)
+        for name in cls.object_names:
+            if isinstance(config.get(name), dict):
+                config[name] = load(config[name], custom_objects=custom_objects)
+        return cls(**config)
+
+    # Training ---------------------------------------------------------------------------------
+
+    @one_thread_at_a_time
+    def adapt(self, x, y=None):
+        """Sets the standardisation from data; `fit` does so by itself the first time.
+
+        Args:
+            x: Arrays, as for `fit`, or a finite dataset of `(x, y)` batches.
+            y: Targets, for arrays.
+
+        Raises:
+            ValueError: If a dataset's length is infinite or unknown, the data are bad, or the
+                model has learnt already.
+        """
+        fitting.adapt(self, fitting.learn_shapes(self, x, y), y)
+
+    def adapt_noise(self, unit):
+        """Converts a noise scale that the user gave in their units to model units."""
+        if hasattr(self.likelihood, "adapt"):
+            self.likelihood.adapt(unit)
+
+    @one_thread_at_a_time
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size=None,
+        epochs=1,
+        verbose="auto",
+        callbacks=None,
+        validation_split=0.0,
+        validation_data=None,
+        shuffle=True,
+        class_weight=None,
+        sample_weight=None,
+        initial_epoch=0,
+        steps_per_epoch=None,
+        validation_steps=None,
+        validation_batch_size=None,
+        validation_freq=1,
+        **unknown,
+    ):
+        """Fits the model; arguments and result are as in `keras.Model.fit`.
+
+        In-memory data is permuted in each epoch by the model's seed and its count of epochs. The
+        same seed therefore gives the same run, and a restored run continues it.
+
+        Ctrl-C ends the run with `KeyboardInterrupt` at the end of the epoch. If the epoch takes
+        longer than 5 seconds, the run ends after a batch; if Ctrl-C is pressed again, it ends at
+        once. The weights are those of the last whole step, and the counters agree with them. On
+        arrays, a `fit` for the remaining epochs therefore ends at the same weights as a run that
+        was not stopped. An epoch that was stopped midway continues at its next batch if `fit` is
+        given the same rows and batch size. A first `fit` that ends before its first step leaves the
+        model unchanged.
+
+        Args:
+            x: Array `[N, ...]`, a list of arrays for several inputs, or a dataset or generator
+                of `(x, y)` batches.
+            y: Targets `[N, D]`, or `[N]` when D is 1; `[N]` integer labels for a categorical
+                likelihood.
+            batch_size: Rows in a batch, 32 by default (arrays only).
+            epochs: Number of epochs.
+            verbose: As in Keras.
+            callbacks: List of callbacks. A callback that acts at every batch is honoured, but it
+                slows down a method that compiles whole epochs. Without callbacks and validation,
+                several short epochs may be computed at once; the run is the same.
+            validation_split: Fraction of the last rows to validate on (arrays only).
+            validation_data: `(x, y)` or a dataset. Use `val_nll` for early stopping.
+            shuffle: Whether to permute the rows of arrays.
+            class_weight: Not supported.
+            sample_weight: Not supported.
+            initial_epoch: Number of the first epoch.
+            steps_per_epoch: Number of batches in an epoch (datasets only).
+            validation_steps: Number of validation batches (datasets only).
+            validation_batch_size: Rows in a validation batch.
+            validation_freq: Epochs between validations.
+            **unknown: Refused.
+
+        Returns:
+            `keras.callbacks.History` with means over the rows of an epoch, in the user's units.
+            `loss` is what the method minimises: the negative of the lower bound, or of the
+            objective that replaces it. For methods that minimise nothing (TAGI, the stable process)
+            it is the negative of `log_likelihood`. `val_loss` equals `val_nll`, so it is not
+            comparable with `loss`.
+
+        Raises:
+            TypeError: If the data are not numbers, a callback is not one, or an argument is
+                unknown.
+            ValueError: If the data are bad, or an argument cannot be honoured.
+        """
+        arguments.refuse_unknown("fit", unknown)
+        checks.refuse_weights(self, class_weight=class_weight, sample_weight=sample_weight)
+        arguments.check_verbose(verbose)
+        epochs, initial_epoch = fitting.check_counts(
+            epochs,
+            initial_epoch,
+            validation_freq,
+            batch_size=batch_size,
+            steps_per_epoch=steps_per_epoch,
+            validation_steps=validation_steps,
+            validation_batch_size=validation_batch_size,
+        )
+        held_out = validation_split if validation_data is None else 0.0
+        x = fitting.learn_shapes(self, x, y, held_out)
+        options = {
+            "epochs": epochs,
+            "verbose": verbose,
+            "callbacks": fitting.callbacks_of(self, callbacks),
+            "validation_data": validation_data,
+            "initial_epoch": initial_epoch,
+            "validation_steps": validation_steps,
+            "validation_batch_size": validation_batch_size,
+            "validation_freq": validation_freq,
+        }
+        self._ensure_compiled()
+        return fitting.run(
+            self,
+            x,
+            y,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            validation_split=validation_split,
+            steps_per_epoch=steps_per_epoch,
+            options=options,
+        )
+
+    @one_thread_at_a_time
+    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
+        """Runs one update on one batch; continues a fitted model (`fit` adapts, this does not)."""
+        checks.refuse_weights(self, class_weight=class_weight, sample_weight=sample_weight)
+        self._ensure_compiled()
+        first = self.is_ready and not self.has_units
+        if self.units is None:
+            self.check_ready()
+        inputs, targets = self.checks.data(x, y, first=first, learnt=True)
+        self.check_ready()
+        inputs, targets = fitting.shared_out(self.distribute_strategy, inputs, targets)
+        with interrupts.held():
+            batch = self.checks.pack(inputs), targets
+            logs = super().train_on_batch(*batch, return_dict=return_dict)
+            self.counters.forget_epoch()
+        return logs
+
+    def checked_stream(self, stream, with_targets=True, first=False, learnt=False):
+        """Returns the batches of a stream, see `Checks.stream`; refuses one that cannot be shared.
+
+        Raises:
+            ValueError: If it is a generator and the model belongs to a strategy.
+        """
+        checks.check_strategy(stream, self.distribute_strategy)
+        return self.checks.stream(stream, with_targets, first, learnt)
+
+    # Prediction -------------------------------------------------------------------------------
+
+    def posterior_moments(self, x):
+        """Returns the moments of f behind all predictions, in the graph and in the user's units.
+
+        Args:
+            x: Tensor `[N, ...]`, or a list of tensors, in the user's units.
+
+        Returns:
+            `GaussianMoments`, as `moments` returns them.
+        """
+        seed = self.counters.seeds.stream("predict")
+        return self.units.moments(self.moments(self.units.scaled(x), self.num_eval_samples, seed))
+
+    def function_moments(self, x):
+        """Returns `GaussianMoments` of f in the user's units, `[N, D]`, in the graph."""
+        return summary.total_moments(self.posterior_moments(x), self.units)
+
+    def draw_functions(self, x, num_samples, seed):
+        """Draws functions `[S, N, D]` in the user's units, in the graph."""
+        return self.units.functions(self.functions(self.units.scaled(x), num_samples, seed))
+
+    def predictive(self, x):
+        """Returns the distribution of the observations, in the graph and in the user's units."""
+        return self.predicted(x).distribution()
+
+    def predictive_moments(self, x):
+        """Returns the tensors of `predict`, in the graph and in the user's units."""
+        return self.predicted(x).tensors()
+
+    def served_outputs(self, x):
+        """Returns the tensors of the endpoint `serve`, in the graph; x is in the user's units."""
+        found = self.predicted(x)  # once, since it is most of the work
+        if self.likelihood.is_classifier:
+            return found.tensors()
+        return summary.with_quantiles(found.tensors(), found.distribution())
+
+    @property
+    def predict_batch_size(self):
+        """Rows in a batch of `predict` and `evaluate` if the user does not say.
+
+        For a mixture the widest tensor of a batch takes about 20 MB.
+        """
+        if self.batch_rows is not None:
+            return self.batch_rows
+        if self.num_eval_samples is None or self.units is None:
+            return checks.PREDICT_BATCH_SIZE
+        rows = CHUNK_NUMBERS // self.numbers_per_row(self.num_eval_samples)
+        return int(np.clip(rows, 1, checks.PREDICT_BATCH_SIZE))
+
+    @property
+    def fit_batch_size(self):
+        """Rows in a batch of `fit` if the user does not say."""
+        return self.batch_rows or checks.FIT_BATCH_SIZE
+
+    @property
+    def served_dtypes(self):
+        """Dtypes of the inputs of an exported model."""
+        return [self.served_dtype or tensor.dtype for tensor in self.input_tensors]
+
+    def checked_inputs(self, x):
+        """Returns inputs that were checked, a list of arrays, of a model that is ready."""
+        self.check_ready()
+        return self.checks.inputs(x)
+
+    def in_batches(self, function, inputs, rows):
+        """Applies a function to rows of checked inputs, so that memory does not grow with them.
+
+        Args:
+            function: Function of a tensor `[N, ...]`, or of a list of them.
+            inputs: List of arrays.
+            rows: Number of rows in a batch.
+
+        Returns:
+            List of results.
+        """
+        pack = self.checks.pack
+        return [
+            function(pack([tf.constant(array[i : i + rows]) for array in inputs]))
+            for i in range(0, len(inputs[0]), rows)
+        ]
+
+    def evaluate(
+        self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
+    ):
+        """Scores the predictive distribution, as `keras.Model.evaluate` does.
+
+        Args:
+            x: As for `fit`.
+            y: Targets, for arrays; NaN entries are left out where a method allows them.
+            batch_size: Rows in a batch; the result does not depend on it.
+            verbose: As in Keras.
+            sample_weight: Not supported.
+            **kwargs: Arguments of `keras.Model.evaluate`; `return_dict=True` gives names.
+
+        Returns:
+            `loss` (equal to `nll`), `rmse`, `nll`, `crps`, `coverage_90` and the metrics of
+            `compile`, in the user's units. A classifier has `accuracy`, `nll` and `ece` instead.
+        """
+        checks.refuse_weights(self, sample_weight=sample_weight)
+        cached = kwargs.get("_use_cached_eval_dataset")  # a validation of `fit`
+        known = ("return_dict", "steps", "callbacks", "_use_cached_eval_dataset")
+        arguments.check_verbose(verbose)
+        arguments.refuse_unknown("evaluate", {k: v for k, v in kwargs.items() if k not in known})
+        if not cached:
+            checked_callbacks(kwargs.get("callbacks"))
+            _check_steps(kwargs.get("steps"))
+        self._ensure_compiled()
+        self.check_ready()
+        self._check_metrics()
+        stream = None
+        if cached:
+            pass  # `fit` has checked its validation data
+        elif streams.is_stream(x):
+            checks.check_no_targets(y)
+            checks.check_passes(x, "steps", kwargs.get("steps"))
+            stream = self.checked_stream(x)
+            x = stream.for_keras()
+        else:
+            inputs, targets = self.checks.data(x, y)
+            rows = checks.batch_rows(batch_size, len(targets), self.predict_batch_size)
+            x = self.checks.feed(inputs, targets, rows)
+            y, batch_size = None, None
+        with streams.own_errors(stream), self._turns.scoring():
+            scores = super().evaluate(x, y, batch_size=batch_size, verbose=verbose, **kwargs)
+        return tf.nest.map_structure(float, scores)  # tensors in older versions of Keras
+
+    def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
+        """Scores one batch, as `evaluate` does."""
+        checks.refuse_weights(self, sample_weight=sample_weight)
+        self._ensure_compiled()
+        self.check_ready()
+        inputs, targets = self.checks.data(x, y)
+        if self.distribute_strategy.num_replicas_in_sync > 1:  # Keras gives each the whole batch
+            return self.evaluate(x, y, len(targets), verbose=0, return_dict=return_dict)
+        with self._turns.scoring():
+            batch = self.checks.pack(inputs), targets
+            return super().test_on_batch(*batch, return_dict=return_dict)
+
+    def test_step(self, data):
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+        y = self.checks.as_columns(y)
+        distribution = self.predictive(x)
+        for metric in self.scores:
+            whole = getattr(metric, "takes_distribution", False)
+            metric.update_state(y, distribution if whole else self._point(distribution, metric))
+        return self._results()
+
+    @property
+    def scores(self):
+        """The metrics that evaluation reports, a list."""
+        return [*self.default_metrics, *self.user_metrics]
+
+    def _results(self):
+        results = {metric.name: metric.result() for metric in self.scores}
+        return {"loss": results["nll"], **results}
+
+    def _point(self, distribution, metric):
+        """Returns the prediction for a metric that does not take a distribution."""
+        if not self.likelihood.is_classifier:
+            return distribution.mean()
+        probabilities = self.likelihood.probabilities(distribution)
+        return for_class_metric(metric, probabilities, self.num_target_columns)
+
+    def get_metrics_result(self):
+        # Training reports its own results. With several replicas, these are the results of all.
+        return self._results() if self._turns.is_scoring else {}
+
+    def reset_metrics(self):
+        for metric in self.scores if self._turns.is_scoring else self.step_metrics.values():
+            metric.reset_state()
+
+    def predict(self, x, batch_size=None, verbose=0, steps=None, callbacks=None):
+        """Predicts moments, or probabilities of classes.
+
+        Args:
+            x: Array `[N, ...]`, a list for several inputs, or a dataset of inputs.
+            batch_size: Rows in a batch; the result does not depend on it.
+            verbose: As in Keras.
+            steps: As in Keras.
+            callbacks: As in Keras.
+
+        Returns:
+            Dict of NumPy arrays `[N, D]`: `mean`, `stddev` (of an observation), `epistemic_stddev`
+            (of f) and `aleatoric_stddev` (of the noise); the variances add up. For a classifier,
+            the dict has `probabilities` `[N, D]`, the `entropy` `[N]` of the label in nats, and the
+            `mutual_information` `[N]` between the label and f, which is the part of the entropy
+            that knowing f would remove.
+        """
+        arguments.check_verbose(verbose)
+        checked_callbacks(callbacks)
+        _check_steps(steps)
+        self.check_ready()
+        stream = None
+        if streams.is_stream(x):
+            checks.check_passes(x, "steps", steps)
+            stream = self.checked_stream(x, with_targets=False)
+            x = stream.for_keras()
+        else:
+            inputs = self.checks.inputs(x)
+            rows = checks.batch_rows(batch_size, len(inputs[0]), self.predict_batch_size)
+            x, batch_size = self.checks.feed(inputs, None, rows), None
+        with streams.own_errors(stream):
+            outputs = super().predict(
+                x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks
+            )
+        _warn_of_nan("predictions", outputs.values())
+        return outputs
+
+    def predict_on_batch(self, x):
+        """Predicts for one batch, as `predict` does."""
+        self.check_ready()
+        if self.distribute_strategy.num_replicas_in_sync > 1:  # Keras gives each the whole batch
+            return self.predict(x, batch_size=len(tf.nest.flatten(x)[0]))
+        return super().predict_on_batch(self.checks.pack(self.checks.inputs(x)))
+
+    @collectable
+    def predict_step(self, data):
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        return self.predictive_moments(x)
+
+    def predict_distribution(self, x, batch_size=None, joint=False):
+        """Returns the predictive distribution of the observations, at each point or jointly.
+
+        Args:
+            x: As for `predict`; arrays only, if predictions are mixtures over draws.
+            batch_size: As for `predict`.
+            joint: Whether to return the joint distribution of all points, S functions with noise,
+                for regressions whose predictions are mixtures over draws. It gives the covariance
+                of points, and statements about several points at once. Its density is accurate as
+                long as some of the functions are near the observations, so more points need more
+                functions.
+
+        Returns:
+            `tfd.Distribution` in the user's units, with batch `[N]` and event `[D]`. If `joint`, it
+            has no batch and event `[N, D]`. For a classifier, the distribution of the label with
+            the averaged probabilities.
+
+        Raises:
+            ValueError: If `joint` is true for a model that knows the distribution or the noise at
+                each point only; or if the data are bad.
+        """
+        if self.likelihood.is_classifier or self.num_eval_samples is None:
+            self._refuse_joint(joint)
+            return self._distribution_of(self.predict(x, batch_size=batch_size))
+        if batch_size is not None:
+            arguments.check_count("batch_size", batch_size)
+        if joint and not self.likelihood.has_noise_outputs:
+            count = self.num_joint_functions or self.num_eval_samples
+            functions = self.sample_functions(x, count, self.counters.seeds.stream("predict"))
+            return self.likelihood.joint(tf.constant(functions), self.units.target_unit)
+        inputs = self.checked_inputs(x)
+        rows = checks.batch_rows(batch_size, len(inputs[0]), self.predict_batch_size)
+        means, variances = zip(
+            *self.in_batches(self.traced(self.posterior_moments), inputs, rows), strict=True
+        )
+        mean = tf.concat(means, axis=1)
+        variance = None if variances[0] is None else tf.concat(variances, axis=1)
+        if not joint:
+            parts = self.likelihood, self.units, self.counters.seeds.stream("likelihood")
+            return summary.distribution(GaussianMoments(mean, variance), *parts)
+        self._refuse_joint(variance is not None)
+        # These are draws of functions, whose outputs include the noise.
+        return self.likelihood.joint(mean, self.units.target_unit)
+
+    def _refuse_joint(self, joint):
+        if joint:
+            raise ValueError(
+                f"`joint` must be False for {type(self).__name__} with this likelihood, which "
+                "knows the distribution of each point only (`sample_functions` draws functions). "
+                f"Received: joint={joint!r}"
+            )
+
+    def _distribution_of(self, outputs):
+        """Returns the distribution for the arrays of `predict`."""
+        if self.likelihood.is_classifier:
+            return self.likelihood.from_probabilities(outputs["probabilities"])
+        mean, stddev, of_functions = (
+            tf.convert_to_tensor(outputs[key]) for key in ("mean", "stddev", "epistemic_stddev")
+        )
+        if self.likelihood.has_noise_outputs:
+            return self.likelihood.predictive_from(mean, stddev)
+        moments = GaussianMoments(mean, tf.square(of_functions))
+        return self.likelihood.predictive(moments, self.units.target_unit)
+
+    def sample_functions(self, x, num_samples, seed=(0, 0)):
+        """Draws functions from the posterior.
+
+        Args:
+            x: As for `predict`, arrays only.
+            num_samples: S, a positive integer.
+            seed: Integer or two integers. The same seed gives the same functions at any x, unless
+                the model documents otherwise.
+
+        Returns:
+            NumPy array `[S, N, D]` in the user's units.
+
+        Raises:
+            ValueError: If `num_samples` is not a positive integer, or the data are bad.
+        """
+        num_samples, seed = arguments.checked_count("num_samples", num_samples), as_seed(seed)
+        inputs = self.checked_inputs(x)
+        rows = len(inputs[0])
+        if not self.draws_jointly:
+            rows = max(1, CHUNK_NUMBERS // self.numbers_per_row(num_samples))
+        draw = self.traced(self.draw_functions)
+        chunks = self.in_batches(lambda part: draw(part, num_samples, seed).numpy(), inputs, rows)
+        functions = np.concatenate(chunks, axis=1)
+        _warn_of_nan("function samples", [np.swapaxes(functions, 0, 1)])
+        return functions
+
+    # Files ------------------------------------------------------------------------------------
+
+    def save(self, filepath, overwrite=True, zipped=None, **kwargs):
+        """Writes a `.keras` file, as in Keras; an existing file is replaced in one step.
+
+        `load_model` reads it, and so does `keras.models.load_model`.
+
+        Args:
+            filepath: Path that ends in `.keras`; if `zipped` is false, path of a folder.
+            overwrite: Whether to replace an existing file, or to ask.
+            zipped: Whether to write one file, the default, or a folder.
+            **kwargs: As in Keras.
+
+        Raises:
+            OSError: If the file cannot be written; an existing file is then unchanged.
+            TypeError: If `filepath` is not a path.
+            ValueError: If it does not end in `.keras`, or the folder holds other things.
+        """
+        return saving.save(self, filepath, overwrite, zipped, **kwargs)
+
+    def save_weights(self, filepath, overwrite=True, max_shard_size=None):
+        """Writes the weights to a file, as in Keras; an existing file is replaced in one step.
+
+        Args:
+            filepath: Path that ends in `.weights.h5`.
+            overwrite: Whether to replace an existing file, or to ask.
+            max_shard_size: As in Keras. Several files are put in place when all are whole. The
+                index, whose name ends in `.weights.json`, comes last.
+
+        Raises:
+            OSError: If the file cannot be written; an existing file is then unchanged.
+            TypeError: If `filepath` is not a path.
+            ValueError: If the name of the file ends in something else.
+        """
+        return saving.save_weights(self, filepath, overwrite, max_shard_size)
+
+    def load_weights(self, filepath, skip_mismatch=False, **kwargs):
+        """Reads the weights from a file, as in Keras.
+
+        Args:
+            filepath: Path of a file that `save_weights` or `save` wrote.
+            skip_mismatch: As in Keras.
+            **kwargs: As in Keras.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If the file is not whole, belongs to another model, or has weights that are
+                not finite. The weights of this model are then unchanged.
+        """
+        saving.load_weights(self, filepath, skip_mismatch=skip_mismatch, **kwargs)
+
+    def load_own_variables(self, store):
+        saving.check_finite(store)
+        super().load_own_variables(store)
+
+    def export(self, filepath, format="tf_saved_model", verbose=False, num_samples=100):
+        """Writes a SavedModel that plain TensorFlow serves; see `tfp_fnspace.export`.
+
+        Args:
+            filepath: Folder to write. An existing SavedModel is replaced in one step.
+            format: `"tf_saved_model"`.
+            verbose: Whether Keras prints the endpoints.
+            num_samples: Number of functions that the endpoint `sample` draws.
+
+        Raises:
+            OSError: If the folder cannot be written; its content is then unchanged.
+            TypeError: If `filepath` is not a path.
+            ValueError: If the format is another one, the model is not fitted, the folder holds
+                other things, or the targets are too large or too small for the served dtype,
+                usually float32.
+        """
+        arguments.checked_choice("format", format, ("tf_saved_model",))
+        self.check_ready()
+        check_served_range(self)
+        export_saved_model(self, filepath, num_samples=num_samples, verbose=verbose)
+
+    # Keras ------------------------------------------------------------------------------------
+
+    def _make_function(self, step_function):
+        return count_apart(super()._make_function(collectable(step_function)))
+
+    def make_predict_function(self, force=False):
+        super().make_predict_function(force)
+        count_apart(self.predict_function)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Does nothing, since all is built.
+
+        Under a strategy, Keras would add up the shares of a batch.
+        """
+
+
+def _check_steps(steps):
+    if steps is not None:
+        arguments.check_count("steps", steps)
+
+
+def _warn_of_nan(what, arrays):
+    """Warns of rows of arrays `[N, ...]` with NaN, which checks of the data cannot foresee."""
+    bad = np.any([np.isnan(a).reshape(len(a), -1).any(axis=1) for a in arrays], axis=0)
+    rows = np.flatnonzero(bad)
+    if rows.size:
+        notices.warn(
+            f"The {what} are NaN at {rows.size} of {len(bad)} rows, the first is {rows[0]}: the "
+            "inputs there may be too large for the model's dtype, or its weights are NaN.",
+            RuntimeWarning,
+        )

@@ -1,0 +1,265 @@
+"""What `fit` and `adapt` do before and after the loop: checks, units, callbacks, interruptions."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace import arguments, data, interrupts, notices, streams
+from tfp_fnspace.callbacks import (
+    EpochCounter,
+    EpochStart,
+    checked_callbacks,
+    resolve_modes,
+    with_safe_backups,
+)
+from tfp_fnspace.layers.scaler import RunningMoments
+from tfp_fnspace.model import checks
+from tfp_fnspace.model.counters import description
+
+#: A noise scale above this many standard deviations of the targets is a mistake in the units.
+_LARGEST_NOISE = 2.0
+
+
+def keeping_whole(fit):
+    """Wraps `fit` so that the weights are those of a whole step, however it ends."""
+
+    @functools.wraps(fit)
+    def whole_fit(model, *args, **kwargs):
+        counters = model.counters
+        with interrupts.deferred():
+            is_first = not counters.has_steps
+            before = [(weight, weight.numpy()) for weight in model.weights] if is_first else []
+            try:
+                history = fit(model, *args, **kwargs)
+                counters.forget_epoch()
+            except BaseException:
+                with interrupts.held():
+                    counters.settle(before)
+                raise
+            return history
+
+    return whole_fit
+
+
+# Shapes -----------------------------------------------------------------------------------------
+
+
+def learn_shapes(model, x, y, held_out=0.0):
+    """Lets a model make its parts for the shapes of the first data, unless it has them.
+
+    Args:
+        model: `FunctionSpaceModel`.
+        x: Inputs, or a stream.
+        y: Targets, for arrays.
+        held_out: Fraction of the rows of arrays that is held out from training.
+
+    Returns:
+        x. For a stream, one that still yields the batches that were read.
+    """
+    if model.units is not None:
+        return x
+    parts = [(x, y)]
+    is_stream = streams.is_stream(x)
+    if is_stream:
+        with streams.own_errors():
+            parts, x = streams.first_batches(x, model.rows_for_shapes)
+    dtype = model.input_dtype or model.variable_dtype
+    parts = [checks.first_data(*part, model.likelihood, model.row_shape, dtype) for part in parts]
+    inputs, targets = parts[0]
+    num_rows = sum(len(part[0]) for part in parts)
+    if held_out and not is_stream:
+        num_rows = len(data.split_rows([inputs], held_out)[0][0])
+    # Weights made here belong to the strategy that the model was made in.
+    with model.distribute_strategy.scope(), interrupts.held():
+        model.create(inputs.shape[1:], targets.shape[1], num_rows)
+    return x
+
+
+# Units ------------------------------------------------------------------------------------------
+
+
+def adapt(model, x, y=None):
+    """Sets the standardisation of a model that knows its shapes, see `FunctionSpaceModel.adapt`."""
+    is_stream = streams.is_stream(x)
+    if is_stream:
+        checks.check_no_targets(y)
+    has_steps = model.counters.has_steps
+    if not model.standardize:
+        if is_stream:
+            model.checked_stream(x)
+        elif not has_steps:
+            model.checks.data(x, y, first=True)
+        return
+    if has_steps:
+        raise ValueError(
+            "`adapt` would change the units of what the model has learnt: call it before "
+            f"the first `fit`. Received: a model after {model.counters.steps.numpy()} batches"
+        )
+    if is_stream:
+        stream = model.checked_stream(x, first=True)
+        with streams.own_errors(stream):
+            adapt_to_stream(model, stream)
+    else:
+        adapt_to_batches(model, [model.checks.data(x, y, first=True)])
+
+
+def adapt_to_stream(model, stream):
+    """Sets the standardisation by all batches of a `CheckedStream`."""
+    if stream.count_batches() is None:
+        raise ValueError(
+            "Standardisation needs data of known finite length: call `model.adapt(x, y)` "
+            "with arrays first, or build the model with `standardize=False`. "
+            f"Received: x={stream.given!r}"
+        )
+    adapt_to_batches(model, stream.batches())
+
+
+def adapt_to_batches(model, batches):
+    """Sets the standardisation in one pass over `(inputs, targets)`."""
+    scalers = model.units.scalers
+    moments = [RunningMoments(scaler.mean.shape[0]) for scaler in scalers]
+    names = ["x"] * (len(scalers) - 1) + ["y"]
+    for inputs, targets in batches:
+        for scaler, running, values in zip(scalers, moments, [*inputs, targets], strict=True):
+            if scaler.enabled:
+                running.update(values)
+    for scaler, running, name in zip(scalers, moments, names, strict=True):
+        if scaler.enabled:
+            scaler.adapt(running, name)
+    scaler = model.units.target_scaler
+    if scaler.enabled:
+        model.adapt_noise(scaler.stddev.numpy())
+        _warn_of_large_noise(model.likelihood, scaler)
+
+
+def _warn_of_large_noise(likelihood, scaler):
+    """Warns of a noise scale that was probably meant in the user's units."""
+    scale = getattr(likelihood, "scale", None)
+    if scale is None:
+        return
+    scale, unit = float(np.max(scale)), float(np.max(scaler.stddev))
+    if scale > _LARGEST_NOISE:
+        notices.warn(
+            f"The noise of the likelihood, scale={scale:g}, is in standard deviations of the "
+            f"targets, {unit:g} here: if it was meant in units of the targets, pass "
+            f"scale={scale / unit:.3g} or units='user'.",
+        )
+
+
+# Fit --------------------------------------------------------------------------------------------
+
+
+def check_counts(epochs, initial_epoch, validation_freq, **others):
+    """Checks the numbers among the arguments of `fit`.
+
+    Returns:
+        `epochs` and `initial_epoch`.
+    """
+    epochs = arguments.checked_count("epochs", epochs)
+    initial_epoch = arguments.checked_count("initial_epoch", initial_epoch, 0)
+    if not isinstance(validation_freq, list | tuple | set):
+        arguments.check_count("validation_freq", validation_freq)
+    for name, value in others.items():
+        if value is not None:
+            arguments.check_count(name, value)
+    return epochs, initial_epoch
+
+
+def callbacks_of(model, given):
+    """Returns the callbacks of a `fit`: the user's, those of the method and those of counters."""
+    given = checked_callbacks(given)
+    own = model.callbacks_of_fit(given)
+    with_safe_backups(given)
+    resolve_modes(given, model.scores)
+    return [*model.first_callbacks(), EpochCounter(), *own, *given, EpochStart()]
+
+
+@keeping_whole
+def run(model, x, y, *, batch_size, shuffle, validation_split, steps_per_epoch, options):
+    """Checks the data of a `fit`, sets the units and runs the loop of the method.
+
+    Args:
+        model: `FunctionSpaceModel`, which knows its shapes.
+        x: As for `fit`.
+        y: As for `fit`.
+        batch_size: As for `fit`.
+        shuffle: As for `fit`.
+        validation_split: As for `fit`.
+        steps_per_epoch: As for `fit`.
+        options: Dict of options of `keras.Model.fit`, of which `validation_data` is not checked.
+
+    Returns:
+        `keras.callbacks.History`.
+    """
+    is_stream, num_epochs = streams.is_stream(x), options["epochs"] - options["initial_epoch"]
+    first = not model.has_units
+    if is_stream:
+        checks.check_no_targets(y, validation_split)
+        checks.check_passes(x, "steps_per_epoch", steps_per_epoch, num_epochs)
+        x = model.checked_stream(x, first=first, learnt=True)
+        with streams.own_errors(x):
+            if not model.is_ready:
+                adapt_to_stream(model, x)
+    else:
+        checks.refuse_steps(steps_per_epoch)
+        inputs, targets = model.checks.data(x, y, first=first, learnt=True)
+        if validation_split and options["validation_data"] is None:
+            parts = data.split_rows([*inputs, targets], validation_split)
+            (*inputs, targets), (*held_out, held_out_targets) = parts
+            options["validation_data"] = (model.checks.pack(held_out), held_out_targets)
+        if not model.is_ready:
+            adapt_to_batches(model, [(inputs, targets)])
+    held_out = _feed_validation(model, options, num_epochs)
+    try:
+        with streams.own_errors(x, held_out):
+            if is_stream:
+                model.counters.epoch_of = steps_per_epoch or x.count_batches() or 0, 0
+                return model.run_stream(x, steps_per_epoch, options)
+            rows = checks.batch_rows(batch_size, len(targets), model.fit_batch_size)
+            described = description([*inputs, targets], rows, shuffle)
+            model.counters.epoch_of = -(-len(targets) // rows), described
+            return model.run_arrays(inputs, targets, rows, shuffle, options)
+    finally:
+        # Keras keeps the epoch of a restored run; a later `fit` must start at its own.
+        model._initial_epoch = None
+
+
+def _feed_validation(model, options, num_epochs):
+    """Checks the validation data among the options and replaces them by what Keras takes.
+
+    Returns:
+        The validation data, a `CheckedStream` if they are a stream.
+    """
+    given = options["validation_data"]
+    if streams.is_stream(given):
+        steps = options["validation_steps"]
+        checks.check_passes(given, "validation_steps", steps, num_epochs)
+        given = model.checked_stream(given)
+        options["validation_data"] = given.for_keras()
+    elif given is not None:
+        rows = options["validation_batch_size"] or model.predict_batch_size
+        options["validation_data"] = model.checks.feed(*model.checks.validation(given), rows)
+        options["validation_batch_size"] = None
+    elif model.user_metrics:
+        names = [metric.name for metric in model.user_metrics]
+        notices.warn(
+            f"The metrics of `compile`, {names}, are for `evaluate` and for validation: "
+            "`History` has them with `validation_data` or `validation_split`."
+        )
+    return given
+
+
+def shared_out(strategy, inputs, targets):
+    """Splits the rows of one batch among the replicas of a strategy."""
+    count = strategy.num_replicas_in_sync
+    if count == 1:
+        return inputs, targets
+
+    def shared(array):
+        shares = [tf.constant(part) for part in np.array_split(array, count)]
+        return strategy.experimental_distribute_values_from_function(
+            lambda context: shares[context.replica_id_in_sync_group]
+        )
+
+    return [shared(x) for x in inputs], shared(targets)

@@ -1,0 +1,96 @@
+"""Loops of `fit`: by batches, by the batches of a stream, or by whole epochs in one call.
+
+Each runs Keras's own loop, with its callbacks and validation. None knows the class of a model.
+"""
+
+import keras
+import tensorflow as tf
+
+
+def by_batches(model, inputs, targets, batch_size, shuffle, options):
+    """Runs Keras's loop over batches of arrays, in the model's own order of rows.
+
+    Args:
+        model: `FunctionSpaceModel`.
+        inputs: List of arrays `[N, ...]`.
+        targets: Array `[N, D]`.
+        batch_size: Rows in a batch; the last may have fewer.
+        shuffle: Whether to permute the rows.
+        options: Dict of options of `keras.Model.fit`.
+
+    Returns:
+        `keras.callbacks.History`.
+    """
+    num_rows, num_batches = len(targets), -(-len(targets) // batch_size)
+    counters, pack = model.counters, model.checks.pack
+
+    def batches():
+        order = counters.epoch_order(num_rows, shuffle)
+        for start in range(0, num_rows, batch_size):
+            rows = order[start : start + batch_size]
+            yield pack([x[rows] for x in inputs], tuple), targets[rows]
+
+    specs = [tf.TensorSpec((None, *a.shape[1:]), a.dtype) for a in [*inputs, targets]]
+    signature = (pack(specs[:-1], tuple), specs[-1])
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
+    model.make_train_function()
+    train = model.train_function
+
+    def train_rest(iterator):
+        if counters.first_batch <= 0:
+            return train(iterator)
+        counters.first_batch -= model.steps_per_execution
+        for _ in range(model.steps_per_execution):
+            next(iterator, None)  # the epoch was stopped after this batch
+        return {}
+
+    model.train_function = train_rest
+    try:
+        return keras.Model.fit(model, dataset, shuffle=False, **options)
+    finally:
+        model.train_function = train
+
+
+def by_stream(model, stream, steps_per_epoch, options):
+    """Runs Keras's loop over the batches of a `CheckedStream`."""
+    x = stream.for_keras()
+    options = {**options, "steps_per_epoch": steps_per_epoch}
+    return keras.Model.fit(model, x, shuffle=False, **options)
+
+
+def by_epochs(model, train_epoch, inputs, targets, options, num_batches=1):
+    """Runs Keras's loop with one "batch" that is the whole epoch.
+
+    Args:
+        model: `FunctionSpaceModel`.
+        train_epoch: Function that runs an epoch and returns its logs in the user's units.
+        inputs: List of arrays.
+        targets: Array.
+        options: Dict of options of `keras.Model.fit`.
+        num_batches: The number that the progress bar counts to.
+
+    Returns:
+        `keras.callbacks.History`.
+    """
+    callbacks = keras.callbacks.CallbackList(
+        options["callbacks"],
+        add_history=True,
+        add_progbar=options["verbose"] != 0,
+        verbose=options["verbose"],
+        epochs=options["epochs"],
+        steps=num_batches,
+        model=model,
+    )
+    # Keras may call the model on a row to check whether it is built.
+    row = (model.checks.pack([a[:1] for a in inputs], tuple), targets[:1])
+    previous = model.train_function
+
+    model.train_function = lambda _: train_epoch()
+    try:
+        # The dataset is endless: Keras would make two iterators of a finite one in each epoch.
+        only = tf.data.Dataset.from_tensors(row).repeat()
+        options = {**options, "callbacks": callbacks, "steps_per_epoch": 1}
+        return keras.Model.fit(model, only, shuffle=False, **options)
+    finally:
+        model.train_function = previous

@@ -1,0 +1,70 @@
+"""The random streams of a model: functions of its seed and of its counters, which are weights."""
+
+import numpy as np
+import tensorflow as tf
+
+from tfp_fnspace.layers import networks
+from tfp_fnspace.math.random import base_seed, fold_in, permutation
+
+#: Name of a stream -> the number that is folded into the seed. Steps are numbers from 0.
+_STREAMS = {
+    "predict": -1,  # the draws that all predictions share
+    "likelihood": -2,  # nodes of a likelihood without a closed form
+    "prior": -3,  # draws of a prior that all predictions share, and what a prior starts with
+}
+
+#: Folded into the seed of a step: the noise of Keras layers, such as dropout.
+_OF_LAYERS = -10
+
+#: In place of the number of an epoch: the order in which rows are taken for an initialisation.
+_OF_ROWS = 2**31 - 1
+
+
+class Seeds:
+    """Stateless seeds by name; a restored model continues with the same ones.
+
+    Args:
+        state: Integer variable `[2]`, see `initial_state`.
+    """
+
+    def __init__(self, state):
+        self.state = state
+
+    @staticmethod
+    def initial_state(seed):
+        """Returns the two numbers for a seed, or for one drawn by NumPy's global generator.
+
+        Args:
+            seed: Non-negative integer, or `None`. (`keras.utils.set_random_seed` sets the
+                generator.)
+        """
+        return base_seed(np.random.randint(2**31) if seed is None else seed)
+
+    def stream(self, name):
+        """Returns the seed of a stream, an int32 tensor `[2]`."""
+        return fold_in(tf.convert_to_tensor(self.state), _STREAMS[name])
+
+    def step(self, number):
+        """Returns the seed of a training step, an int32 tensor `[2]`."""
+        return fold_in(tf.convert_to_tensor(self.state), number)
+
+    def number(self):
+        """Returns a non-negative integer that follows from the seed, for NumPy."""
+        return int(np.abs(self.state.numpy().astype(np.int64)).sum())
+
+    def epoch_order(self, epoch, num_rows, shuffle=True):
+        """Returns the order of the rows in an epoch, an int32 array `[N]`."""
+        if not shuffle:
+            return np.arange(num_rows, dtype=np.int32)
+        return permutation(self.state.numpy(), epoch, num_rows)
+
+    def row_order(self, num_rows):
+        """Returns the order in which an initialisation takes rows, an int32 array `[N]`."""
+        return permutation(self.state.numpy(), _OF_ROWS, num_rows)
+
+
+def seed_layers(model, seed):
+    """Seeds the noise of a model's Keras layers (such as dropout) with the seed of a step."""
+    for i, generator in enumerate(networks.seed_generators(model)):
+        own = tf.bitcast(fold_in(fold_in(seed, _OF_LAYERS), i), tf.uint32)
+        generator.state.assign(tf.cast(own, generator.state.dtype))

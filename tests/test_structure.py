@@ -1,6 +1,7 @@
 """A model is few classes: how many, and what they override, is counted here."""
 
 import inspect
+from pathlib import Path
 
 import keras
 import pytest
@@ -40,3 +41,19 @@ def test_private_methods_of_the_base_are_not_overridden(cls):
     private = {n for base in bases for n in vars(base) if n.startswith("_") and n[1] != "_"}
     own = {n for c in ours(cls) if c not in bases for n in vars(c)}
     assert not own & (private - set(dir(keras.Model)))
+
+
+#: What users call: a method may document or extend it.
+VERBS = {"adapt", "predict_distribution", "sample_functions"}
+
+
+@pytest.mark.parametrize("cls", MODELS)
+def test_what_a_method_overrides_is_in_the_table_of_hooks(cls):
+    page = Path(__file__).resolve().parents[1] / "docs" / "adding_a_method.md"
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line[:3] == "| `"]
+    bases = FunctionSpaceModel, GradientModel
+    shared = {name for base in bases for name, value in vars(base).items() if callable(value)}
+    own = {name for c in ours(cls) if c not in bases for name in vars(c)} & shared
+    hooks = {n for n in own - VERBS - set(dir(keras.Model)) if not n.startswith("_")}
+    assert hooks
+    assert not {name for name in hooks if not any(f"`{name}(" in row for row in rows)}

@@ -250,7 +250,9 @@ def test_objective_of_the_data():
             losses["model"], history["kl_estimate"] / 20.0 - history["log_likelihood"], rtol=1e-6
         )
         terms[alpha] = float(history["log_likelihood"])
-    q, _ = model.divergence_draws(split((0, 0), 3)[0])
+    seeds = split((0, 0), 3)
+    q, p = model.divergence_draws(seeds[0])
+    assert_allclose(history["kl_estimate"], model.log_ratio(q, p, seeds[2]).forward, rtol=1e-6)
     densities = stats.norm(model._values(arguments[0], q), NOISE).logpdf(Y)  # [S, N, 1]
     assert_allclose(terms[0.0], densities.mean(), rtol=1e-4)
     assert terms[None] == terms[0.0]

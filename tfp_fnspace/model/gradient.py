@@ -84,7 +84,7 @@ class GradientModel(FunctionSpaceModel):
             loss is a negative log density of a row of targets plus any other terms that are
             minimised, also per row. The entries `elbo` and `log_likelihood` are log densities of a
             row. For an epoch, `History` has means weighted by B. With several `trained_parts`, a
-            dict of their losses in place of the loss; the first is that of `History`.
+            dict of their losses in place of the loss; that of "model" is the loss of `History`.
         """
         raise NotImplementedError
 
@@ -196,6 +196,8 @@ class GradientModel(FunctionSpaceModel):
             if optimizer is not None and not optimizer.built:
                 optimizer.build(variables)
 
+    # What is trained --------------------------------------------------------------------------
+
     def fix(self, layers):
         """Sets `fixed_parts`, layers of the model that it does not train, such as a prior.
 
@@ -203,8 +205,6 @@ class GradientModel(FunctionSpaceModel):
         is.
         """
         vars(self)["fixed_parts"] = layers  # hidden from Keras's tracking, which has them already
-
-    # What is trained --------------------------------------------------------------------------
 
     def _trains(self, variable):
         parts = self.fixed_parts

@@ -6,7 +6,7 @@
 In a round a process fits with a backup and is killed at a random moment. This is repeated for each
 moment, each time from the beginning, and another process resumes what the killed one left. With
 `--copies` the folder of the backup is copied, file by file, while a process fits undisturbed, and
-each copy is resumed. All weights, including those of the optimizer, must equal those of an
+each copy is resumed. All weights, including those of the optimizers, must equal those of an
 undisturbed run to the bit.
 """
 
@@ -42,10 +42,10 @@ def data():
 
 
 def state(model):
-    """Returns all weights, including those of the optimizer."""
-    optimizer = getattr(model, "optimizer", None)
-    variables = [*model.weights, *(optimizer.variables if optimizer is not None else ())]
-    return [v.numpy() for v in variables]
+    """Returns all weights, including those of the optimizers."""
+    optimizers = [getattr(model, name, None) for name in ("optimizer", "discriminator_optimizer")]
+    parts = [part.variables for part in optimizers if part is not None]
+    return [variable.numpy() for part in (model.weights, *parts) for variable in part]
 
 
 def fit(name, backup, result, owner, save_freq):

@@ -550,9 +550,9 @@ class PressAtBatch(Press):
 
 
 def state(model):
-    optimizer = getattr(model, "optimizer", None)
-    variables = [*model.weights, *(optimizer.variables if optimizer is not None else ())]
-    return [v.numpy() for v in variables]
+    optimizers = [getattr(model, name, None) for name in ("optimizer", "discriminator_optimizer")]
+    parts = [part.variables for part in optimizers if part is not None]
+    return [variable.numpy() for part in (model.weights, *parts) for variable in part]
 
 
 def assert_goes_on(make, presses, epochs_done, loop, num_epochs=4):

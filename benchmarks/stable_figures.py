@@ -30,7 +30,7 @@ import stable_functions
 from figure_style import COLOURS, NAMES, save
 from threadpoolctl import threadpool_limits
 
-from tfp_fnspace.stable_process import StableProcessModel
+from tfp_fnspace.stable_process import Chains, LogNormal, StableProcessModel
 
 RESULTS = pathlib.Path("benchmarks/results")
 
@@ -183,14 +183,14 @@ def chains_from_start(data, epochs=30):
     """
     model = StableProcessModel(
         alpha="infer",
-        nu="infer",
-        nu_prior=(0.0, 1.5),
+        nu=LogNormal(0.0, 1.5),
         partition="exact",
-        max_draws=10_000,  # all of them: none is dropped
+        chains=Chains(max_draws=10_000),  # all of them: none is dropped
         standardize=False,
         seed=0,
     )
-    per_epoch = model.sweeps_per_epoch // model.thin
+    chains = model.chains
+    per_epoch = chains.draws_per_epoch
     blocks = []
 
     def keep(epoch, logs):
@@ -199,8 +199,8 @@ def chains_from_start(data, epochs=30):
     callback = keras.callbacks.LambdaCallback(on_epoch_end=keep)
     model.fit(data.x, data.y, epochs=epochs, verbose=0, callbacks=[callback])
     draws = {key: np.concatenate([b[key] for b in blocks], axis=1) for key in blocks[0]}
-    iterations = model.thin * np.arange(1, epochs * per_epoch + 1)
-    return iterations, model.burn_in * model.sweeps_per_epoch, draws
+    iterations = chains.thin * np.arange(1, epochs * per_epoch + 1)
+    return iterations, chains.burn_in * chains.sweeps_per_epoch, draws
 
 
 def traces(data_dir):

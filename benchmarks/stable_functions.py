@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 from tfp_fnspace import datasets
 from tfp_fnspace.benchmark import add_records, machine, versions
 from tfp_fnspace.metrics import ess_bulk, rhat
-from tfp_fnspace.stable_process import StableProcessModel
+from tfp_fnspace.stable_process import LogNormal, StableProcessModel
 
 NOISE = 0.5
 LEVEL = 0.9  # level of the intervals
@@ -337,9 +337,7 @@ def fit_stable(data, seed, epochs=30):
     There are four chains of `100 * epochs` iterations, with 10 epochs of burn-in first. The
     partition is the joint exact one of the training and the new points.
     """
-    model = StableProcessModel(
-        alpha="infer", nu="infer", nu_prior=(0.0, 1.5), standardize=False, seed=seed
-    )
+    model = StableProcessModel(alpha="infer", nu=LogNormal(0.0, 1.5), standardize=False, seed=seed)
     model.fit(data.x, data.y, x_predict=data.x_new, epochs=epochs, verbose=0)
     return model
 
@@ -380,11 +378,11 @@ def run_stable(data_dir, names, seed=0, echo=print):
             "points_with_rhat_above_1.05": bad.tolist(),
             "prediction": {key: np.round(v, 4).tolist() for key, v in prediction.items()},
             "config": {
-                "chains": model.num_chains,
+                "chains": model.chains.num_chains,
                 "iterations": 3000,
                 "burn_in": 1000,
-                "alpha_prior": list(model.alpha_prior),
-                "nu_prior": list(model.nu_prior),
+                "alpha_prior": [model.alpha.low, model.alpha.high],
+                "nu_prior": [model.nu.loc, model.nu.scale],
             },
             "versions": versions(),
             "machine": machine(),

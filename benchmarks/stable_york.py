@@ -16,7 +16,7 @@ import time
 import numpy as np
 
 from tfp_fnspace.benchmark import add_records, machine, read_records, versions
-from tfp_fnspace.stable_process import StableProcessModel
+from tfp_fnspace.stable_process import LogNormal, StableProcessModel
 
 PREDICTIONS = "benchmarks/results/york_predictions.csv"
 RESULTS = "benchmarks/results/york.json"
@@ -38,9 +38,7 @@ def load(data_dir):
 def fit(x, y, x_new, seed, epochs):
     """Returns the model, and the seconds it took; an epoch is 100 iterations of four chains."""
     begin = time.perf_counter()
-    model = StableProcessModel(
-        alpha="infer", nu="infer", nu_prior=(0.0, 1.5), standardize=False, seed=seed
-    )
+    model = StableProcessModel(alpha="infer", nu=LogNormal(0.0, 1.5), standardize=False, seed=seed)
     model.fit(x, y, x_predict=x_new, epochs=epochs, verbose=0)
     return model, time.perf_counter() - begin
 
@@ -53,7 +51,7 @@ def record_of(model, x_new, seconds, **more):
         **more,
         "rhat": {key: round(float(np.max(v.rhat)), 4) for key, v in found.items()},
         "ess_bulk": {key: round(float(np.min(v.ess_bulk)), 1) for key, v in found.items()},
-        "nu_prior": list(model.nu_prior),
+        "nu_prior": [model.nu.loc, model.nu.scale],
         "posterior_median": {key: round(float(np.median(v)), 4) for key, v in draws.items()},
         "seconds": round(seconds, 1),
         "versions": versions(),

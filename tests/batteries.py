@@ -3,6 +3,7 @@
 import warnings
 
 import keras
+import stable_models
 import tensorflow_probability as tfp
 
 import tfp_fnspace as fns
@@ -159,7 +160,7 @@ def stable_model(**options):
     small = {"num_chains": 2, "sweeps_per_epoch": 10, "burn_in": 1, "max_draws": 40}
     partition = hyperplanes.sampled(4, 24, seed=0)
     options = {"partition": partition, "seed": 0, **small, **options}
-    return fns.stable_process.StableProcessModel(**options)
+    return stable_models.make_model(**options)
 
 
 def diwp_model(**options):

@@ -26,7 +26,11 @@ def pages_with_code():
 def shortened(block):
     """Returns a block with fewer epochs and seconds; tests run it, but do not judge its fit."""
     block = EPOCHS.sub(lambda found: f"epochs={min(int(found[1]), MOST_EPOCHS)}", block)
-    block = block.replace("StableProcessModel(", "StableProcessModel(sweeps_per_epoch=5, ")
+    if "Chains(" in block:
+        block = block.replace("Chains(", "Chains(sweeps_per_epoch=5, ")
+    else:
+        short = "StableProcessModel(chains=fns.stable_process.Chains(sweeps_per_epoch=5), "
+        block = block.replace("StableProcessModel(", short)
     return TIME_LIMIT.sub("time_limit=1", block)
 
 

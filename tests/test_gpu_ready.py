@@ -105,7 +105,7 @@ def stable_functions(x, y):
     batteries.fit(model, x.numpy(), y.numpy(), epochs=1)
     store = model.store
     arrays = store.x.numpy(), store.y.numpy()
-    problem = chains_of.make_problem(store.partition, *arrays, model.num_chains)
+    problem = chains_of.make_problem(store.partition, *arrays, model.chains.num_chains)
     return {
         "stable_test_step": (lambda a, b: model.test_step((a, b)), (x, y)),
         "stable_predict_step": (lambda a: model.predict_step((a,)), (x,)),

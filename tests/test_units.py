@@ -59,11 +59,10 @@ def test_a_given_noise_is_in_the_units_that_it_says(name):
         (fns.likelihoods.Gaussian([90.0, 0.2], units="user", **options), [90.0, 0.2]),
         (fns.likelihoods.Gaussian(2.0, units="user", **options), [2.0, 2.0]),
     ):
+        model = batteries.ALL_MODELS[method](likelihood=likelihood)
         if method == "stable_process":
-            model = batteries.ALL_MODELS[method](likelihood=likelihood, noise="fixed")
             batteries.fit(model, X, y, epochs=3)
         else:
-            model = batteries.ALL_MODELS[method](likelihood=likelihood)
             model.adapt(X, y)
         found = model.predict(X_NEW)["aleatoric_stddev"]
         np.testing.assert_allclose(found, np.broadcast_to(expected, (5, 2)), rtol=1e-4)

@@ -5,9 +5,9 @@ import warnings
 
 import numpy as np
 import pytest
+import stable_models
 import tensorflow as tf
 
-import tfp_fnspace as fns
 from tfp_fnspace.methods.stable_process import hyperplanes, samplers, store
 from tfp_fnspace.methods.stable_process.samplers import ChainState, Settings
 
@@ -22,7 +22,7 @@ def make_model(**options):
     """Makes a model whose sampler compiles quickly, because nothing here depends on the sampler."""
     small = {"num_chains": 2, "sweeps_per_epoch": 20, "burn_in": 0, "partition": "exact"}
     small |= {"sampler": "metropolis", "seed": 3}
-    return fns.stable_process.StableProcessModel(**{**small, **options})
+    return stable_models.make_model(**{**small, **options})
 
 
 def fit(model, epochs=1, **options):
@@ -167,7 +167,7 @@ BAD_OPTIONS = {
     "standardize": ({"standardize": "yes"}, r"`standardize` must be True, False or None.*'yes'"),
     "partition": ({"partition": {}}, r"`partition` must be one of.*partition=\{\}"),
     "burn_in": ({"burn_in": "a"}, r"`burn_in` must be a non-negative integer\. Rec.*burn_in='a'"),
-    "alpha_prior": ({"alpha_prior": "ab"}, r"`alpha_prior` must be an interval.*alpha_prior='ab'"),
+    "alpha": ({"alpha": "ab"}, r"`alpha` must be 'infer', a Uniform or in .*alpha='ab'"),
 }
 
 

@@ -8,6 +8,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import stable_models
 import tensorflow as tf
 from serving import serve_elsewhere
 
@@ -30,7 +31,7 @@ KEYS = ("loss", "log_likelihood", "noise_scale", "alpha", "nu", "acceptance")
 def make_model(**options):
     """Makes a model; all tests share the compiled code of its chains."""
     small = {"num_chains": 2, "sweeps_per_epoch": 20, "burn_in": 2, "partition": "exact"}
-    return fns.stable_process.StableProcessModel(**{**small, "seed": 3, **options})
+    return stable_models.make_model(**{**small, "seed": 3, **options})
 
 
 def fit(model, x=X, y=Y, epochs=4, **options):
@@ -131,7 +132,7 @@ def test_same_seed_same_run_another_seed_another(fitted):
 
 def test_several_outputs_are_independent_processes():
     likelihood = fns.likelihoods.Gaussian([0.3, 0.4])
-    model = make_model(likelihood=likelihood, noise="fixed", **QUICK)
+    model = make_model(likelihood=likelihood, **QUICK)
     fit(model, y=np.concatenate([Y, -3.0 * Y], axis=1))
     assert stored(model).shape[:2] == (2, 2)
     np.testing.assert_allclose(model.store.stored("noise_scale")[0], 0.3)
@@ -145,7 +146,8 @@ def test_several_outputs_are_independent_processes():
 
 
 def test_student_t_noise_and_inferred_hyperparameters():
-    model = make_model(alpha="infer", nu="infer", likelihood=fns.likelihoods.StudentT(1.5, 0.3))
+    likelihood = fns.likelihoods.StudentT(1.5, 0.3, trainable=True)
+    model = make_model(alpha="infer", nu="infer", likelihood=likelihood)
     fit(model)
     alpha, nu = model.store.stored("alpha"), model.store.stored("nu")
     assert np.all((alpha > 0.2) & (alpha < 2.0)) and len(np.unique(alpha)) > 4
@@ -210,7 +212,8 @@ def test_unfitted_model_and_a_given_partition_are_saved(tmp_path):
     model = make_model(partition=partition, alpha="infer", noise_prior="scale")
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras")
-    assert loaded.alpha == "infer" and loaded.noise_prior == "scale"
+    assert loaded.alpha == fns.stable_process.Uniform() and loaded.noise_prior == "scale"
+    assert loaded.chains == model.chains
     np.testing.assert_array_equal(loaded.partition.hyperplanes, partition.hyperplanes)
     assert loaded.partition.kind == "sampled"
 
@@ -375,15 +378,12 @@ def test_cross_validation_finds_that_a_step_is_no_gaussian_process():
 # Bad input ---------------------------------------------------------------------------------------
 
 BAD_OPTIONS = {
-    "alpha_zero": ({"alpha": 0.0}, r"`alpha` must be 'infer' or in \(0, 2\]\. Received: alpha=0"),
+    "alpha_zero": ({"alpha": 0.0}, r"`alpha` must be 'infer', a Uniform or in \(0, 2\]\. Rec.*=0"),
     "alpha_large": ({"alpha": 2.1}, r"`alpha` must be.*Received: alpha=2\.1"),
     "alpha_nan": ({"alpha": np.nan}, r"`alpha` must be.*Received: alpha=nan"),
     "alpha_word": ({"alpha": "guess"}, r"`alpha` must be.*Received: alpha='guess'"),
-    "nu": ({"nu": 0.0}, r"`nu` must be 'infer' or a positive finite number\. Received: nu=0\.0"),
-    "noise": ({"noise": "none"}, r"`noise` must be one of \['infer', 'fixed'\].*noise='none'"),
+    "nu": ({"nu": 0.0}, r"`nu` must be 'infer', a LogNormal or a positive fin.*nu=0\.0"),
     "noise_prior": ({"noise_prior": "flat"}, r"`noise_prior` must be one of.*'flat'"),
-    "alpha_prior": ({"alpha_prior": (1.0, 3.0)}, r"`alpha_prior` must be an interval.*3\.0\)"),
-    "nu_prior": ({"nu_prior": (0.0, 0.0)}, r"`nu_prior` must be the mean and the positive.*Rec"),
     "partition": ({"partition": "grid"}, r"`partition` must be one of.*partition='grid'"),
     "sampler": ({"sampler": "gibbs"}, r"`sampler` must be one of.*sampler='gibbs'"),
     "thin": ({"thin": 7}, r"`sweeps_per_epoch` must be a multiple of `thin`.*thin=7"),
@@ -401,6 +401,20 @@ def test_options_are_checked(case):
         make_model(**options)
 
 
+def test_priors_and_chains_are_checked():
+    priors = fns.stable_process
+    for low, high in ((1.0, 3.0), (1.0, 1.0), (-0.1, 1.0), (np.nan, 1.0), ("a", 1.0)):
+        with pytest.raises(ValueError, match=rf"0 <= low < high <= 2\. Received: low={low!r}"):
+            priors.Uniform(low, high)
+    for loc, scale in ((0.0, 0.0), (0.0, np.inf), (np.nan, 1.0), ("a", 1.0)):
+        with pytest.raises(ValueError, match=rf"`scale` a positive.*loc={loc!r}, scale={scale!r}"):
+            priors.LogNormal(loc, scale)
+    with pytest.raises(TypeError, match=r"`chains` must be a .*Chains\. Received: chains=4"):
+        priors.StableProcessModel(chains=4)
+    with pytest.raises(TypeError, match="positional"):
+        priors.StableProcessModel(1.1)
+
+
 def test_likelihood_must_be_one_with_draws():
     with pytest.raises(TypeError, match=r"`likelihood` must be .*Received: likelihood='normal'"):
         make_model(likelihood="normal")
@@ -409,7 +423,7 @@ def test_likelihood_must_be_one_with_draws():
 BAD_FITS = {
     "nan_inputs": ({"x": np.where(X > 1.9, np.nan, X)}, r"`x` must be finite\. Received: x with 1"),
     "nan_targets": ({"y": np.where(X > 1.9, np.nan, Y)}, r"`y` must be finite.*Received: y with"),
-    "rank": ({"x": X[:, :, np.newaxis]}, r"`x` must have shape \('N', 1\)\. Received: x of shape"),
+    "rank": ({"x": X[:, :, np.newaxis]}, r"`x` must have shape \('N', I\): .*Received: rows of sh"),
     "rows": ({"y": Y[:5]}, r"`y` must have shape \(12, 1\).*Received: y of shape \(5, 1\)"),
     "empty": ({"x": X[:0], "y": Y[:0]}, r"`x` must have at least one row\. Received"),
     "batch_size": ({"batch_size": 4}, r"all rows at once: `batch_size`.*Received: batch_size=4"),
@@ -456,8 +470,6 @@ def test_other_refusals(fitted):
         fit(make_model(partition=hyperplanes.sampled(1, 5, seed=0)), x_predict=X)
     with pytest.raises(ValueError, match=r"exact partition must be of one or two inputs"):
         fit(make_model(), x=np.zeros((12, 3)))
-    with pytest.raises(ValueError, match=r"`x` must have shape \('N', 2\)"):
-        fit(make_model(num_inputs=2))
 
 
 @pytest.mark.parametrize(

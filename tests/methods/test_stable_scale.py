@@ -4,9 +4,9 @@ import warnings
 
 import numpy as np
 import pytest
+import stable_models
 
 from tfp_fnspace import likelihoods
-from tfp_fnspace.methods.stable_process import StableProcessModel
 from tfp_fnspace.methods.stable_process.diagnostics import convergence, warn_of_bad_chains
 
 X = np.linspace(-2.0, 2.0, 12)[:, np.newaxis]
@@ -17,7 +17,7 @@ Y = F + 0.2 * np.random.default_rng(0).normal(size=F.shape)
 def fitted(y, epochs=4, model=None, **options):
     if model is None:
         small = {"num_chains": 2, "sweeps_per_epoch": 50, "burn_in": 2, "partition": "exact"}
-        model = StableProcessModel(**{**small, "seed": 3, **options})
+        model = stable_models.make_model(**{**small, "seed": 3, **options})
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The chains")
         model.fit(X, y, epochs=epochs, verbose=0)
@@ -47,7 +47,7 @@ def test_noise_moves_after_a_warm_start_on_larger_targets():
 
 
 def test_nu_moves_beside_a_fixed_noise_below_the_smallest_inferred_one():
-    model = fitted(Y, nu="infer", noise="fixed", likelihood=likelihoods.Gaussian(scale=5e-5))
+    model = fitted(Y, nu="infer", likelihood=likelihoods.Gaussian(scale=5e-5))
     assert num_values(model, "nu") > 5
     np.testing.assert_allclose(model.store.stored("noise_scale")[0], 5e-5, rtol=1e-5)
 

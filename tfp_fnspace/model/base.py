@@ -155,10 +155,6 @@ class FunctionSpaceModel(keras.Model):
             self.num_outputs, *(math.prod(t.shape[1:]) for t in self.input_tensors)
         )
 
-    def row_shape(self, array):
-        """Returns the shape of a row of the first inputs, an array."""
-        return array.shape[1:] if array.ndim > 1 else (1,)
-
     # Setting up -------------------------------------------------------------------------------
 
     def setup(self, likelihood, standardize, seed):

@@ -217,14 +217,13 @@ class Checks:
         return streams.CheckedStream(stream, check, check_shapes, signature)
 
 
-def first_data(x, y, likelihood, row_shape, dtype):
+def first_data(x, y, likelihood, dtype):
     """Checks the first data of a model that does not know its shapes yet.
 
     Args:
         x: Inputs.
         y: Targets.
         likelihood: Observation model.
-        row_shape: Function of an array `[N, ...]` that returns the shape of a row.
         dtype: Dtype of the inputs of the model.
 
     Returns:
@@ -234,7 +233,8 @@ def first_data(x, y, likelihood, row_shape, dtype):
         TypeError: If the values are not numbers.
         ValueError: If shapes or values are bad.
     """
-    tensor = input_tensor(row_shape(data.as_array(x, "x")), dtype)
+    array = data.as_array(x, "x")
+    tensor = input_tensor(array.shape[1:] if array.ndim > 1 else (1,), dtype)
     (inputs,) = data.check_inputs(x, [tensor], standardized=[True])
     targets = data.as_array(y, "y", labels=likelihood.is_classifier)
     has_rows = targets.ndim == 2 and len(targets) == len(inputs)

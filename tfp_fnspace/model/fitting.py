@@ -65,7 +65,7 @@ def learn_shapes(model, x, y, held_out=0.0):
         with streams.own_errors():
             parts, x = streams.first_batches(x, model.rows_for_shapes)
     dtype = model.input_dtype or model.variable_dtype
-    parts = [checks.first_data(*part, model.likelihood, model.row_shape, dtype) for part in parts]
+    parts = [checks.first_data(*part, model.likelihood, dtype) for part in parts]
     inputs, targets = parts[0]
     num_rows = sum(len(part[0]) for part in parts)
     if held_out and not is_stream:

@@ -8,10 +8,14 @@ References:
 from tfp_fnspace.methods.stable_process.diagnostics import Convergence
 from tfp_fnspace.methods.stable_process.hyperplanes import Partition, partition
 from tfp_fnspace.methods.stable_process.model import StableProcessModel
+from tfp_fnspace.methods.stable_process.options import Chains, LogNormal, Uniform
 
 __all__ = [
+    "Chains",
     "Convergence",
+    "LogNormal",
     "Partition",
     "StableProcessModel",
+    "Uniform",
     "partition",
 ]

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfp_fnspace.methods.stable_process import samplers
 from tfp_fnspace.methods.stable_process.hyperplanes import partition as choose_partition
 from tfp_fnspace.methods.stable_process.hyperplanes.choose import NUM_ATOMS
+from tfp_fnspace.methods.stable_process.options import LogNormal, Uniform
 from tfp_fnspace.methods.stable_process.samplers import SAMPLERS
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 from tfp_fnspace.methods.stable_process.samplers.hyper import smallest_log_noise
@@ -61,21 +62,19 @@ def starting_values(model, outputs):
     An inferred parameter starts at a different value in each chain, so that R-hat sees whether the
     chains meet.
     """
-    share = np.tile(np.arange(1, model.num_chains + 1) / (model.num_chains + 1.0), outputs)
-    alpha, nu = np.full(share.shape, model.alpha if model.alpha != "infer" else 0.0), model.nu
-    if model.alpha == "infer":
-        low, high = model.alpha_prior
-        alpha = low + (high - low) * share
-    if nu == "infer":
-        mean, stddev = model.nu_prior
-        nu = np.exp(mean + stddev * tf.math.ndtri(share).numpy())
-    variance = np.repeat(noise_scales(model, outputs) ** 2, model.num_chains)
-    return alpha, np.broadcast_to(nu, share.shape), variance
+    copies, alpha, nu = model.chains.num_chains, model.alpha, model.nu
+    share = np.tile(np.arange(1, copies + 1) / (copies + 1.0), outputs)
+    if isinstance(alpha, Uniform):
+        alpha = alpha.low + (alpha.high - alpha.low) * share
+    if isinstance(nu, LogNormal):
+        nu = np.exp(nu.loc + nu.scale * tf.math.ndtri(share).numpy())
+    variance = np.repeat(noise_scales(model, outputs) ** 2, copies)
+    return (*(np.broadcast_to(value, share.shape) for value in (alpha, nu)), variance)
 
 
 def initial_state(model, seed, problem, alpha, nu, variance):
     """Returns `samplers.initial_state`; inferred noise starts where its walk may go."""
-    if model.noise == "infer":
+    if model.likelihood.trainable:
         variance = np.maximum(variance, _START * np.exp(smallest_log_noise(problem).numpy()))
     return samplers.initial_state(seed, problem, alpha, nu, variance)
 

@@ -8,22 +8,14 @@ from tfp_fnspace import arguments, data, streams
 from tfp_fnspace.arguments import checked_choice
 from tfp_fnspace.callbacks import refuse_learning_rates
 from tfp_fnspace.distributions.quantile import quantile
-from tfp_fnspace.methods.stable_process import (
-    diagnostics,
-    draws,
-    options,
-    samplers,
-    training,
-    validation,
-)
-from tfp_fnspace.methods.stable_process.samplers.checks import (
-    checked_alpha_interval,
-    checked_nu_prior,
-)
+from tfp_fnspace.methods.stable_process import diagnostics, draws, options, training, validation
 from tfp_fnspace.methods.stable_process.samplers.state import NOISE_PRIORS
 from tfp_fnspace.model import FunctionSpaceModel, checks, fitting, loops, summary
 from tfp_fnspace.model.checks import input_tensor
 from tfp_fnspace.model.turns import one_thread_at_a_time
+
+#: Arguments that are objects, or may be.
+_OBJECTS = ("alpha", "nu", "likelihood", "chains")
 
 _ALL_ROWS_AT_ONCE = "MCMC conditions on all rows at once: "
 
@@ -43,8 +35,8 @@ class StableProcessModel(FunctionSpaceModel):
     so a function at every x. alpha = 2 gives a Gaussian process with the arc-sine kernel; the jumps
     are rarer and larger for smaller alpha. Paths are piecewise constant.
 
-    An epoch of `fit` is a block of `sweeps_per_epoch` iterations of all chains. The first
-    `burn_in` epochs adapt the steps; their draws are replaced by later ones. Several outputs are
+    An epoch of `fit` is a block of iterations of all chains (see `Chains`). The first epochs,
+    those of burn-in, adapt the steps; their draws are replaced by later ones. Several outputs are
     independent processes on one partition, with their own chains.
 
     At points away from the data the posterior of f has infinite variance for alpha < 2, and no
@@ -55,16 +47,16 @@ class StableProcessModel(FunctionSpaceModel):
     of the prior. The paper's examples use raw inputs, `standardize=False`.
 
     Args:
-        alpha: Index of the process: a number in (0, 2], or `"infer"`: uniform on `alpha_prior`.
-        nu: Scale of the process (f(x) has the scale sqrt(nu / 2)): a positive number, or `"infer"`:
-            log nu is normal with the mean and the standard deviation `nu_prior`.
-        likelihood: `likelihoods.Gaussian(scale)`, scale 0.5 by default, or
-            `likelihoods.StudentT(df, scale)`; the chains start at this scale, or it is fixed.
+        alpha: Index of the process: a number in (0, 2], or its prior, `Uniform(low, high)`.
+            `"infer"` is `Uniform(0.2, 2.0)`.
+        nu: Scale of the process (f(x) has the scale sqrt(nu / 2)): a positive number, or its prior,
+            `LogNormal(loc, scale)`. `"infer"` is `LogNormal(0.0, 1.0)`.
+        likelihood: `likelihoods.Gaussian(scale)` or `likelihoods.StudentT(df, scale)`. With
+            `trainable=True` the scale of each output is inferred, and the chains start at the given
+            one; otherwise it is fixed. The default is `Gaussian(scale=0.5, trainable=True)`.
             Student's t with df <= 2 has infinite variance, and so have the predictions.
-        noise: `"infer"` (the scale is inferred, one for each output) or `"fixed"`.
-        noise_prior: `"variance"`: sigma^2 is half-Cauchy(0, 1), as in the paper; `"scale"`: sigma.
-        alpha_prior: Interval in [0, 2].
-        nu_prior: Mean and standard deviation of log nu.
+        noise_prior: The prior of an inferred scale sigma: `"variance"`: sigma^2 is
+            half-Cauchy(0, 1), as in the paper; `"scale"`: sigma is.
         partition: `"auto"`, `"exact"`, `"refined"`, `"sampled"` (see
             `stable_process.partition`) or a `Partition` in model units. `"auto"` is exact for
             the points of `x` and `x_predict`; without `x_predict`, the patterns on `x` are exact
@@ -73,23 +65,14 @@ class StableProcessModel(FunctionSpaceModel):
         num_atoms: Number of hyperplanes of a sampled partition, or of additional ones of a refined
             partition, 2,000 by default. Exact and given partitions have their own number; `fit`
             warns if `num_atoms` is given with one.
-        sampler: `"grouped"` (`"auto"`), `"metropolis"` or `"hmc"`; the last two are for comparison.
-        num_chains: Chains for each output.
-        sweeps_per_epoch: Iterations in an epoch, a multiple of `thin`.
-        burn_in: Epochs of burn-in.
-        thin: Iterations between draws.
-        max_draws: Draws to store for each output, over all chains. Fewer are stored if all weights
-            would take more than 40 MB, so that a file of the model, or its export, stays under 50
-            MB; at least 4 of each chain are. When the places are full, every second draw is
-            dropped.
-        num_inputs: Number of inputs I; the first data set it by default.
+        chains: `Chains`: their number, length and sampler.
         standardize: Whether to standardise inputs and targets by the data of the first `fit`, the
             default.
         seed: Non-negative integer: the same seed gives the same run.
         **kwargs: `name`.
 
     Raises:
-        TypeError: If the likelihood is of another kind.
+        TypeError: If `likelihood` or `chains` is of another kind.
         ValueError: If another argument is not as described.
 
     Example:
@@ -105,6 +88,7 @@ class StableProcessModel(FunctionSpaceModel):
 
     # A partition's cells can be thinner than float32 resolves.
     input_dtype = input_scaler_dtype = "float64"
+    object_names = _OBJECTS
     draws_smooth_functions = False  # they are piecewise constant
     needs_steps = True
 
@@ -115,22 +99,14 @@ class StableProcessModel(FunctionSpaceModel):
 
     def __init__(
         self,
+        *,
         alpha=1.1,
         nu=1.0,
         likelihood=None,
-        noise="infer",
         noise_prior="variance",
-        alpha_prior=(0.2, 2.0),
-        nu_prior=(0.0, 1.0),
         partition="auto",
         num_atoms=None,
-        sampler="auto",
-        num_chains=4,
-        sweeps_per_epoch=100,
-        burn_in=10,
-        thin=5,
-        max_draws=1000,
-        num_inputs=None,
+        chains=None,
         standardize=None,
         seed=None,
         **kwargs,
@@ -138,34 +114,23 @@ class StableProcessModel(FunctionSpaceModel):
         super().__init__(autocast=False, **kwargs)
         self.alpha = options.checked_alpha(alpha)
         self.nu = options.checked_nu(nu)
-        self.noise = checked_choice("noise", noise, ("infer", "fixed"))
         self.noise_prior = checked_choice("noise_prior", noise_prior, NOISE_PRIORS)
-        self.alpha_prior = checked_alpha_interval("alpha_prior", alpha_prior)
-        self.nu_prior = checked_nu_prior(nu_prior)
         self.partition = options.checked_partition(partition)
+        if num_atoms is not None:
+            arguments.check_count("num_atoms", num_atoms)
         self.num_atoms = num_atoms
-        self.sampler = checked_choice("sampler", sampler, ("auto", *samplers.SAMPLERS))
-        self.num_chains = num_chains
-        self.sweeps_per_epoch = sweeps_per_epoch
-        self.burn_in = burn_in
-        self.thin = thin
-        self.max_draws = max_draws
-        self.num_inputs = num_inputs
-        options.check_counts(**{name: getattr(self, name) for name in options.COUNTS})
+        self.chains = options.checked_chains(chains)
         likelihood = options.checked_likelihood(likelihood)
         standardize = True if standardize is None else standardize
         self.setup(likelihood, standardize, seed)
         self.store = self._x_predict = None
 
-    @property
-    def sampler_name(self):
-        """The sampler that `sampler` stands for."""
-        return "grouped" if self.sampler == "auto" else self.sampler
-
-    def row_shape(self, array):
-        return (self.num_inputs or (array.shape[-1] if array.ndim > 1 else 1),)
-
     def create(self, input_shape, num_columns, num_rows):
+        if len(input_shape) != 1:
+            raise ValueError(
+                "`x` must have shape ('N', I): hyperplanes separate rows of numbers. "
+                f"Received: rows of shape {tuple(input_shape)}"
+            )
         self.setup_shapes([input_tensor(input_shape, self.input_dtype)], num_columns)
 
     # Training ---------------------------------------------------------------------------------
@@ -298,7 +263,7 @@ class StableProcessModel(FunctionSpaceModel):
 
     def run_arrays(self, inputs, targets, batch_size, shuffle, options):
         _, described = self.counters.epoch_of
-        self.counters.epoch_of = self.sweeps_per_epoch, described
+        self.counters.epoch_of = self.chains.sweeps_per_epoch, described
         training.prepare(self, inputs[0], targets, self._x_predict)
         return loops.by_epochs(self, training.Blocks(self), inputs, targets, options)
 
@@ -319,11 +284,15 @@ class StableProcessModel(FunctionSpaceModel):
         if x is None:
             x = self.units.input_scalers[0].inverse(store.x.value).numpy()
         values = self.stored_values(x)  # [N, S, D]
-        by_chain = values.reshape(len(values), self.num_chains, -1, self.num_outputs)
+        by_chain = values.reshape(len(values), self.chains.num_chains, -1, self.num_outputs)
         found = {"f": diagnostics.convergence(np.moveaxis(by_chain, 0, 2))}
-        inferred = {"noise_scale": self.noise, "alpha": self.alpha, "nu": self.nu}
-        for name, value in inferred.items():
-            if value == "infer":
+        inferred = {
+            "noise_scale": self.likelihood.trainable,
+            "alpha": isinstance(self.alpha, options.Uniform),
+            "nu": isinstance(self.nu, options.LogNormal),
+        }
+        for name, is_inferred in inferred.items():
+            if is_inferred:
                 found[name] = diagnostics.convergence(np.moveaxis(store.stored(name), 0, 2))
         return found
 
@@ -351,7 +320,7 @@ class StableProcessModel(FunctionSpaceModel):
             alphas: Numbers in (0, 2].
             nus: Positive numbers.
             folds: Number of folds, at least 2 and at most the number of rows.
-            epochs: Epochs of `sweeps_per_epoch` iterations, burn-in included.
+            epochs: Epochs of `chains.sweeps_per_epoch` iterations, burn-in included.
             burn_in: Epochs of burn-in, those of the model by default.
             verbose: 1 prints a line for each fold.
 
@@ -367,8 +336,8 @@ class StableProcessModel(FunctionSpaceModel):
                 "`cross_validate` chooses alpha and nu before the first `fit`. "
                 "Received: a fitted model"
             )
-        inputs, targets = checks.first_data(x, y, self.likelihood, self.row_shape, self.input_dtype)
-        burn_in = self.burn_in if burn_in is None else burn_in
+        inputs, targets = checks.first_data(x, y, self.likelihood, self.input_dtype)
+        burn_in = self.chains.burn_in if burn_in is None else burn_in
         grid = validation.checked_grid(alphas, nus)
         validation.check_budget(folds, len(targets), epochs, burn_in)
         table = validation.cross_validate(
@@ -413,7 +382,7 @@ class StableProcessModel(FunctionSpaceModel):
     @property
     def num_eval_samples(self):
         """The number of places for draws, `None` before the first `fit`."""
-        return None if self.store is None else self.num_chains * self.store.capacity
+        return None if self.store is None else self.chains.num_chains * self.store.capacity
 
     def _quantiles(self, x, levels):
         return quantile(self.predictive(x), list(levels))
@@ -430,7 +399,7 @@ class StableProcessModel(FunctionSpaceModel):
             x: Array `[N, I]` in the user's units.
 
         Returns:
-            NumPy array `[N, S, D]` in the user's units, S = `num_chains` times the number of
+            NumPy array `[N, S, D]` in the user's units, S = the number of chains times that of
             draws stored of each chain; the draws of a chain are in order, beside each other.
         """
         self.check_ready()
@@ -509,10 +478,9 @@ class StableProcessModel(FunctionSpaceModel):
     def _description(self):
         lines = [
             f"{type(self).__name__} {self.name!r}",
-            f"  alpha {self.alpha}, nu {self.nu}, noise {self.noise} "
-            f"({type(self.likelihood).__name__})",
-            f"  sampler {self.sampler_name}, {self.num_chains} chains for each output, epochs of "
-            f"{self.sweeps_per_epoch} iterations, {self.burn_in} of them burn-in",
+            f"  alpha {self.alpha}, nu {self.nu}, {type(self.likelihood).__name__} noise, "
+            f"{'inferred' if self.likelihood.trainable else 'fixed'}",
+            f"  {self.chains}",
         ]
         if self.store is None:
             return "\n".join([*lines, "  not fitted"])
@@ -526,14 +494,12 @@ class StableProcessModel(FunctionSpaceModel):
         return "\n".join(lines)
 
     def get_config(self):
-        names = ("alpha", "nu", "noise", "noise_prior", "sampler", "standardize", "seed")
+        names = ("noise_prior", "num_atoms", "standardize", "seed")
         return {
             "name": self.name,
-            **{name: getattr(self, name) for name in (*names, *options.COUNTS)},
-            "alpha_prior": list(self.alpha_prior),
-            "nu_prior": list(self.nu_prior),
+            **{name: getattr(self, name) for name in names},
             "partition": options.partition_config(self.partition),
-            "likelihood": keras.saving.serialize_keras_object(self.likelihood),
+            **{name: keras.saving.serialize_keras_object(getattr(self, name)) for name in _OBJECTS},
         }
 
     def get_build_config(self):

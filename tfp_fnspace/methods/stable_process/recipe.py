@@ -1,6 +1,7 @@
 """Stable processes for the rows of a table; chains are as long as the time allows."""
 
 from tfp_fnspace.methods.stable_process.model import StableProcessModel
+from tfp_fnspace.methods.stable_process.options import Chains
 
 #: The chains' state has the size of the rows.
 BUILDS_FROM_ROWS = True
@@ -17,15 +18,13 @@ def candidates(table):
 
 def build(settings, table, seed):
     """Returns a process of sampled hyperplanes, not fitted."""
+    names = ("num_chains", "sweeps_per_epoch", "burn_in")
     return StableProcessModel(
         alpha="infer",
         nu="infer",
         partition="sampled",
         num_atoms=settings["num_atoms"],
-        num_chains=settings["num_chains"],
-        sweeps_per_epoch=settings["sweeps_per_epoch"],
-        burn_in=settings["burn_in"],
-        max_draws=400,
+        chains=Chains(**{name: settings[name] for name in names}, max_draws=400),
         seed=seed,
     )
 

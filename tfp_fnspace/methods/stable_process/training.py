@@ -28,8 +28,8 @@ def checked_x_predict(model, x_predict, x):
 def warn(model):
     """Warns if the chains are still in burn-in, or have not converged."""
     epochs = model.store.counter("epochs")
-    if epochs <= model.burn_in:
-        diagnostics.warn_of_burn_in(epochs, model.burn_in)
+    if epochs <= model.chains.burn_in:
+        diagnostics.warn_of_burn_in(epochs, model.chains.burn_in)
     else:
         diagnostics.warn_of_bad_chains(model.diagnostics())
 
@@ -53,7 +53,7 @@ def prepare(model, inputs, targets, x_predict):
     is_given = not isinstance(model.partition, str)
     if model.num_atoms is not None and (is_given or partition.kind == "exact"):
         diagnostics.warn_of_num_atoms(model.num_atoms, partition)
-    problem = chains.make_problem(partition, x, y, model.num_chains)
+    problem = chains.make_problem(partition, x, y, model.chains.num_chains)
     seed = _seed(model, 0)
     if model.store is None:
         start = chains.starting_values(model, y.shape[1])
@@ -62,7 +62,7 @@ def prepare(model, inputs, targets, x_predict):
         state = chains.warm_state(model, seed, model.store, problem, partition, x)
     arrays = (partition, x, y, x_predict, state)
     config_bytes = len(json.dumps(options.partition_config(model.partition)))
-    sizes = sizes_of(*arrays, model.num_chains, model.max_draws, config_bytes)
+    sizes = sizes_of(*arrays, model.chains.num_chains, model.chains.max_draws, config_bytes)
     with interrupts.held():
         create_store(model, sizes)
         store = model.store
@@ -111,24 +111,24 @@ class Blocks:
         model, store = self.model, self.model.store
         if self.problem is None:
             self.problem = chains.make_problem(
-                store.partition, store.x.numpy(), store.y.numpy(), model.num_chains
+                store.partition, store.x.numpy(), store.y.numpy(), model.chains.num_chains
             )
         run = chains.compiled_run(
-            model.sampler_name,
+            model.chains.sampler,
             options.settings_of(model),
-            model.sweeps_per_epoch // model.thin,
-            model.thin,
+            model.chains.draws_per_epoch,
+            model.chains.thin,
         )
         state, new, info = run(_seed(model, 1), store.state, self.problem)
         with interrupts.held():
-            if store.counter("epochs") <= model.burn_in:
+            if store.counter("epochs") <= model.chains.burn_in:
                 store.clear()
             store.set_state(state)
             store.add(new)
             store.count_epoch()
-            model.counters.steps.assign_add(model.sweeps_per_epoch)
-        log_likelihood = np.sum(info.log_likelihood) / model.num_chains / store.sizes["rows"]
-        noise = np.reshape(new.noise_scale, [-1, model.num_outputs, model.num_chains])
+            model.counters.steps.assign_add(model.chains.sweeps_per_epoch)
+        log_likelihood = np.sum(info.log_likelihood) / model.chains.num_chains / store.sizes["rows"]
+        noise = np.reshape(new.noise_scale, [-1, model.num_outputs, model.chains.num_chains])
         logs = {
             "loss": -log_likelihood,
             "log_likelihood": log_likelihood,

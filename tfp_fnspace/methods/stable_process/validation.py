@@ -115,14 +115,14 @@ def _standardised(values, enabled):
 def _sample_fold(model, seed, x, y, x_new, grid, epochs, burn_in):
     """Draws f at the held-out rows, `[S, G, M, D]`, and the noise, `[S, G, D]`."""
     partition = chains.make_partition(model, x, x_new, model.counters.seeds.number())
-    copies, outputs = model.num_chains, y.shape[1]
+    copies, outputs = model.chains.num_chains, y.shape[1]
     problem = chains.make_problem(partition, x, y, len(grid) * copies)
     alpha, nu = np.tile(np.repeat(np.array(grid), copies, axis=0), (outputs, 1)).T
     scale = np.repeat(chains.noise_scales(model, outputs), len(grid) * copies)
     state = chains.initial_state(model, fold_in(seed, 0), problem, alpha, nu, scale**2)
     settings = options.settings_of(model, burn_in)._replace(alpha_range=None, nu_prior=None)
-    count = model.sweeps_per_epoch // model.thin
-    run = chains.compiled_run(model.sampler_name, settings, count, model.thin)
+    count = model.chains.draws_per_epoch
+    run = chains.compiled_run(model.chains.sampler, settings, count, model.chains.thin)
     signs = tf.constant(partition.signs(x_new), tf.float32)
     shape = (count, outputs, len(grid), copies)
     values, noise = [], []

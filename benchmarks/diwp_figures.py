@@ -39,8 +39,8 @@ DATA = np.linspace(-5.0, 5.0, 40)[:, np.newaxis]
 GRID = np.linspace(-15.0, 15.0, 301)[:, np.newaxis]
 OUTSIDE = 7.0
 MODELS = {
-    "one-layer process": (diwp.DIWPModel, {"stack": "omega", "delta": 1.0}, 6000),
-    "Gaussian process": (diwp.NNGPModel, {}, 500),
+    "one-layer process": ({"stack": "omega", "delta": 1.0}, 6000),
+    "Gaussian process": ({"hidden": "none"}, 500),
 }
 
 
@@ -173,18 +173,20 @@ def targets(bandwidth, seed):
 
 def fit(name, y, seed):
     """Returns a trained model of figure 7, and its ELBO per row over the last 50 steps."""
-    model_class, options, steps = MODELS[name]
-    model = model_class(
-        inducing_points=len(DATA),
-        kernel="squared_exponential",
-        depth=0,
-        learn_scale=False,
-        constant=False,
+    options, steps = MODELS[name]
+    model = diwp.DIWPModel(
+        diwp.DeepKernel(
+            len(DATA),
+            kernel="squared_exponential",
+            depth=0,
+            learn_scale=False,
+            constant=False,
+            **options,
+        ),
         standardize=False,
         likelihood=likelihoods.Gaussian(scale=0.1, trainable=True, dtype="float64"),
         seed=seed,
         dtype="float64",
-        **options,
     )
     rate = keras.optimizers.schedules.CosineDecay(0.05, steps)
     model.compile(optimizer=keras.optimizers.Adam(rate))
@@ -223,7 +225,7 @@ def cell(name, bandwidth, seed):
         "crossings_of_the_truth": round(2 * (15 - OUTSIDE) / (np.pi * bandwidth), 2),
         "model_bandwidth_10_50_90": [float(f"{q:.3g}") for q in quantiles],
         "elbo": round(float(elbo), 4),
-        "steps": MODELS[name][2],
+        "steps": MODELS[name][1],
         "seconds": round(seconds, 1),
         "draws": [" ".join(f"{v:.3f}" for v in f) for f in draws[:5, ::2] if seed == 0],
         "versions": versions(),

@@ -16,24 +16,51 @@ import argparse
 import itertools
 import time
 
+import keras
 import mnist
 import numpy as np
+import tensorflow as tf
 
 from tfp_fnspace import likelihoods
 from tfp_fnspace.benchmark import run_missing
-from tfp_fnspace.diwp import DIWPModel
+from tfp_fnspace.diwp import (
+    DIWPModel,
+    FeaturesToGram,
+    GlobalInducingGP,
+    GramKernel,
+    InverseWishartProcess,
+)
+
+
+class DefectiveProcess(InverseWishartProcess):
+    """Adds the number of points of a batch to the degrees of freedom of each, as in the program."""
+
+    def points_of_a_conditional(self, it):
+        return tf.shape(it)[-1]
+
 
 RESULTS = "benchmarks/results/diwp_mnist.json"
 METHODS = {
     "diwp": {},
-    "nngp": {"hidden": "none"},
-    "diwp_defective": {"batch_size_defect": True},
+    "nngp": {"process": None},
+    "diwp_defective": {"process": DefectiveProcess},
     "diwp_from_delta_1": {"delta": 1.0},
-    "diwp_defective_from_delta_1": {"batch_size_defect": True, "delta": 1.0},
+    "diwp_defective_from_delta_1": {"process": DefectiveProcess, "delta": 1.0},
 }
 
 #: Rows of the test set that get probabilities at a time.
 _CHUNK = 500
+
+
+def network(process=InverseWishartProcess, delta=100.0):
+    """Returns the network of the experiment; `process` is its hidden layer, `None` for none."""
+    stack = [keras.Input((784,)), FeaturesToGram(100, learn_scale=False)]
+    for _ in range(2):
+        hidden = [] if process is None else [process(delta=delta, whiten=False)]
+        stack += [GramKernel("relu"), *hidden]
+    return keras.Sequential(
+        [*stack, GramKernel("relu", learn_amplitude=True), GlobalInducingGP(10)]
+    )
 
 
 def run(method, seed, options, arrays):
@@ -41,16 +68,11 @@ def run(method, seed, options, arrays):
     x_train, x_test = (arrays[name].reshape(-1, 784) for name in ("x_train", "x_test"))
     y_train, y_test = arrays["y_train"], arrays["y_test"]
     model = DIWPModel(
-        100,
+        network(**METHODS[method]),
         likelihood=likelihoods.Categorical(),
-        num_outputs=10,
         num_samples=options.samples,
-        learn_scale=False,
-        constant=False,
-        whiten=False,
         standardize=False,
         seed=seed,
-        **METHODS[method],
     )
     steps = -(-len(x_train) // options.batch_size)
     epochs = -(-options.steps // steps)

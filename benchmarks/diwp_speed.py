@@ -34,7 +34,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from tfp_fnspace.benchmark import machine, read_records, versions, write_records
-from tfp_fnspace.diwp import DIWPModel
+from tfp_fnspace.diwp import DeepKernel, DIWPModel
 
 RESULTS = "benchmarks/results/diwp_speed.json"
 COST_RESULTS = "benchmarks/results/diwp_cost.json"
@@ -65,9 +65,8 @@ def problem(rows, inducing, kernel, dtype):
     random = np.random.default_rng(0)
     x = random.normal(size=(rows, INPUTS))
     y = np.sin(x[:, :1]) + 0.1 * random.normal(size=(rows, 1))
-    model = DIWPModel(
-        inducing, kernel=kernel, num_samples=SAMPLES, constant=False, seed=0, dtype=dtype
-    )
+    network = DeepKernel(inducing, kernel=kernel, constant=False)
+    model = DIWPModel(network, num_samples=SAMPLES, seed=0, dtype=dtype)
     return model, x, y
 
 

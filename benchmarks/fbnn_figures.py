@@ -220,14 +220,14 @@ def train(problem, method, options, budget, seed, rate=1e-2):
         return train_in_closed_form(problem, options["features"], budget, seed, rate)
     steps, draws, points, rows = budget
     parts, annealed = network(**options), steps // 5
-    likelihood = likelihoods.Gaussian(problem.noise)
     shared = {"kl_annealing_steps": annealed, "standardize": False, "seed": seed}
+    shared["likelihood"] = likelihoods.Gaussian(problem.noise)
     if method == "bbb":
-        model = fbnn.VariationalModel(parts, likelihood, num_samples=10, **shared)
+        model = fbnn.VariationalModel(parts, num_samples=10, **shared)
     else:
-        measurement = fbnn.Box(points, *problem.box)
-        shared.update(kl_weight="data", injected_noise=0.002, num_samples=draws)
-        model = fbnn.FBNNModel(parts, problem.prior, likelihood, measurement, **shared)
+        shared.update(measurement=fbnn.Box(points, *problem.box), kl_weight="data")
+        shared.update(divergence=fbnn.Stein(injected_noise=0.002), num_samples=draws)
+        model = fbnn.FBNNModel(parts, problem.prior, **shared)
     rates = keras.optimizers.schedules.PiecewiseConstantDecay(
         [3 * steps // 5, 4 * steps // 5], [rate, rate / 10.0, rate / 100.0]
     )
@@ -257,12 +257,10 @@ def train_in_closed_form(problem, units, budget, seed, rate):
     model = fbnn.FBNNModel(
         (inputs, last(features)),
         problem.prior,
-        likelihoods.Gaussian(problem.noise),
-        fbnn.Box(points, *problem.box),
-        kl="closed_form",
+        likelihood=likelihoods.Gaussian(problem.noise),
+        measurement=fbnn.Box(points, *problem.box),
+        divergence=fbnn.ClosedForm(injected_noise=0.2 * problem.noise, fit_output=True),
         kl_weight="data",
-        injected_noise=0.2 * problem.noise,
-        fit_output=True,
         standardize=False,
         seed=seed,
     )

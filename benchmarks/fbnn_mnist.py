@@ -52,17 +52,16 @@ def make(method, options, seed):
     shared = {"standardize": False, "num_eval_samples": 30, "seed": seed}
     if method != "fbnn":
         shared.update(num_samples=4, kl_annealing_steps=0)
-        model = fbnn.VariationalModel(network(), likelihoods.Categorical(), **shared)
+        model = fbnn.VariationalModel(network(), likelihood=likelihoods.Categorical(), **shared)
     else:
         kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(5.0, 20.0, feature_ndims=3)
         model = fbnn.FBNNModel(
             network(),
             processes.GaussianProcess(kernel, num_outputs=10),
-            likelihoods.Categorical(),
-            fbnn.Box(4, margin=0.0),
-            kl="regularized",
+            likelihood=likelihoods.Categorical(),
+            measurement=fbnn.Box(4, margin=0.0),
+            divergence=fbnn.Regularized(injected_noise=0.1),
             kl_weight=options.kl_weight,
-            injected_noise=0.1,
             num_samples=48,
             **shared,
         )

@@ -105,9 +105,10 @@ def speed(echo=print):
     """Measures the step of both networks, whole and without parts."""
     records = []
     for name, units in NETWORKS.items():
+        every_step = fbnn.Stein(monitor_steps=1)
         kinds = {
             "whole": make(units),
-            "divergence monitored at every step": make(units, monitor_steps=1),
+            "divergence monitored at every step": make(units, divergence=every_step),
             "without the score of the prior": make(units, prior=Silent),
             "without the divergence": make(units, model_class=fbnn.VariationalModel),
         }

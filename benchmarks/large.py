@@ -91,18 +91,19 @@ def make_model(method, first):
     if method == "sip_bnn":
         return sip.SIPModel("bnn", inducing_points=50, likelihood=likelihood, seed=0)
     if method == "bayes_by_backprop":
-        return fbnn.VariationalModel(network(size, [100]), likelihood, num_samples=10, seed=0)
+        return fbnn.VariationalModel(
+            network(size, [100]), likelihood=likelihood, num_samples=10, seed=0
+        )
     prior = fitted_prior(*first, PRIOR_ROWS, 0)
     inputs = keras.Input((size,))
     hidden = keras.layers.Dense(100, activation="relu")(inputs)
     return fbnn.FBNNModel(
         (inputs, layers.VariationalDense(1, posterior="full")(hidden)),
         prior,
-        likelihood,
-        fbnn.Box(20, margin=0.0),
-        kl="closed_form",
+        likelihood=likelihood,
+        measurement=fbnn.Box(20, margin=0.0),
+        divergence=fbnn.ClosedForm(injected_noise=0.2 * float(prior.noise_scale)),
         kl_weight="data",
-        injected_noise=0.2 * float(prior.noise_scale),
         seed=0,
     )
 

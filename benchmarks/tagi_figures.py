@@ -218,8 +218,9 @@ def posterior(epochs=20, seed=0):
         for _ in range(depth):
             tensor = tagi.Dense(units, activation="relu")(tensor)
         model = tagi.TAGIModel(
-            *(inputs, tagi.Dense(1)(tensor)),
-            likelihoods.Gaussian(3.0 / np.abs(data.y).max()),
+            inputs,
+            tagi.Dense(1)(tensor),
+            likelihood=likelihoods.Gaussian(3.0 / np.abs(data.y).max()),
             update="exact",
             covariance="full_parameters",
             standardize=False,
@@ -278,7 +279,7 @@ def sum_of_units():
         layer = tagi.Dense(1)
         outputs = layer(inputs)
         options = {"covariance": "full", "standardize": False, "input_stddev": 1.0}
-        model = tagi.TAGIModel(inputs, outputs, likelihoods.Gaussian(1e-3), **options)
+        model = tagi.TAGIModel(inputs, outputs, likelihood=likelihoods.Gaussian(1e-3), **options)
         known(layer, np.ones((count, 1)))
         x = tf.zeros([1, count])
         _, pairs = model.chain.innovations(
@@ -329,7 +330,9 @@ def uncertain_inputs():
                 layers.append(tagi.Dense(layer.units, activation=activation))
                 tensor = layers[-1](tensor)
             model = tagi.TAGIModel(
-                *(inputs, tensor, likelihoods.Gaussian(0.01)),
+                inputs,
+                tensor,
+                likelihood=likelihoods.Gaussian(0.01),
                 covariance=rule,
                 standardize=False,
                 input_stddev=0.2,

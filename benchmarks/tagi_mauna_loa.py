@@ -91,7 +91,7 @@ def fitted(series, seed):
     mean, variance = keras.Input((WINDOW, 1)), keras.Input((WINDOW, 1))
     hidden = tagi.LSTM(UNITS)((mean, variance))
     noise = likelihoods.Gaussian(0.2, trainable=True)
-    model = tagi.TAGIModel([mean, variance], tagi.Dense(1)(hidden), noise, seed=seed)
+    model = tagi.TAGIModel([mean, variance], tagi.Dense(1)(hidden), likelihood=noise, seed=seed)
     times = np.arange(WINDOW + 12, series.num_train)
     held_out = times >= series.num_train - 60
     x, y = series.windows(times), series.growth[times, np.newaxis]

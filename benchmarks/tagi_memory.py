@@ -39,7 +39,7 @@ def peak(layer, width, call, jit_compile):
         outputs = tagi.Flatten()(tagi.Conv2D(width, 3)(inputs))
         x = np.ones((4, 3, 3, width), "float32")
     noise = likelihoods.Gaussian(1.0)
-    model = tagi.TAGIModel(inputs, outputs, noise, standardize=False)
+    model = tagi.TAGIModel(inputs, outputs, likelihood=noise, standardize=False)
     model.compile(jit_compile=jit_compile)
     y = np.zeros((4, width), "float32")
     for _ in range(2):

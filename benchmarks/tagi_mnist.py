@@ -86,7 +86,7 @@ def make(name, scale, seed, shape):
     inputs = keras.Input(shape)
     likelihood = likelihoods.HierarchicalCategorical(10, scale=scale)
     return tagi.TAGIModel(
-        inputs, outputs_of(name, inputs), likelihood, standardize=False, seed=seed
+        inputs, outputs_of(name, inputs), likelihood=likelihood, standardize=False, seed=seed
     )
 
 

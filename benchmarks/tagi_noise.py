@@ -60,7 +60,9 @@ def run(data, model, seed):
     for _ in range(2):
         activation = tagi.Activation("relu", moments="exact")
         tensor = tagi.Dense(50, activation=activation, bias_variance=0.5)(tensor)
-    fitted = tagi.TAGIModel(inputs, tagi.Dense(outputs)(tensor), make(), noise=noise, seed=seed)
+    fitted = tagi.TAGIModel(
+        inputs, tagi.Dense(outputs)(tensor), likelihood=make(), noise=noise, seed=seed
+    )
     fitted.fit(x, y, epochs=EPOCHS, batch_size=10, verbose=0)
     x, y, mean, stddev = draw(data, 2 * seed + 1)
     scores = fitted.evaluate(x, y, return_dict=True, verbose=0)

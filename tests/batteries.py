@@ -2,6 +2,8 @@
 
 import warnings
 
+import diwp_models
+import fbnn_models
 import keras
 import stable_models
 import tensorflow_probability as tfp
@@ -166,7 +168,7 @@ def stable_model(**options):
 def diwp_model(**options):
     """Makes a small deep inverse Wishart process."""
     small = {"inducing_points": 6, "depth": 1, "num_samples": 2, "num_eval_samples": 20}
-    model = fns.diwp.DIWPModel(**{**small, "seed": 0, **options})
+    model = diwp_models.make_model(**{**small, "seed": 0, **options})
     model.compile(optimizer=keras.optimizers.Adam(0.01))  # the default depends on the first `fit`
     return model
 
@@ -198,7 +200,7 @@ def fbnn_model(**options):
     kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(1.0, 2.0)
     prior = fns.processes.GaussianProcess(kernel, num_outputs=2)
     options = {"measurement": fns.fbnn.Box(2), **small, **options}
-    model = fns.fbnn.FBNNModel(variational_network(), prior, **options)
+    model = fbnn_models.make_model(variational_network(), prior, **options)
     model.compile(optimizer=keras.optimizers.Adam(0.05))
     return model
 
@@ -212,7 +214,7 @@ def closed_form_model(**options):
     last = fns.layers.VariationalDense(2, posterior="conditioned", prior="standard")
     fixed = {"network": (inputs, last(features)), "kl": "closed_form", "fit_output": True}
     fixed.update(prior=fns.processes.GaussianProcess(kernel, num_outputs=2), seed=0)
-    model = fns.fbnn.FBNNModel(**{**fixed, "measurement": fns.fbnn.Box(2), **options})
+    model = fbnn_models.make_model(**{**fixed, "measurement": fns.fbnn.Box(2), **options})
     model.compile(optimizer=keras.optimizers.Adam(0.05))
     return model
 

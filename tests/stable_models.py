@@ -1,14 +1,9 @@
 """Small stable processes for tests."""
 
-import dataclasses
-
-import tfp_fnspace as fns
-
-_OF_CHAINS = {field.name for field in dataclasses.fields(fns.stable_process.Chains)}
+from tfp_fnspace import stable_process
 
 
 def make_model(**options):
     """Makes a model; options of its chains are given beside those of the model."""
-    of_chains = {name: options.pop(name) for name in _OF_CHAINS & options.keys()}
-    chains = fns.stable_process.Chains(**of_chains)
-    return fns.stable_process.StableProcessModel(chains=chains, **options)
+    of_chains = {n: options.pop(n) for n in stable_process.Chains.names() if n in options}
+    return stable_process.StableProcessModel(chains=stable_process.Chains(**of_chains), **options)

@@ -138,7 +138,7 @@ def test_optima_of_a_network_are_not_above_those_of_a_grid():
             layers.VariationalDense(1, prior="standard"),
         ]
     )
-    model = fbnn.VariationalModel(network, likelihoods.Gaussian(0.1), seed=0)
+    model = fbnn.VariationalModel(network, likelihood=likelihoods.Gaussian(0.1), seed=0)
     x = np.linspace(-1.0, 1.0, 30)[:, np.newaxis]
     model.fit(x, np.sin(4.0 * x), epochs=2, verbose=0)
     found = decisions.sample_optima(model, [-1.0], [1.0], num_functions=4, seed=5)

@@ -60,7 +60,7 @@ def make_models_of_outputs():
     for units, likelihood, options in models:
         outputs = fns.tagi.Dense(units)(fns.tagi.Dense(3, activation="relu")(inputs))
         options = {"standardize": False, "seed": 0, **options}
-        made.append(fns.tagi.TAGIModel(inputs, outputs, likelihood, **options))
+        made.append(fns.tagi.TAGIModel(inputs, outputs, likelihood=likelihood, **options))
         made[-1].compile()
     return made
 

@@ -117,8 +117,9 @@ def network(num_outputs=2):
 
 
 def weight_space(**options):
+    noise = likelihoods.HeteroscedasticGaussian()
     return fbnn.VariationalModel(
-        network(), likelihoods.HeteroscedasticGaussian(), num_eval_samples=20, seed=0, **options
+        network(), likelihood=noise, num_eval_samples=20, seed=0, **options
     )
 
 
@@ -127,7 +128,7 @@ def function_space(**options):
     prior = processes.GaussianProcess(kernel, num_outputs=2)
     noise = likelihoods.HeteroscedasticGaussian()
     options = {"num_samples": 10, "num_eval_samples": 20, "seed": 0, **options}
-    return fbnn.FBNNModel(network(), prior, noise, **options)
+    return fbnn.FBNNModel(network(), prior, likelihood=noise, **options)
 
 
 @pytest.mark.slow
@@ -166,6 +167,6 @@ def test_models_without_such_outputs_refuse():
     with pytest.raises(ValueError, match="of a DIWPModel cannot have outputs that describe"):
         diwp.DIWPModel(likelihood=noise)
     with pytest.raises(ValueError, match="two outputs for each column of targets.*Received: 3 out"):
-        fbnn.VariationalModel(network(3), noise)
+        fbnn.VariationalModel(network(3), likelihood=noise)
     with pytest.raises(ValueError, match="`fit_prior` needs a likelihood without outputs"):
         function_space(fit_prior=True)

@@ -249,7 +249,7 @@ def test_preprocessing_layers_are_those_of_keras(name):
     hidden = layer(inputs)
     last = fns.tagi.Dense(1)
     likelihood = fns.likelihoods.Gaussian(0.3)
-    model = fns.tagi.TAGIModel(inputs, last(hidden), likelihood, standardize=False)
+    model = fns.tagi.TAGIModel(inputs, last(hidden), likelihood=likelihood, standardize=False)
     for ours, expected in zip(model(x), last(features), strict=True):
         assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
     layer_of_draws = fns.layers.VariationalDense(1)

@@ -307,8 +307,8 @@ def default_models(num_outputs):
         sip.AADMModel(plain),
         sip.VIPModel(),
         sip.SIPModel(inducing_points=3),
-        diwp.DIWPModel(inducing_points=3),
-        tagi.TAGIModel(inputs, tagi.Dense(num_outputs)(inputs), learned),
+        diwp.DIWPModel(diwp.DeepKernel(3)),
+        tagi.TAGIModel(inputs, tagi.Dense(num_outputs)(inputs), likelihood=learned),
     ]
 
 
@@ -327,7 +327,7 @@ def test_the_default_learns_the_noise_of_each_column():
     rng, noise = np.random.default_rng(0), np.array([0.05, 0.6, 1.0])
     x = rng.uniform(-2.0, 2.0, size=(300, 1))
     y = np.sin(2.0 * x) + noise * rng.normal(size=(300, 3))
-    model = diwp.DIWPModel(inducing_points=20, kernel="squared_exponential", depth=0, seed=0)
+    model = diwp.DIWPModel(diwp.DeepKernel(20, "squared_exponential", depth=0), seed=0)
     model.compile(optimizer=keras.optimizers.Adam(0.05))
     model.fit(x, y, epochs=60, batch_size=100, verbose=0)
     scales = model.likelihood.scale.numpy() * model.units.target_unit.numpy()

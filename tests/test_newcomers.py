@@ -69,7 +69,7 @@ def test_frames_of_numbers_and_booleans_are_numbers():
 def test_columns_of_a_frame_keep_their_names_and_their_order(name, tmp_path):
     x, y = example_data()
     frame, turned = Frame(size=x[:, 0], age=x[:, 1]), Frame(age=x[:, 1], size=x[:, 0])
-    model = make() if name == "TAGI" else fns.diwp.DIWPModel(inducing_points=5, seed=0)
+    model = make() if name == "TAGI" else fns.diwp.DIWPModel(fns.diwp.DeepKernel(5), seed=0)
     assert model.column_names is None
     model.fit(frame, y, verbose=0)
     model.save(tmp_path / "model.keras")

@@ -14,6 +14,7 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 
+import diwp_models
 import keras
 import numpy as np
 import tensorflow_probability as tfp
@@ -67,8 +68,8 @@ MODELS = {
     "flipout": lambda: variational("flipout"),
     "fBNN": lambda: fbnn(measurement=fns.fbnn.Adversarial(2)),
     "closed_form": batteries.closed_form_model,
-    "DIWP": lambda: fns.diwp.DIWPModel(depth=1, **small),
-    "power": lambda: fns.diwp.DIWPModel(depth=1, alpha=0.5, likelihood=heavy_tails(), **small),
+    "DIWP": lambda: diwp_models.make_model(depth=1, **small),
+    "power": lambda: diwp_models.make_model(depth=1, alpha=0.5, likelihood=heavy_tails(), **small),
     "SIP": lambda: fns.sip.SIPModel(
         # Covariances of fewer samples than inducing points are singular: they amplify rounding.
         "bnn", adaptive_contrast=True, **small | {"num_samples": 10}

@@ -25,6 +25,24 @@ MODELS = {
 }
 
 
+#: Class -> the number of arguments of its constructor, and how many of them may go by position.
+ARGUMENTS = {
+    fns.tagi.TAGIModel: (9, 2),
+    fns.stable_process.StableProcessModel: (9, 0),
+    fns.fbnn.VariationalModel: (8, 1),
+    fns.fbnn.FBNNModel: (12, 2),
+    fns.diwp.DIWPModel: (10, 1),
+}
+
+
+@pytest.mark.parametrize("cls", ARGUMENTS)
+def test_a_constructor_has_few_arguments_and_most_are_keywords(cls):
+    parameters = list(inspect.signature(cls).parameters.values())
+    named = [p for p in parameters if p.kind is not p.VAR_KEYWORD]
+    positional = [p for p in named if p.kind is not p.KEYWORD_ONLY]
+    assert (len(named), len(positional)) == ARGUMENTS[cls]
+
+
 def ours(cls):
     return [c for c in inspect.getmro(cls) if c.__module__.startswith("tfp_fnspace")]
 

@@ -9,8 +9,13 @@ class Options:
     A subclass is registered with Keras, and checks its fields in `__post_init__`.
     """
 
+    @classmethod
+    def names(cls):
+        """Returns the names of the fields."""
+        return [field.name for field in dataclasses.fields(cls)]
+
     def get_config(self):
-        return dataclasses.asdict(self)
+        return {name: getattr(self, name) for name in self.names()}
 
     @classmethod
     def from_config(cls, config):

@@ -40,7 +40,7 @@ class AlongInput:
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(50, 3))
-        >>> model = tfp_fnspace.diwp.NNGPModel(inducing_points=20)
+        >>> model = tfp_fnspace.diwp.DIWPModel(tfp_fnspace.diwp.DeepKernel(20, hidden="none"))
         >>> history = model.fit(x, np.sin(x[:, :1]), epochs=100, batch_size=50)
         >>> along = tfp_fnspace.plotting.AlongInput(model, x, column=0)
         >>> grid = np.linspace(-2.0, 2.0, 100)[:, np.newaxis]

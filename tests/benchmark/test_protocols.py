@@ -2,6 +2,7 @@
 
 import pathlib
 
+import keras
 import numpy as np
 import pytest
 
@@ -34,7 +35,8 @@ def test_diwp():
     values = np.subtract(history["log_likelihood"], history["kl"])
     assert chosen["objective"] == pytest.approx(values[-1], rel=1e-5)  # over the last tenth
     assert float(model.optimizer.learning_rate) == pytest.approx(0.001)
-    assert (model.hidden, model.alpha, model.whiten) == ("inverse_wishart", 0.0, False)
+    network = keras.saving.deserialize_keras_object(model.get_config()["network"])
+    assert (network.hidden, model.alpha, network.whiten) == ("inverse_wishart", 0.0, False)
     assert len(chosen["delta"]) == 2 and chosen["noise_scale"] > 0.0
 
 

@@ -203,7 +203,7 @@ def tagi_networks():
     return {
         "with_input": sequential(dense(3, activation="relu"), dense(2)),
         "deferred": keras.Sequential([dense(3, activation="relu"), dense(2)]),
-        "diwp": fns.diwp.DIWPModel(inducing_points=4, depth=1, num_outputs=2, seed=0),
+        "diwp": fns.diwp.DIWPModel(fns.diwp.DeepKernel(4, depth=1), num_outputs=2, seed=0),
     }
 
 

@@ -1,5 +1,6 @@
 """Objectives of `DIWPModel` between the lower bound and the density of the data."""
 
+import diwp_models
 import keras
 import numpy as np
 import pytest
@@ -15,9 +16,9 @@ Y = 100.0 + 20.0 * np.sin(X[:, :1]) + GENERATOR.normal(size=(12, 1))
 SMALL = {"inducing_points": 4, "depth": 1, "num_samples": 3, "num_eval_samples": 20, "seed": 0}
 
 
-def make_model(cls=diwp.DIWPModel, **options):
+def make_model(**options):
     """Makes a model that was not trained."""
-    model = cls(**{**SMALL, **options})
+    model = diwp_models.make_model(**{**SMALL, **options})
     model.compile(run_eagerly=True)
     model.adapt(X, Y)
     return model
@@ -33,7 +34,7 @@ def objective(model):
 
 
 def test_one_without_random_matrices_is_the_predictive_density():
-    model = make_model(diwp.NNGPModel, alpha=1.0)
+    model = make_model(hidden="none", alpha=1.0)
     outputs = model.predict(X, verbose=0)
     densities = stats.norm(outputs["mean"], outputs["stddev"]).logpdf(Y)
     _, parts = objective(model)
@@ -58,7 +59,7 @@ def test_one_is_the_predictive_density_of_the_process():
 def test_powers_of_a_gaussian_process_against_quadrature(alpha):
     """Noise without a closed form takes 40,000 draws of f; the false-fail rate is 2e-9."""
     noise = likelihoods.StudentT(4.0, 0.5)
-    model = make_model(diwp.NNGPModel, alpha=alpha, likelihood=noise, num_samples=40_000)
+    model = make_model(hidden="none", alpha=alpha, likelihood=noise, num_samples=40_000)
     mean, variance = (v[0, :, 0] for v in model(tf.constant(X, tf.float32)))
     y = model.units.target_scaler(tf.constant(Y, tf.float32)).numpy()[:, 0]
     f = mean[:, np.newaxis] + np.sqrt(variance)[:, np.newaxis] * np.linspace(-8.0, 8.0, 4001)
@@ -90,7 +91,7 @@ def test_history_has_a_bound_where_there_is_one():
 
 
 def test_config():
-    model = diwp.DIWPModel(**SMALL, alpha=0.5)
+    model = diwp_models.make_model(**SMALL, alpha=0.5)
     config = model.get_config()
     assert diwp.DIWPModel.from_config(config).alpha == config.pop("alpha") == 0.5
     assert diwp.DIWPModel.from_config(config).alpha == 0.0  # an older config has no alpha
@@ -115,7 +116,9 @@ def test_training_moves_noise_of_the_likelihood_into_f():
     x = random.normal(size=(60, 2))
     y = np.sin(3.0 * x[:, :1]) + 0.3 * random.normal(size=(60, 1))
     for alpha in (0.0, 1.0):
-        model = diwp.NNGPModel(**{**SMALL, "inducing_points": 6}, alpha=alpha)
+        model = diwp_models.make_model(
+            **{**SMALL, "inducing_points": 6, "hidden": "none"}, alpha=alpha
+        )
         model.fit(x, y, epochs=150, batch_size=60, verbose=0)
         scales.append(float(model.likelihood.scale))
     assert scales[1] < 0.9 * scales[0]
@@ -127,15 +130,15 @@ def custom_network():
 
 
 @pytest.mark.parametrize(
-    ("cls", "options"),
+    "options",
     [
-        (diwp.DIWPModel, {"delta": 5.0}),
-        (diwp.DeepGPModel, {}),
-        (diwp.NNGPModel, {"stack": "omega", "depth": 0}),
-        (diwp.DIWPModel, {"network": custom_network}),
+        {"delta": 5.0},
+        {"hidden": "gaussian_process"},
+        {"stack": "omega", "depth": 0},
+        {"network": custom_network},
     ],
 )
-def test_student_noise_of_every_kind_of_network(cls, options):
+def test_student_noise_of_every_kind_of_network(options):
     """The term rises with alpha from the bound's (Jensen), by at least 0.1 each time."""
     options = dict(options, num_samples=500, likelihood=likelihoods.StudentT(4.0, 0.5))
     small = {"seed": 0, "num_eval_samples": 20}
@@ -145,7 +148,7 @@ def test_student_noise_of_every_kind_of_network(cls, options):
         small = {**SMALL, **small}
     terms = []
     for alpha in (0.0, 0.5, 1.0):
-        model = cls(**{**small, **options}, alpha=alpha)
+        model = diwp_models.make_model(**{**small, **options}, alpha=alpha)
         model.compile(run_eagerly=True)
         model.adapt(X, Y)
         terms.append(objective(model)[1]["log_likelihood"])
@@ -155,7 +158,9 @@ def test_student_noise_of_every_kind_of_network(cls, options):
 def test_classes_in_compiled_epochs(tmp_path):
     labels = (X[:, 0] > 0.0).astype(int)
     noise = likelihoods.Categorical()
-    model = diwp.NNGPModel(**SMALL, num_outputs=2, likelihood=noise, alpha=0.5)
+    model = diwp_models.make_model(
+        **SMALL, hidden="none", num_outputs=2, likelihood=noise, alpha=0.5
+    )
     history = model.fit(X, labels, epochs=2, batch_size=6, verbose=0).history
     assert np.all(np.isfinite(history["loss"])) and "elbo" not in history
     model.save(tmp_path / "model.keras")

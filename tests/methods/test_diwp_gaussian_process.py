@@ -1,6 +1,7 @@
 """The Gaussian process layers, and the limits with a known answer."""
 
 import diwp as reference
+import diwp_models
 import keras
 import numpy as np
 import pytest
@@ -197,7 +198,7 @@ def test_without_layers_or_with_large_delta_it_is_the_nngp(name, delta):
 
 def regression_model(y, noise=0.3, **options):
     """Makes plain Gaussian process regression: one kernel, inducing points at the data."""
-    model = diwp.DIWPModel(
+    model = diwp_models.make_model(
         inducing_points=20,
         kernel="squared_exponential",
         depth=0,
@@ -346,8 +347,7 @@ def test_classes_without_hidden_layers():
     """The model samples nothing then: the graph must know that there is one component."""
     x = np.random.default_rng(0).normal(size=(30, 2)).astype("float32")
     labels = (x[:, :1] > 0.0).astype("int32")
-    model = diwp.DIWPModel(
-        8, depth=0, likelihood=likelihoods.Categorical(), num_outputs=2, num_samples=2, seed=0
-    )
+    noise = {"likelihood": likelihoods.Categorical(), "num_outputs": 2}
+    model = diwp.DIWPModel(diwp.DeepKernel(8, depth=0), **noise, num_samples=2, seed=0)
     model.fit(x, labels, epochs=20, batch_size=30, verbose=0)
     assert model.evaluate(x, labels, return_dict=True, verbose=0)["accuracy"] > 0.75

@@ -278,14 +278,16 @@ def test_joint_draws_are_the_process_at_all_points():
     same_distribution(ours[:, 2, 3], expected[:, 2, 3])
 
 
-def test_defect_puts_the_batch_size_into_the_degrees_of_freedom(assert_mean_close):
+def test_the_size_of_the_batch_would_change_the_degrees_of_freedom(assert_mean_close):
     k = kernel_matrix(8)
     ii, it, tt = reference.split(k, 2)
     schur = (tt - it.T @ np.linalg.solve(ii, it))[0, 0]
     for size in (1, 6):
         rows = slice(0, 2 + size)
         for defect in (False, True):
-            layer = make_layer(2, batch_size_defect=defect)
+            layer = make_layer(2)
+            if defect:  # of the authors' program
+                layer.points_of_a_conditional = lambda it: tf.shape(it)[-1]
             blocks, _ = draw(layer, blocks_of(k[rows, rows], 2), 20_000)
             variance, _ = conditional_parts(blocks, k[rows, rows], 0)
             points = size if defect else 1

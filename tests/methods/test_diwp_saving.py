@@ -29,8 +29,8 @@ def custom_network():
 
 
 def make_model(network=None):
-    stack = {"inducing_points": 6, "depth": 1} if network is None else {"network": network}
-    return diwp.DIWPModel(**stack, num_samples=2, num_eval_samples=10, seed=0)
+    network = diwp.DeepKernel(6, depth=1) if network is None else network
+    return diwp.DIWPModel(network, num_samples=2, num_eval_samples=10, seed=0)
 
 
 def fit(model, epochs=2, batch_size=15, **options):
@@ -99,7 +99,7 @@ def network_of_all_layers():
             diwp.GramKernel("relu", learn_amplitude=True),
             diwp.InverseWishartProcess(),
             diwp.GramKernel("matern32"),
-            diwp.InverseWishartProcess(batch_size_defect=True),
+            diwp.InverseWishartProcess(whiten=False),
             diwp.GaussianProcessGram(3, precision="full"),
             diwp.GlobalInducingGP(2, precision="diagonal"),
         ]

@@ -1,5 +1,6 @@
 """Fitted starts, compared with another fit, SciPy and dense formulas."""
 
+import diwp_models
 import keras
 import numpy as np
 import pytest
@@ -26,9 +27,11 @@ def noise(scale=0.3, **options):
     return likelihoods.Gaussian(scale=scale, trainable=True, dtype="float64", **options)
 
 
-def started(y=Y, x=X, cls=diwp.NNGPModel, likelihood=None, **options):
+def started(y=Y, x=X, likelihood=None, **options):
     """Returns a model before its first step, and its objective there, per row."""
-    model = cls(**{**OPTIONS, "likelihood": likelihood or noise(), **options})
+    model = diwp_models.make_model(
+        **{**OPTIONS, "hidden": "none", "likelihood": likelihood or noise(), **options}
+    )
     model.adapt(x, y)
     x, y = x.astype(model.variable_dtype), y.astype(model.variable_dtype)
     model.prepare([x], y, [])
@@ -166,7 +169,7 @@ def test_the_process_starts_where_its_limit_does(stack, depth, monkeypatch):
         return found[0]
 
     monkeypatch.setattr(module, "fitted_start", record)
-    options = {"cls": diwp.DIWPModel, "stack": stack, "num_samples": 50, "delta": 1e7}
+    options = {"hidden": "inverse_wishart", "stack": stack, "num_samples": 50, "delta": 1e7}
     _, process = started(inducing_points=10, depth=depth, **options)
     monkeypatch.setattr(module, "fitted_start", lambda *args, **options: found[0])
     _, limit = started(inducing_points=10, depth=depth)
@@ -178,7 +181,9 @@ def test_the_process_starts_where_its_limit_does(stack, depth, monkeypatch):
 def test_a_hundred_steps_from_there_are_ahead_of_as_many_from_rows():
     elbos = {}
     for init in ("rows", "marginal_likelihood"):
-        model = diwp.NNGPModel(inducing_points=15, seed=0, init=init, inducing_init="greedy")
+        model = diwp_models.make_model(
+            inducing_points=15, hidden="none", seed=0, init=init, inducing_init="greedy"
+        )
         elbos[init] = model.fit(X, Y, batch_size=40, epochs=100, verbose=0).history["elbo"]
     assert elbos["marginal_likelihood"][0] > elbos["rows"][-1]
     assert elbos["marginal_likelihood"][-1] > elbos["marginal_likelihood"][0]
@@ -194,7 +199,7 @@ def test_few_points_do_not_start_at_what_only_all_rows_prefer():
     elbos = {}
     for init, epochs in (("rows", 300), ("marginal_likelihood", 1)):
         options = {"inducing_points": 10, "seed": 0, "dtype": "float64", "init": init}
-        model = diwp.NNGPModel(**options, inducing_init="greedy")
+        model = diwp_models.make_model(**options, hidden="none", inducing_init="greedy")
         elbos[init] = model.fit(x, y, batch_size=150, epochs=epochs, verbose=0).history["elbo"]
     assert elbos["marginal_likelihood"][0] > elbos["rows"][-1]
 
@@ -207,7 +212,7 @@ def test_layers_add_less_than_little_noise():
     options = {"likelihood": likelihoods.Gaussian(0.01, dtype="float64"), "kernel": "relu"}
     options.update(depth=2, inducing_points=70)
     _, limit = started(y, x, **options)
-    _, parts = started(y, x, diwp.DIWPModel, delta=1e8, learn_delta=False, **options)
+    _, parts = started(y, x, hidden="inverse_wishart", delta=1e8, learn_delta=False, **options)
     assert abs(parts["elbo"] - limit["elbo"]) < 1e-3
 
 
@@ -266,7 +271,8 @@ def test_what_is_frozen_stays():
 
 @pytest.mark.slow
 def test_a_dataset_gives_its_first_batches():
-    model = diwp.NNGPModel(6, **{**OPTIONS, "likelihood": noise(), "learn_scale": False})
+    options = {"inducing_points": 6, "hidden": "none", "learn_scale": False}
+    model = diwp_models.make_model(**{**OPTIONS, "likelihood": noise(), **options})
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
     history = model.fit(data, epochs=2, verbose=0).history
     assert model.rows_to_prepare == 500 and np.all(np.isfinite(history["loss"]))
@@ -300,7 +306,7 @@ def network(*layers):
 def test_networks_of_ones_own_start_there_too():
     kernel = diwp.GramKernel(kernels.Matern(1.5), learn_amplitude=True, dtype="float64")
     model = diwp.DIWPModel(
-        network=network(kernel), likelihood=noise(), init="marginal_likelihood", dtype="float64"
+        network(kernel), likelihood=noise(), init="marginal_likelihood", dtype="float64"
     )
     history = model.fit(X, Y, epochs=2, verbose=0).history
     assert float(kernel.log_amplitude) != 0.0 and np.all(np.isfinite(history["loss"]))
@@ -308,7 +314,7 @@ def test_networks_of_ones_own_start_there_too():
 
 def test_the_default_rates_are_a_tenth_from_there():
     rates = [
-        diwp.NNGPModel(init=init).default_optimizer(10).learning_rate
+        diwp.DIWPModel(init=init).default_optimizer(10).learning_rate
         for init in ("rows", "marginal_likelihood", "lower_bound")
     ]
     assert_allclose(rates, [1e-2, 1e-3, 1e-3])
@@ -341,12 +347,16 @@ class Twice(diwp.GramKernel):
             '`init="lower_bound"` needs random matrices',
         ),
         ({"likelihood": "gaussian"}, TypeError, "`likelihood` must be .*Received: .*gaussian"),
-        ({"network": 3}, TypeError, "`network` must be a Keras model. Received: network=3"),
+        (
+            {"network": 3},
+            TypeError,
+            "`network` must be .*DeepKernel or a Keras.*Received: network=3",
+        ),
     ],
 )
 def test_bad_arguments_are_refused(options, error, message):
     with pytest.raises(error, match=message):
-        diwp.DIWPModel(**{"init": "marginal_likelihood", **options})
+        diwp_models.make_model(**{"init": "marginal_likelihood", **options})
 
 
 @pytest.mark.parametrize(
@@ -356,4 +366,4 @@ def test_bad_arguments_are_refused(options, error, message):
 )
 def test_layers_that_have_no_such_limit_are_refused(layer):
     with pytest.raises(ValueError, match=f"of layers of `diwp`.*with {type(layer).__name__}"):
-        diwp.DIWPModel(network=network(layer), init="marginal_likelihood")
+        diwp.DIWPModel(network(layer), init="marginal_likelihood")

@@ -5,6 +5,7 @@ weights. So the objective is the log evidence less the divergence of the weights
 posterior.
 """
 
+import fbnn_models
 import keras
 import numpy as np
 import pytest
@@ -55,7 +56,8 @@ def make(**options):
     fixed["monitor_steps"] = 1
     network = keras.Sequential([keras.Input((4,), dtype="float64"), layer])
     likelihood = likelihoods.Gaussian(NOISE, dtype="float64")
-    return fbnn.FBNNModel(network, prior, likelihood, **{**fixed, **options})
+    options = {**fixed, **options}
+    return fbnn_models.make_model(network, prior, likelihood=likelihood, **options)
 
 
 def set_posterior(model, mean, covariance):

@@ -3,6 +3,7 @@
 import warnings
 
 import batteries
+import fbnn_models
 import keras
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def gaussian_process(**options):
 def make(prior=None, net=None, eager=False, **options):
     small = {"num_samples": 8, "num_eval_samples": 20, "seed": 0}
     net = network() if net is None else net
-    model = fbnn.FBNNModel(net, prior or gaussian_process(), **{**small, **options})
+    model = fbnn_models.make_model(net, prior or gaussian_process(), **{**small, **options})
     model.compile(optimizer=keras.optimizers.Adam(0.01), run_eagerly=eager)
     return model
 
@@ -72,7 +73,7 @@ def test_defaults_come_near_to_the_posterior_of_the_process():
     model = fbnn.FBNNModel(
         network(30, num_inputs=1),
         gaussian_process(),
-        likelihoods.Gaussian(0.2),
+        likelihood=likelihoods.Gaussian(0.2),
         kl_weight="data",
         num_samples=50,
         standardize=False,
@@ -225,20 +226,10 @@ def test_saved_models_predict_and_go_on(tmp_path):
 
 
 def test_config():
-    model = make(
-        kl="regularized", kl_weight="data", share=0.9, bandwidth=1.5, whiten=False, monitor_steps=7
-    )
+    options = {"share": 0.9, "bandwidth": 1.5, "whiten": False, "monitor_steps": 7}
+    model = make(kl_weight="data", fit_prior=True, **options)
     copy = fbnn.FBNNModel.from_config(model.get_config())
-    for name in (
-        "kl",
-        "injected_noise",
-        "fit_prior",
-        "whiten",
-        "share",
-        "bandwidth",
-        "monitor_steps",
-    ):
-        assert getattr(copy, name) == getattr(model, name), name
+    assert copy.divergence == model.divergence == fbnn.Stein(**options) and copy.fit_prior
     assert copy.get_config()["kl_weight"] == "data"
     assert isinstance(copy.prior, processes.GaussianProcess)
     assert copy.measurement.num_points == 5
@@ -249,7 +240,6 @@ def test_config():
     [
         ({"kl_weight": "rows"}, ValueError, "`kl_weight` must be one of"),
         ({"kl_weight": -1.0}, ValueError, "`kl_weight` must be a finite number"),
-        ({"kl": "exact"}, ValueError, "`kl` must be one of"),
         ({"monitor_steps": 0}, ValueError, "monitor_steps=0"),
         ({"num_samples": 3}, ValueError, "`num_samples` must be at least 4"),
         ({"injected_noise": -0.1}, ValueError, "`injected_noise` must be a finite number"),
@@ -310,3 +300,10 @@ def test_streams_of_batches_are_traced_once_and_equal_arrays():
     )
     models[1].fit(longer, epochs=1, verbose=0)
     assert len(traces) == first
+
+
+def test_the_divergence_is_an_object():
+    with pytest.raises(TypeError, match="`divergence` must be a Stein.*Received: divergence='st"):
+        fbnn.FBNNModel(network(), gaussian_process(), divergence="stein")
+    with pytest.raises(TypeError, match="positional"):
+        fbnn.FBNNModel(network(), gaussian_process(), likelihoods.Gaussian(0.2))

@@ -208,7 +208,9 @@ def test_normalised_moments_are_finite_in_float32_at_extremes(make):
 def model_of(likelihood, num_outputs, **options):
     inputs = keras.Input((2,))
     hidden = tagi.Dense(20, activation="relu")(inputs)
-    model = tagi.TAGIModel(inputs, tagi.Dense(num_outputs)(hidden), likelihood, seed=0, **options)
+    model = tagi.TAGIModel(
+        inputs, tagi.Dense(num_outputs)(hidden), likelihood=likelihood, seed=0, **options
+    )
     model.compile(jit_compile=False)
     return model
 

@@ -27,7 +27,9 @@ def build(widths, activations=(), use_bias=True, scale=0.3, seed=0, **options):
         if i < len(activations):
             tensor = tagi.Activation(activations[i])(tensor)
     options = {"standardize": False, "covariance": "full", **options}
-    model = tagi.TAGIModel(inputs, tensor, likelihoods.Gaussian(scale), seed=seed, **options)
+    model = tagi.TAGIModel(
+        inputs, tensor, likelihood=likelihoods.Gaussian(scale), seed=seed, **options
+    )
     model.compile(jit_compile=False)
     return model, layers
 

@@ -51,7 +51,7 @@ LAYERS = {
 
 def model_of(layers, inputs, hidden):
     likelihood = fns.likelihoods.Gaussian(scale=0.3)
-    return tagi.TAGIModel(inputs, tagi.Dense(1)(layers(hidden)), likelihood, seed=0)
+    return tagi.TAGIModel(inputs, tagi.Dense(1)(layers(hidden)), likelihood=likelihood, seed=0)
 
 
 def masked_model(layers, steps):
@@ -198,4 +198,4 @@ def test_masked_inputs_are_not_standardised():
     hidden = tagi.LSTM(2)(keras.layers.Masking(name="m")(inputs))
     likelihood = fns.likelihoods.Gaussian(scale=0.3)
     with pytest.raises(ValueError, match=r"Received: standardize=True, layers \['m'\]"):
-        tagi.TAGIModel(inputs, tagi.Dense(1)(hidden), likelihood, standardize=True)
+        tagi.TAGIModel(inputs, tagi.Dense(1)(hidden), likelihood=likelihood, standardize=True)

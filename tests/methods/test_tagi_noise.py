@@ -208,7 +208,9 @@ def line(count, noise, seed=0):
 def linear_model(likelihood, **options):
     inputs = keras.Input((2,))
     outputs = tagi.Dense(2)(inputs)
-    model = tagi.TAGIModel(inputs, outputs, likelihood, standardize=False, seed=0, **options)
+    model = tagi.TAGIModel(
+        inputs, outputs, likelihood=likelihood, standardize=False, seed=0, **options
+    )
     model.compile(jit_compile=False)
     return model
 
@@ -262,7 +264,7 @@ def test_a_missing_target_says_nothing_of_value_and_noise():
     value, noise = tagi.Dense(2), tagi.Dense(2)
     outputs = tagi.Concatenate()([value(inputs), noise(inputs)])
     likelihood = likelihoods.HeteroscedasticGaussian()
-    model = tagi.TAGIModel(inputs, outputs, likelihood, standardize=False, seed=0)
+    model = tagi.TAGIModel(inputs, outputs, likelihood=likelihood, standardize=False, seed=0)
     model.compile(jit_compile=False)
     before = [layer.kernel_mean.numpy() for layer in (value, noise)]
     model.fit(x, y, batch_size=10, verbose=0)

@@ -67,7 +67,7 @@ def test_exact_posterior_and_evidence_of_a_linear_model():
     layer = VariationalDense(1, posterior="full", prior="standard")
     model = VariationalModel(
         keras.Sequential([keras.Input((3,)), layer]),
-        likelihoods.Gaussian(NOISE),
+        likelihood=likelihoods.Gaussian(NOISE),
         num_samples=50,
         num_eval_samples=4000,
         standardize=False,
@@ -285,7 +285,7 @@ def digits():
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     network.compile("adam", loss, metrics=["accuracy"])
     network.fit(*train, epochs=20, verbose=0)
-    model = VariationalModel(from_keras(network), likelihoods.Categorical(), seed=0)
+    model = VariationalModel(from_keras(network), likelihood=likelihoods.Categorical(), seed=0)
     model.adapt(*train)
     model.compile()
     before = model.evaluate(*test, verbose=0, return_dict=True)
@@ -319,7 +319,10 @@ def test_a_converted_regression_predicts_what_the_network_does(tmp_path):
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras")
     assert_allclose(loaded.predict(x)["mean"], model.predict(x)["mean"], rtol=1e-6)
-    model = make(net=from_keras(network), in_users_units=False)
+    assert loaded.in_users_units
+    in_model_units = from_keras(network)
+    in_model_units.in_users_units = False
+    model = make(net=in_model_units)
     model.adapt(x, Y)
     assert np.abs(model.predict(x)["mean"] - expected).mean() > 100.0
 
@@ -329,7 +332,7 @@ def test_probabilities_are_no_logits(last):
     layers = [keras.layers.Dense(3, **last)] + ([] if last else [keras.layers.Softmax()])
     network = from_keras(keras.Sequential([keras.Input((3,)), *layers]))
     with pytest.raises(ValueError, match="must end in logits.*Received: layer"):
-        VariationalModel(network, likelihoods.Categorical())
+        VariationalModel(network, likelihood=likelihoods.Categorical())
 
 
 # Defaults ----------------------------------------------------------------------------------------

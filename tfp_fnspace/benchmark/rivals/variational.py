@@ -30,7 +30,7 @@ class BayesByBackprop(Rival):
             hidden = VariationalDense(_UNITS, activation="relu")(hidden)
         outputs = VariationalDense(1)(hidden)
         noise = Gaussian(0.5, trainable=True, min_scale=0.005)
-        self._model = VariationalModel((inputs, outputs), noise, seed=self.random_state)
+        self._model = VariationalModel((inputs, outputs), likelihood=noise, seed=self.random_state)
         epochs = -(-_STEPS // -(-len(x) // _BATCH_SIZE))
         self._model.fit(x, y, batch_size=_BATCH_SIZE, epochs=epochs, verbose=0)
         return self

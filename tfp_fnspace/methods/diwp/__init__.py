@@ -1,6 +1,6 @@
 """Deep inverse Wishart processes (Aitchison, Yang & Ober 2021)."""
 
-from tfp_fnspace.methods.diwp.baselines import DeepGPModel, NNGPModel
+from tfp_fnspace.methods.diwp.deep_kernel import DeepKernel
 from tfp_fnspace.methods.diwp.layers import (
     FeaturesToGram,
     GaussianProcessGram,
@@ -14,14 +14,13 @@ from tfp_fnspace.methods.diwp.prior import PriorSample, sample_gram, sample_prio
 
 __all__ = [
     "DIWPModel",
-    "DeepGPModel",
+    "DeepKernel",
     "FeaturesToGram",
     "GaussianProcessGram",
     "GlobalInducingGP",
     "GramKernel",
     "InverseWishartFeatures",
     "InverseWishartProcess",
-    "NNGPModel",
     "PriorSample",
     "sample_gram",
     "sample_prior",

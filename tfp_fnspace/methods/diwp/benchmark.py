@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from tfp_fnspace.methods.diwp.deep_kernel import DeepKernel
 from tfp_fnspace.methods.diwp.model import DIWPModel
 
 
@@ -17,12 +18,13 @@ def fit(x, y, *, steps, learning_rate, batch_size, seed, **options):
             second half.
         batch_size: Rows in a batch; 0 for all rows.
         seed: Integer.
-        **options: Other arguments of `DIWPModel`.
+        **options: Other arguments of `DIWPModel`, and those of `DeepKernel`.
 
     Returns:
         The model, and a dict of values that the training rows have determined.
     """
-    model = DIWPModel(seed=seed, **options)
+    of_network = {k: options.pop(k) for k in DeepKernel.names() if k in options}
+    model = DIWPModel(DeepKernel(**of_network), seed=seed, **options)
     batch_size = batch_size or len(x)
     steps_per_epoch = -(-len(x) // batch_size)
     epochs = -(-steps // steps_per_epoch)

@@ -1,11 +1,10 @@
 """Checks of the arguments of `DIWPModel`, each with one clear error."""
 
-import inspect
-
 import keras
 
 from tfp_fnspace import likelihoods
 from tfp_fnspace.methods.diwp import layers
+from tfp_fnspace.methods.diwp.deep_kernel import DeepKernel
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram, GlobalInducingGP
 
 #: Layers that `start` supports, whose draws tend to the mean as delta grows.
@@ -18,20 +17,32 @@ _WITH_MEANS = (
 )
 
 
-def check_network(network):
+def check_network(network, num_outputs):
     """Refuses networks that do not map one input to the moments of f.
+
+    Args:
+        network: What was given.
+        num_outputs: `None`, since a network has its own number.
 
     Raises:
         TypeError: If it is not a Keras model.
         ValueError: If it has no shapes yet, several inputs, or unsuitable first and last layers.
     """
     if not isinstance(network, keras.Model):
-        raise TypeError(f"`network` must be a Keras model. Received: network={network!r}")
+        raise TypeError(
+            "`network` must be a tfp_fnspace.diwp.DeepKernel or a Keras model. "
+            f"Received: network={network!r}"
+        )
     inputs = getattr(network, "inputs", None) or []
     if len(inputs) != 1:
         raise ValueError(
             "`network` must have layers and begin with one `keras.Input`. "
             f"Received: network with {len(network.layers)} layers and {len(inputs)} inputs"
+        )
+    if num_outputs is not None:
+        raise ValueError(
+            "A Keras model has its own number of outputs, so `num_outputs` must not be given. "
+            f"Received: network and num_outputs={num_outputs!r}"
         )
     inner = [each for each in network.layers if not isinstance(each, keras.layers.InputLayer)]
     if not isinstance(inner[0], FeaturesToGram) or not isinstance(inner[-1], GlobalInducingGP):
@@ -41,14 +52,13 @@ def check_network(network):
         )
 
 
-def check_start(init, likelihood, network, hidden):
+def check_start(init, likelihood, network):
     """Refuses models without a fitted start.
 
     Args:
         init: Name of the fitted start, for the message.
         likelihood: The likelihood.
-        network: A given network, or `None`.
-        hidden: The kind of hidden layers.
+        network: A `DeepKernel`, or a Keras model.
 
     Raises:
         ValueError: If the likelihood is not Gaussian, if hidden layers are Gaussian processes, or
@@ -59,12 +69,12 @@ def check_start(init, likelihood, network, hidden):
         raise ValueError(
             f"{rule}needs Gaussian noise. Received: likelihood={type(likelihood).__name__}"
         )
-    if hidden == "gaussian_process":
-        raise ValueError(
-            f"{rule}needs random matrices that are near their means; those of a few sampled "
-            "features are not. Received: hidden='gaussian_process'"
-        )
-    if network is None:
+    if isinstance(network, DeepKernel):
+        if network.hidden == "gaussian_process":
+            raise ValueError(
+                f"{rule}needs random matrices that are near their means; those of a few sampled "
+                "features are not. Received: hidden='gaussian_process'"
+            )
         return
     other = [each for each in network.layers if type(each) not in _WITH_MEANS]
     other = [type(each).__name__ for each in other if not isinstance(each, keras.layers.InputLayer)]
@@ -91,23 +101,4 @@ def check_alpha(alpha, likelihood, num_samples):
             "`num_samples` must be at least 2 with `alpha` and noise that is not Gaussian: with "
             "one draw of f the objective is that of alpha=0. "
             f"Received: num_samples={num_samples}, alpha={alpha:g}"
-        )
-
-
-def check_defaults(cls, options):
-    """Refuses options that describe a network if one is given.
-
-    Args:
-        cls: Class whose constructor has the defaults.
-        options: Dict of arguments.
-
-    Raises:
-        ValueError: If some are not the default; the message names them.
-    """
-    parameters = inspect.signature(cls.__init__).parameters
-    other = [f"{k}={v!r}" for k, v in options.items() if v != parameters[k].default]
-    if other:
-        raise ValueError(
-            "`network` has its own layers, so the arguments that describe layers must not be "
-            f"given. Received: network and {', '.join(other)}"
         )

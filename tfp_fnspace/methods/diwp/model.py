@@ -4,16 +4,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, kernels
+from tfp_fnspace import arguments
 from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math.random import as_seed, fold_in, split
-from tfp_fnspace.methods.diwp import checks, stacks
+from tfp_fnspace.methods.diwp import checks
+from tfp_fnspace.methods.diwp.deep_kernel import DeepKernel
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram
 from tfp_fnspace.methods.diwp.layers.base import check_dtype
-from tfp_fnspace.methods.diwp.layers.kernel import without_variables
 from tfp_fnspace.methods.diwp.start import MAX_ROWS, fitted_start
 from tfp_fnspace.model import GradientModel, inducing
 from tfp_fnspace.model.checks import input_tensor
@@ -28,10 +28,6 @@ _FITTED = ("marginal_likelihood", "lower_bound")
 
 #: Where training may start, and the learning rates of the default optimizer.
 _LEARNING_RATES = {"rows": (1e-2, 1e-3), **dict.fromkeys(_FITTED, (1e-3, 1e-4))}
-
-#: Arguments that describe the layers, with `kernel` and `num_outputs`.
-_LAYER_OPTIONS = ("inducing_points", "depth", "hidden", "stack", "delta", "learn_delta")
-_LAYER_OPTIONS += ("learn_scale", "constant", "batch_size_defect", "whiten")
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
@@ -67,34 +63,19 @@ class DIWPModel(GradientModel):
     warning reports this once per run, and at its end if predictions need it.
 
     Args:
-        inducing_points: P, the maximum number of inducing points. They start at rows of the first
-            data (but see `init`); for a dataset, at rows of as many batches as necessary. If there
-            are fewer rows than P, there are as many inducing points as rows, with a warning.
-        kernel: A kernel of `tfp_fnspace.kernels` or its name, or a list of depth + 1.
-        depth: Number of hidden layers; there are depth + 1 kernels.
-        hidden: `"inverse_wishart"`; `"none"` for no hidden layers (`NNGPModel`); or
-            `"gaussian_process"` for sampled features (`DeepGPModel`).
-        stack: `"features"` for scaled inputs, as in the paper's experiments, or `"omega"` for an
-            inverse Wishart matrix also on the inputs (equation 18).
+        network: A `diwp.DeepKernel`, which is built for the shapes of the first data, by default
+            `DeepKernel()`; or a Keras model of layers of `tfp_fnspace.diwp` from inputs in model
+            units to the moments of f. The inducing points start at rows of the first data (but see
+            `init`); for a dataset, at rows of as many batches as necessary.
         likelihood: A layer of `tfp_fnspace.likelihoods`. The default is Gaussian noise with a
             learned scale for each column of the targets.
         num_outputs: D. The default is the number of columns of the first targets. It is required
-            for `Categorical`, as the number of classes.
-        network: A Keras model of layers of `tfp_fnspace.diwp` from inputs in model units to the
-            moments of f. It replaces all arguments that describe layers.
+            for `Categorical`, as the number of classes. A Keras model has its own.
         num_samples: S, the number of posterior samples in a training step.
         num_eval_samples: Number of samples of all predictions.
-        delta: Initial delta of each layer.
-        learn_delta: Whether the deltas are learned.
-        learn_scale: Whether scale and bias of each input are learned; the default is true for rows
-            of rank 1.
-        constant: Whether the first Gram matrix has a learned constant, the bias of the first layer.
-        batch_size_defect: For comparisons only, see `diwp.InverseWishartProcess`.
         standardize: Whether to standardise inputs and targets by the data of the first `fit`; the
             default is true for rows of rank 1.
         seed: Non-negative integer: the same seed gives the same run.
-        whiten: Whether V of the posterior is learned in the coordinates of the kernel matrix, see
-            `diwp.InverseWishartProcess`. The paper learns V itself.
         inducing_init: The rows at which the inducing points start. `"random"` takes random rows.
             `"greedy"` takes each where a smooth process has the largest variance given its values
             at the previous ones (`math.selection.greedy_rows`, among at most 10,000 random rows).
@@ -108,18 +89,19 @@ class DIWPModel(GradientModel):
             kernel. `"lower_bound"` continues from there: the inducing points, unless they are
             frozen, move together with kernel and noise to a larger lower bound of those rows; it is
             for a few hundred rows with little noise. Both fitted starts need Gaussian noise, and do
-            not support `hidden="gaussian_process"`.
+            not support `DeepKernel(hidden="gaussian_process")`.
         alpha: Number from 0, the lower bound, to 1. The expectation inside the logarithm is a mean
             over `num_samples`; few samples have the effect of a smaller alpha. Over f it has a
             closed form if the noise is Gaussian, else it uses one draw of f for each sample.
         **kwargs: `name`, `dtype` (use `"float64"` if delta is very large).
 
     Raises:
-        TypeError: If `network` is not a Keras model, or `likelihood` not a likelihood.
+        TypeError: If `network` is not one, or `likelihood` not a likelihood.
         ValueError: If an argument is not as described.
 
     Example:
-        >>> model = tfp_fnspace.diwp.DIWPModel(inducing_points=50, kernel="squared_exponential")
+        >>> kernel = tfp_fnspace.diwp.DeepKernel(50, kernel="squared_exponential")
+        >>> model = tfp_fnspace.diwp.DIWPModel(kernel)
         >>> x = np.linspace(-2.0, 2.0, 100)[:, np.newaxis]
         >>> history = model.fit(x, np.sin(3.0 * x), epochs=100, batch_size=100)
         >>> mean = model.predict(x)["mean"]  # [100, 1]
@@ -137,51 +119,28 @@ class DIWPModel(GradientModel):
 
     def __init__(
         self,
-        inducing_points=100,
-        kernel="relu",
-        depth=2,
-        hidden="inverse_wishart",
-        stack="features",
+        network=None,
+        *,
         likelihood=None,
         num_outputs=None,
-        network=None,
         num_samples=10,
         num_eval_samples=100,
-        delta=100.0,
-        learn_delta=True,
-        learn_scale=None,
-        constant=True,
-        batch_size_defect=False,
-        standardize=None,
-        seed=None,
-        whiten=True,
         inducing_init="random",
         init="rows",
         alpha=0.0,
+        standardize=None,
+        seed=None,
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)
         check_dtype(self.variable_dtype)
-        for name, value in {
-            "inducing_points": inducing_points,
-            "num_samples": num_samples,
-            "num_eval_samples": num_eval_samples,
-        }.items():
-            setattr(self, name, arguments.checked_count(name, value))
-        self.rows_for_shapes = self.inducing_points
-        self.depth = arguments.checked_count("depth", depth, 0)
-        self.hidden = arguments.checked_choice("hidden", hidden, stacks.HIDDEN)
-        self.stack = arguments.checked_choice("stack", stack, stacks.STACKS)
-        self.kernel = list(map(without_variables, stacks.checked_kernels(kernel, self.depth)))
-        self.delta = arguments.checked_positive("delta", delta)
-        self.learn_delta, self.batch_size_defect = bool(learn_delta), bool(batch_size_defect)
-        self.whiten = bool(whiten)
+        self.num_samples = arguments.checked_count("num_samples", num_samples)
+        self.num_eval_samples = arguments.checked_count("num_eval_samples", num_eval_samples)
         self.inducing_init = arguments.checked_choice(
             "inducing_init", inducing_init, inducing.INITS
         )
         self.init = arguments.checked_choice("init", init, tuple(_LEARNING_RATES))
         self.alpha = arguments.checked_fraction("alpha", alpha)
-        self.learn_scale, self.constant = learn_scale, bool(constant)
         self._standardize_argument = standardize
         if likelihood is None:
             likelihood = default_noise(self.variable_dtype)
@@ -189,17 +148,21 @@ class DIWPModel(GradientModel):
         if num_outputs is not None:
             self._given_outputs = arguments.checked_count("num_outputs", num_outputs)
         self.setup(likelihood, True if standardize is None else standardize, seed)
-        self._given_network, self.network = network, None
-        if network is not None:
-            checks.check_network(network)
-            options = {name: getattr(self, name) for name in _LAYER_OPTIONS}
-            options.update(kernel=kernel, num_outputs=num_outputs)
-            checks.check_defaults(DIWPModel, options)
         checks.check_alpha(self.alpha, self.likelihood, self.num_samples)
+        network = DeepKernel() if network is None else network
+        self._given_network, self.network = network, None
+        if not self._is_to_be_built:
+            checks.check_network(network, num_outputs)
         if self.init in _FITTED:
-            checks.check_start(self.init, self.likelihood, network, self.hidden)
-        if network is not None:
+            checks.check_start(self.init, self.likelihood, network)
+        if self._is_to_be_built:
+            self.rows_for_shapes = network.inducing_points
+        else:
             self._setup_network(network, network.input_shape[1:], network.layers[-1].units)
+
+    @property
+    def _is_to_be_built(self):
+        return isinstance(self._given_network, DeepKernel)
 
     # Sizes ------------------------------------------------------------------------------------
 
@@ -207,17 +170,12 @@ class DIWPModel(GradientModel):
         """Builds the network for the shapes of the first data."""
         num_outputs = self._given_outputs or num_columns
         self.likelihood.check_outputs(num_outputs)
-        count = inducing.number_for(num_rows, self.inducing_points)
+        count = inducing.number_for(num_rows, self._given_network.inducing_points)
         self._build_network(input_shape, num_outputs, count)
 
     def _build_network(self, input_shape, num_outputs, num_inducing):
-        options = {name: getattr(self, name) for name in _LAYER_OPTIONS}
-        options["kernel"] = self.kernel
-        if self.learn_scale is None:
-            options["learn_scale"] = len(input_shape) == 1
-        network = stacks.network(
-            tuple(input_shape), num_outputs, num_inducing, options, self.variable_dtype
-        )
+        sizes = tuple(input_shape), num_outputs, num_inducing
+        network = self._given_network.network(*sizes, self.variable_dtype)
         self._setup_network(network, input_shape, num_outputs)
 
     def _setup_network(self, network, input_shape, num_outputs):
@@ -301,9 +259,7 @@ class DIWPModel(GradientModel):
 
     def _samples(self, count):
         """Returns the number of samples, which is 1 if nothing is random."""
-        has_no_layers = self.hidden == "none" or self.depth == 0
-        is_deterministic = self._given_network is None and has_no_layers
-        return 1 if is_deterministic and self.stack == "features" else count
+        return 1 if self._is_to_be_built and not self._given_network.is_random else count
 
     # Prediction -------------------------------------------------------------------------------
 
@@ -325,7 +281,7 @@ class DIWPModel(GradientModel):
         count = self._samples(num_samples)
         with self._prediction_draws(num_samples, seed):
             moments = self.network(inputs[0])
-        if self._given_network is not None:
+        if not self._is_to_be_built:
             return moments
         return GaussianMoments(*(tf.ensure_shape(v, [count, None, None]) for v in moments))
 
@@ -380,30 +336,18 @@ class DIWPModel(GradientModel):
 
     def get_config(self):
         options = ("num_samples", "num_eval_samples", "seed", "inducing_init", "init", "alpha")
-        config = {
+        return {
             "name": self.name,
             "dtype": self.variable_dtype,
             **{name: getattr(self, name) for name in options},
+            "num_outputs": self._given_outputs,
             "standardize": self._standardize_argument,
             "likelihood": keras.saving.serialize_keras_object(self.likelihood),
+            "network": keras.saving.serialize_keras_object(self._given_network),
         }
-        if self._given_network is not None:
-            return {**config, "network": keras.saving.serialize_keras_object(self._given_network)}
-        return {
-            **config,
-            **{name: getattr(self, name) for name in _LAYER_OPTIONS},
-            "kernel": [kernels.serialize(kernel) for kernel in self.kernel],
-            "num_outputs": self._given_outputs,
-        }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        if "depth" in config:  # without `whiten` in an old config, V is not whitened
-            config = {"whiten": False, **config}
-        return super().from_config(config, custom_objects)
 
     def get_build_config(self):
-        if self.network is None or self._given_network is not None:
+        if self.network is None or not self._is_to_be_built:
             return None
         return {
             "input_shape": list(self.input_tensors[0].shape[1:]),

@@ -10,7 +10,7 @@ from tfp_fnspace import kernels
 from tfp_fnspace.arguments import checked_choice, checked_count, checked_number, checked_positive
 from tfp_fnspace.distributions import InverseWishart, SingularWishart, Wishart
 from tfp_fnspace.math import linalg, random
-from tfp_fnspace.methods.diwp.stacks import STACKS, checked_kernels
+from tfp_fnspace.methods.diwp.deep_kernel import STACKS, checked_kernels
 
 PROCESSES = ("inverse_wishart", "wishart", "residual_wishart")
 
@@ -120,7 +120,7 @@ def sample_prior(
         d = 1 ... units:     f_d ~ N(0, K(G_depth)),
 
     where "around" stands for the distribution of `sample_gram`. These are the priors of
-    `DIWPModel`, whose arguments `depth` and `stack` have the same meaning, of deep Gaussian
+    `DeepKernel`, whose arguments `depth` and `stack` have the same meaning, of deep Gaussian
     processes (`"wishart"`), and of their residual form. Each layer is independent of earlier layers
     given the one below it.
 

@@ -3,6 +3,7 @@
 import keras
 
 from tfp_fnspace import likelihoods
+from tfp_fnspace.methods.diwp.deep_kernel import DeepKernel
 from tfp_fnspace.methods.diwp.model import DIWPModel
 from tfp_fnspace.recipes import scale_learnt_noise
 
@@ -45,11 +46,9 @@ def candidates(table):
 def build(settings, table, seed):
     """Builds and compiles a process with these settings, without fitting it."""
     is_random = settings["hidden"] != "none"
+    names = ("inducing_points", "kernel", "depth", "hidden")
     model = DIWPModel(
-        inducing_points=settings["inducing_points"],
-        kernel=settings["kernel"],
-        depth=settings["depth"],
-        hidden=settings["hidden"],
+        DeepKernel(**{name: settings[name] for name in names}),
         inducing_init="greedy",
         num_samples=5 if is_random else 1,
         num_eval_samples=50 if is_random else 1,

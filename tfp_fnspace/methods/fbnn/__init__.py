@@ -5,6 +5,7 @@ References:
 """
 
 from tfp_fnspace.methods.fbnn.adversarial import Adversarial
+from tfp_fnspace.methods.fbnn.divergences import ClosedForm, Regularized, Stein
 from tfp_fnspace.methods.fbnn.functional_kl import kl_estimate, kl_surrogate
 from tfp_fnspace.methods.fbnn.measurement import (
     Box,
@@ -22,10 +23,13 @@ __all__ = [
     "Adversarial",
     "Box",
     "CallableSet",
+    "ClosedForm",
     "DataStream",
     "FBNNModel",
     "MeasurementSet",
     "Normal",
+    "Regularized",
+    "Stein",
     "TrainingRows",
     "VariationalModel",
     "kl_estimate",

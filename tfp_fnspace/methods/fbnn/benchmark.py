@@ -3,6 +3,7 @@
 import keras
 
 from tfp_fnspace import layers, likelihoods
+from tfp_fnspace.methods.fbnn.divergences import Stein
 from tfp_fnspace.methods.fbnn.measurement import Box
 from tfp_fnspace.methods.fbnn.model import FBNNModel
 from tfp_fnspace.methods.fbnn.variational_model import VariationalModel
@@ -55,7 +56,7 @@ def fit(x, y, *, units, epochs, batch_size, learning_rate, num_samples, min_scal
         options = {
             "prior": process,
             "measurement": Box(prior["measurement"]),
-            "injected_noise": prior["injected_noise"],
+            "divergence": Stein(injected_noise=prior["injected_noise"]),
             "kl_weight": "batch",
         }
     likelihood = likelihoods.Gaussian(2.0 * min_scale, trainable=True, min_scale=min_scale)

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tfp_fnspace.layers.gaussian_output import GaussianOutput
 from tfp_fnspace.likelihoods import Gaussian
+from tfp_fnspace.methods.fbnn.divergences import ClosedForm
 from tfp_fnspace.typing import GaussianMoments
 
 #: Number of rows whose features are in memory at once while the last layer is fitted.
@@ -18,28 +19,30 @@ def gaussian_output(model):
     """Returns the `GaussianOutput` of a model's network, `None` unless its divergence needs it.
 
     Args:
-        model: `FBNNModel` with `kl`, `prior`, `likelihood`, `fit_output` and `in_users_units`.
+        model: `FBNNModel` with `divergence`, `prior`, `likelihood` and `in_users_units`.
 
     Raises:
         ValueError: If the divergence has no closed form, or the last layer cannot be fitted.
     """
-    output = GaussianOutput(model.network) if model.kl == "closed_form" else None
-    if output is not None and not model.prior.is_gaussian:
+    if not isinstance(model.divergence, ClosedForm):
+        return None
+    output = GaussianOutput(model.network)
+    if not model.prior.is_gaussian:
         raise ValueError(
-            '`kl="closed_form"` needs a Gaussian process as prior. '
+            "`ClosedForm` needs a Gaussian process as prior. "
             f"Received: prior={type(model.prior).__name__}"
         )
-    if output is not None and model.in_users_units:
+    if model.in_users_units:
         raise ValueError(
-            '`kl="closed_form"` needs a network from inputs to values in model units. '
-            "Received: in_users_units=True, as networks of `from_keras` are by default"
+            "`ClosedForm` needs a network from inputs to values in model units. "
+            "Received: in_users_units=True, as networks of `from_keras` have it"
         )
-    if model.fit_output and (output is None or type(model.likelihood) is not Gaussian):
-        raise ValueError(
-            '`fit_output` needs `kl="closed_form"` and a Gaussian likelihood. '
-            f"Received: kl={model.kl!r}, likelihood={type(model.likelihood).__name__}"
-        )
-    if model.fit_output:
+    if model.divergence.fit_output:
+        if type(model.likelihood) is not Gaussian:
+            raise ValueError(
+                "`fit_output` needs a Gaussian likelihood. "
+                f"Received: likelihood={type(model.likelihood).__name__}"
+            )
         output.prior_scales()  # refuses unsuitable layers
     return output
 

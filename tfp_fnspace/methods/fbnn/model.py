@@ -4,18 +4,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace.arguments import (
-    checked_choice,
-    checked_count,
-    checked_number,
-    checked_positive,
-)
 from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.layers import networks
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.math.random import fold_in, split
 from tfp_fnspace.methods.fbnn import closed_form
 from tfp_fnspace.methods.fbnn.adversarial import Adversarial
+from tfp_fnspace.methods.fbnn.divergences import ClosedForm, Regularized, checked_divergence
 from tfp_fnspace.methods.fbnn.functional_kl import (
     at_some_points,
     gaussian_kl,
@@ -28,7 +23,9 @@ from tfp_fnspace.methods.fbnn.variational_model import VariationalModel
 from tfp_fnspace.processes.base import Process
 from tfp_fnspace.typing import GaussianMoments
 
-DIVERGENCES = ("stein", "regularized", "closed_form")
+#: Arguments that are objects.
+_OBJECTS = ("prior", "measurement", "divergence")
+
 WEIGHTS = ("batch", "data")
 
 
@@ -48,26 +45,8 @@ class FBNNModel(VariationalModel):
       points (Theorem 1). The two are equal if the batch is all rows.
     - A number is lambda itself.
 
-    There are three ways to compute the divergence and its gradient.
-
-    With `kl="stein"` the gradient comes from `kl_surrogate`. The score of q is estimated by the
-    spectral Stein estimator; the score of the prior is exact if it has a density.
-
-    With `kl="regularized"` it comes from `kl_estimate`, the divergence of the Gaussians with the
-    moments of q and p, with noise of variance `injected_noise^2` for each point on both sides. This
-    is finite and meaningful if the divergence of the functions is infinite, as it is for a network
-    and most Gaussian processes. S functions suffice for (S - 1) // 2 points. If there are more rows
-    and points together, this number of them is chosen at random in every step, with the noise for
-    this number. The mean over steps is then the divergence at this number of points, without bias
-    if the functions are normal. It differs little from the divergence at all points, since both
-    noise and divergence grow with the number of points.
-
-    `kl="closed_form"` requires that the functions of the network are Gaussian, since only the
-    weights of its last layer are random (`GaussianOutput`), and that the prior is a Gaussian
-    process. It uses the exact divergence, and the predictive distribution is Gaussian. There are no
-    draws, so the functional evidence lower bound has no noise. Without injected noise it is finite
-    only for more features than points and a prior whose covariance has a Cholesky factor. If jitter
-    is added, it is counted in `History` (`jittered`) and a warning is given.
+    `divergence` says how the divergence and its gradient are computed: `Stein` as in the paper,
+    `Regularized`, or `ClosedForm` for networks whose functions are Gaussian.
 
     Args:
         network: As for `VariationalModel`; the priors of its layers have no effect.
@@ -77,39 +56,20 @@ class FBNNModel(VariationalModel):
         measurement: `MeasurementSet`, in model units. The default is 5 uniform points in a box that
             exceeds the data by half their width on each side (`Box(5)`). A set that has not seen
             data yet is adapted to the data of the first `fit`, or to the first batch of a dataset.
-        kl: `"stein"`, `"regularized"` or `"closed_form"`.
+        divergence: `fbnn.Stein()` by default, `fbnn.Regularized()` or `fbnn.ClosedForm()`.
         kl_weight: `"batch"`, `"data"` or a non-negative number lambda.
         kl_annealing_steps: Number of steps over which lambda rises linearly to its value.
-        injected_noise: gamma, in units of f. Noise of this standard deviation is added to both
-            sides of the divergence, which lowers it. At 0 the objective is exact.
         fit_prior: Whether the prior is fitted to the data of the first `fit` by its marginal
             likelihood (`prior.fit`) before training.
-        fit_output: Whether the posterior of the last layer, `"conditioned"`, starts at that of a
-            Bayesian linear regression on its features, with the layer's prior, the noise of the
-            likelihood and the data of the first `fit`. A dataset needs a pass for this; only its
-            first batch is used if its length is not known. A trained noise scale starts at the
-            maximum of the regression's marginal likelihood. This requires `kl="closed_form"` and a
-            Gaussian likelihood.
-        train_prior: Whether the `trainable` parameters of the prior are trained jointly with the
-            network (appendix C.2). The prior must have a density. Otherwise this model does not
-            change them.
-        monitor_steps: Number of steps between computations of the divergence in `History`, and thus
-            of `elbo` and the value of the loss; it is kept in between. The gradient does not need
-            it, and it takes a quarter of the time of a small step. (The other two kinds compute it
-            at every step.)
         num_samples: S, the number of functions in a training step, at least 4; not used in closed
             form.
         num_eval_samples: S of all predictions.
-        share: Argument of `spectral_stein_score`.
-        bandwidth: Argument of `spectral_stein_score`. It is 1 in the paper's program.
-        whiten: Argument of `spectral_stein_score`. The paper's program does not whiten.
         standardize: As for `VariationalModel`.
         seed: As for `VariationalModel`.
-        in_users_units: As for `VariationalModel`; not supported in closed form.
         **kwargs: `name`, `dtype`.
 
     Raises:
-        TypeError: If `prior` is not a process or `measurement` not a measurement set.
+        TypeError: If `prior`, `measurement` or `divergence` is not one.
         ValueError: If an argument is not as described.
 
     Example:
@@ -129,7 +89,7 @@ class FBNNModel(VariationalModel):
     """
 
     jittered_matrix = "A covariance of the network or of the prior at the measurement points"
-    object_names = ("likelihood", "network", "prior", "measurement")
+    object_names = ("likelihood", "network", *_OBJECTS)
 
     #: The divergence is that of the functions at all rows of a batch jointly.
     needs_all_rows = True
@@ -138,24 +98,17 @@ class FBNNModel(VariationalModel):
         self,
         network,
         prior,
+        *,
         likelihood=None,
         measurement=None,
-        kl="stein",
+        divergence=None,
         kl_weight="batch",
         kl_annealing_steps=0,
-        injected_noise=0.01,
         fit_prior=False,
-        fit_output=False,
-        train_prior=False,
-        monitor_steps=10,
         num_samples=100,
         num_eval_samples=100,
-        share=0.99,
-        bandwidth=2.0,
-        whiten=True,
         standardize=None,
         seed=None,
-        in_users_units=None,
         **kwargs,
     ):
         named = isinstance(kl_weight, str)
@@ -166,29 +119,23 @@ class FBNNModel(VariationalModel):
             )
         super().__init__(
             network,
-            likelihood,
-            1.0 if named else kl_weight,
-            kl_annealing_steps,
-            num_samples,
-            num_eval_samples,
-            standardize,
-            seed,
-            in_users_units,
+            likelihood=likelihood,
+            kl_weight=1.0 if named else kl_weight,
+            kl_annealing_steps=kl_annealing_steps,
+            num_samples=num_samples,
+            num_eval_samples=num_eval_samples,
+            standardize=standardize,
+            seed=seed,
             **kwargs,
         )
         self._weight_argument = kl_weight if named else self.kl_weight
-        if num_samples < 4 and kl != "closed_form":
+        self.divergence = checked_divergence(divergence)
+        if num_samples < 4 and not isinstance(self.divergence, ClosedForm):
             raise ValueError(
                 "`num_samples` must be at least 4: scores and moments are estimated from them. "
                 f"Received: num_samples={num_samples}"
             )
-        self.kl = checked_choice("kl", kl, DIVERGENCES)
-        self.injected_noise = checked_number("injected_noise", injected_noise, 0.0, inclusive=True)
-        self.share = checked_positive("share", share)
-        self.bandwidth, self.whiten = checked_positive("bandwidth", bandwidth), bool(whiten)
-        self.fit_prior, self.train_prior = bool(fit_prior), bool(train_prior)
-        self.fit_output = bool(fit_output)
-        self.monitor_steps = checked_count("monitor_steps", monitor_steps)
+        self.fit_prior = bool(fit_prior)
         self._kl_seen = self.add_weight(
             name="kl_seen", shape=(), initializer="zeros", trainable=False, aggregation="mean"
         )
@@ -207,7 +154,7 @@ class FBNNModel(VariationalModel):
                 f"`prior` must have {self.num_outputs} outputs, as the network. "
                 f"Received: prior.num_outputs={prior.num_outputs}"
             )
-        if self.train_prior and not prior.has_density:
+        if self.divergence.train_prior and not prior.has_density:
             raise ValueError(
                 "`train_prior` needs a prior with a density. "
                 f"Received: prior={type(prior).__name__}"
@@ -225,7 +172,7 @@ class FBNNModel(VariationalModel):
         if not prior.built:
             prior.build((None, *self._row_shape))
         self.prior = prior
-        self.fix([] if self.train_prior else [prior])
+        self.fix([] if self.divergence.train_prior else [prior])
 
     def _setup_measurement(self, measurement):
         if not isinstance(measurement, MeasurementSet):
@@ -256,7 +203,7 @@ class FBNNModel(VariationalModel):
             self.measurement.restart(self.counters.seeds.stream("prior"))
         if self.fit_prior:
             self.prior.fit(x, self.units.target_scaler(tf.constant(targets)))
-        if self.fit_output:
+        if getattr(self.divergence, "fit_output", False):
             closed_form.fit_output(self._output, self.likelihood, self.units, batches)
 
     def points(self, x, seed):
@@ -326,7 +273,7 @@ class FBNNModel(VariationalModel):
 
     def _closed_form_at(self, joint, points):
         mean, root = (tf.cast(v, self.variable_dtype) for v in joint)
-        return gaussian_kl(mean, root, points, self.prior, self.injected_noise)
+        return gaussian_kl(mean, root, points, self.prior, self.divergence.injected_noise)
 
     def _functions(self, points, seed):
         with function_draws(self.num_samples, seed, noise="joint"):
@@ -341,7 +288,8 @@ class FBNNModel(VariationalModel):
 
     def _divergence(self, values, points, seed):
         """Returns the estimate of the divergence, and a scalar with its gradient."""
-        if self.kl == "regularized":
+        how = self.divergence
+        if isinstance(how, Regularized):
             estimate = self._estimate(values, points, seed)
             return estimate, estimate
         estimate = self._monitored(tf.stop_gradient(values), points, seed)
@@ -350,11 +298,11 @@ class FBNNModel(VariationalModel):
             points,
             self.prior,
             seed,
-            self.injected_noise,
-            self.share,
-            self.bandwidth,
-            self.whiten,
-            train_prior=self.train_prior,
+            how.injected_noise,
+            how.share,
+            how.bandwidth,
+            how.whiten,
+            train_prior=how.train_prior,
         )
         return estimate, surrogate
 
@@ -362,16 +310,16 @@ class FBNNModel(VariationalModel):
         """Returns `kl_estimate` at as many random points as there are enough functions for."""
         most = most_points(self.num_samples)
         values, points = at_some_points(values, points, most, fold_in(seed, -1))
-        noise = self.injected_noise
-        if self.kl == "regularized":
+        noise = self.divergence.injected_noise
+        if isinstance(self.divergence, Regularized):
             noise *= tf.sqrt(tf.cast(tf.shape(points)[0], values.dtype))
         return kl_estimate(values, points, self.prior, seed, noise)
 
     def _monitored(self, values, points, seed):
         """Returns the estimate of this step if one is due, else the last one."""
-        if self.monitor_steps == 1:
+        if self.divergence.monitor_steps == 1:
             return self._estimate(values, points, seed)
-        is_due = tf.equal(self.counters.steps.value % self.monitor_steps, 0)
+        is_due = tf.equal(self.counters.steps.value % self.divergence.monitor_steps, 0)
         kept = tf.convert_to_tensor(self._kl_seen.value)
         kl = tf.cond(
             is_due,
@@ -403,20 +351,10 @@ class FBNNModel(VariationalModel):
     # Keras ------------------------------------------------------------------------------------
 
     def get_config(self):
-        options = (
-            "kl",
-            "injected_noise",
-            "fit_prior",
-            "fit_output",
-            "train_prior",
-            "monitor_steps",
-        )
-        options += ("share", "bandwidth", "whiten")
         serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),
-            **{name: getattr(self, name) for name in options},
+            "fit_prior": self.fit_prior,
             "kl_weight": self._weight_argument,
-            "prior": serialize(self.prior),
-            "measurement": serialize(self.measurement),
+            **{name: serialize(getattr(self, name)) for name in _OBJECTS},
         }

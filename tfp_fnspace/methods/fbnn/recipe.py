@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow_probability as tfp
 
 from tfp_fnspace import layers, likelihoods
+from tfp_fnspace.methods.fbnn.divergences import ClosedForm
 from tfp_fnspace.methods.fbnn.measurement import Box
 from tfp_fnspace.methods.fbnn.model import FBNNModel
 from tfp_fnspace.processes.fitted import fitted_prior
@@ -56,12 +57,12 @@ def build(settings, table, seed):
     model = FBNNModel(
         (inputs, outputs(features)),
         prior,
-        likelihoods.Gaussian([noise] * table.num_outputs, trainable=True, min_scale=_LEAST_NOISE),
-        Box(100, margin=0.0),
-        kl="closed_form",
+        likelihood=likelihoods.Gaussian(
+            [noise] * table.num_outputs, trainable=True, min_scale=_LEAST_NOISE
+        ),
+        measurement=Box(100, margin=0.0),
+        divergence=ClosedForm(injected_noise=0.2 * noise, fit_output=True),
         kl_weight="data",
-        injected_noise=0.2 * noise,
-        fit_output=True,
         seed=seed,
     )
     rate = keras.optimizers.schedules.CosineDecay(
@@ -84,8 +85,8 @@ def _classifier(settings, table, seed):
     model = FBNNModel(
         (inputs, layers.VariationalDense(table.num_classes)(hidden)),
         GaussianProcess(kernel, num_outputs=table.num_classes),
-        likelihoods.Categorical(),
-        Box(20),
+        likelihood=likelihoods.Categorical(),
+        measurement=Box(20),
         num_samples=50,
         seed=seed,
     )

@@ -56,9 +56,6 @@ class VariationalModel(GradientModel):
         num_eval_samples: S of all predictions.
         standardize: Whether to standardise inputs and targets by the data of the first `fit`; the
             default is true for rows of rank 1 that are not indices.
-        in_users_units: Whether the inputs and outputs of the network are in the user's units, and
-            stay so whatever is standardised around it. The default is true for networks of
-            `from_keras`.
         seed: Non-negative integer: the same seed gives the same run from the same initial weights.
         **kwargs: `name`, `dtype`.
 
@@ -84,6 +81,7 @@ class VariationalModel(GradientModel):
     def __init__(
         self,
         network,
+        *,
         likelihood=None,
         kl_weight=1.0,
         kl_annealing_steps=None,
@@ -91,7 +89,6 @@ class VariationalModel(GradientModel):
         num_eval_samples=100,
         standardize=None,
         seed=None,
-        in_users_units=None,
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)
@@ -106,9 +103,9 @@ class VariationalModel(GradientModel):
                 "kl_annealing_steps", kl_annealing_steps, 0
             )
         self.kl_annealing_steps = kl_annealing_steps
-        if in_users_units is None:
-            in_users_units = getattr(network, "in_users_units", False)
-        self.in_users_units = bool(in_users_units)
+        # The inputs and outputs of networks of `from_keras` stay in the user's units, whatever is
+        # standardised around them.
+        self.in_users_units = getattr(network, "in_users_units", False)
         self.network = with_real_inputs(
             _checked_network(network),
             lambda layer: isinstance(layer, VariationalDense | RandomFourierFeatures),
@@ -200,14 +197,25 @@ class VariationalModel(GradientModel):
 
     def get_config(self):
         options = ("kl_weight", "kl_annealing_steps", "num_samples", "num_eval_samples")
-        options += ("standardize", "seed", "in_users_units")
+        options += ("standardize", "seed")
         return {
             "name": self.name,
             "dtype": self.variable_dtype,
             **{name: getattr(self, name) for name in options},
             "likelihood": keras.saving.serialize_keras_object(self.likelihood),
             "network": keras.saving.serialize_keras_object(self.network),
+            "in_users_units": self.in_users_units,
         }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Makes a model; the network gets back its units, which Keras does not save."""
+        config = dict(config)
+        in_users_units = config.pop("in_users_units")
+        load = keras.saving.deserialize_keras_object
+        config["network"] = load(config["network"], custom_objects=custom_objects)
+        config["network"].in_users_units = in_users_units
+        return super().from_config(config, custom_objects)
 
 
 def _default_annealing(total_steps):

@@ -139,7 +139,7 @@ def from_keras(model, prior_variance=None, likelihood=None, **options):
         # The scale is in the user's units, which are not known yet: the search may begin anywhere.
         likelihood = likelihoods.Gaussian(scale=1.0, separate=True)
         options = {"noise": "cross_validate", **options}
-    return TAGIModel(inputs, outputs, likelihood, **{"standardize": False, **options})
+    return TAGIModel(inputs, outputs, likelihood=likelihood, **{"standardize": False, **options})
 
 
 def _convert_graph(functional, inputs, converted):

@@ -98,6 +98,7 @@ class TAGIModel(FunctionSpaceModel):
         self,
         inputs,
         outputs=None,
+        *,
         likelihood=None,
         update="capped",
         noise=None,

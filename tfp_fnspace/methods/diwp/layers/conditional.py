@@ -86,7 +86,7 @@ def sample_pointwise(draws, given, delta, num_inducing, extra):
         given: `GivenInducing` of K.
         delta: Scalar tensor.
         num_inducing: P.
-        extra: 1 for a single data point; see `InverseWishartProcess.batch_size_defect`.
+        extra: Number of points that add to the degrees of freedom: 1 for a single one.
 
     Returns:
         Noise in whitened coordinates, `[S, P, N]`, and g_tt.i, `[S, N]`.

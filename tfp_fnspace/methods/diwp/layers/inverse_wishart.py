@@ -146,9 +146,6 @@ class InverseWishartProcess(GramLayer):
     Args:
         delta: Initial delta, positive.
         learn_delta: Whether delta is learned.
-        batch_size_defect: Whether to add the number of points of a batch to the degrees of freedom
-            of each point, as the authors' program does. Predictions then depend on the batch. It is
-            for comparisons only.
         whiten: Whether V is learned in the coordinates of K.
         **kwargs: `name`, `dtype`.
 
@@ -165,13 +162,10 @@ class InverseWishartProcess(GramLayer):
         Aitchison, Yang & Ober (2021), "Deep kernel processes", ICML.
     """
 
-    def __init__(
-        self, delta=100.0, learn_delta=True, batch_size_defect=False, whiten=True, **kwargs
-    ):
+    def __init__(self, delta=100.0, learn_delta=True, whiten=True, **kwargs):
         super().__init__(**kwargs)
         self.initial_delta = checked_positive("delta", delta)
         self.learn_delta, self.whiten = bool(learn_delta), bool(whiten)
-        self.batch_size_defect = bool(batch_size_defect)
 
     def build(self, blocks_shape):
         size = blocks_shape[0][-1]
@@ -195,20 +189,22 @@ class InverseWishartProcess(GramLayer):
         if draws.noise == "joint":
             noise, variance = conditional.sample_joint(draws, given, delta, size)
         else:
-            extra = tf.shape(it)[-1] if self.batch_size_defect else 1
+            extra = self.points_of_a_conditional(it)
             noise, variance = conditional.sample_pointwise(draws, given, delta, size, extra)
         return conditional.assemble(k_factor, rotation, given.whitened + noise, variance)
+
+    def points_of_a_conditional(self, it):
+        """Returns the number of points that add to the degrees of freedom of each: 1.
+
+        Args:
+            it: Blocks `[S, P, N]`.
+        """
+        return 1
 
     def get_config(self):
         return {
             **super().get_config(),
             "delta": self.initial_delta,
             "learn_delta": self.learn_delta,
-            "batch_size_defect": self.batch_size_defect,
             "whiten": self.whiten,
         }
-
-    @classmethod
-    def from_config(cls, config):
-        """Makes a layer; V is not whitened if an old config has no `whiten`."""
-        return cls(**{"whiten": False, **config})

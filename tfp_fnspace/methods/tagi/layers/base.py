@@ -97,7 +97,7 @@ class TAGILayer(keras.layers.Layer):
     def __call__(self, *args, **kwargs):
         refuse_old_tensors(args)
         if self.makes_moments:
-            calls.refuse_keras_training(self, "`fns.tagi.TAGIModel(inputs, outputs, likelihood)`")
+            calls.refuse_keras_training(self, "`fns.tagi.TAGIModel(inputs, outputs)`")
         if not self.heeds_masks:
             calls.refuse_masks(self, (args, kwargs), _TAKE_MASKS)
         return super().__call__(*args, **kwargs)

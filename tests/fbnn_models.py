@@ -1,0 +1,12 @@
+"""Functional BNNs for tests."""
+
+from tfp_fnspace import fbnn
+
+KINDS = {"stein": fbnn.Stein, "regularized": fbnn.Regularized, "closed_form": fbnn.ClosedForm}
+
+
+def make_model(network, prior, kl="stein", **options):
+    """Makes a model; options of its divergence are given beside those of the model."""
+    kind = KINDS[kl]
+    of_divergence = {name: options.pop(name) for name in kind.names() if name in options}
+    return fbnn.FBNNModel(network, prior, divergence=kind(**of_divergence), **options)

@@ -57,9 +57,8 @@ def train(split, num_inducing, jitter, draws):
     """Returns scores of a fit, on both parts of the split."""
     model = sip.SIPModel(
         inducing_points=num_inducing,
-        jitter=jitter,
+        prior_draws=sip.PriorDraws(draws, jitter=jitter),
         num_samples=draws,
-        num_prior_samples=draws,
         seed=0,
     )
     epochs = STEPS // -(-len(split.x_train) // BATCH)

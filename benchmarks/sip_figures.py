@@ -35,6 +35,7 @@ from packing import numbers, packed
 
 from tfp_fnspace import datasets, fbnn, sip
 from tfp_fnspace.benchmark import read_records, run_missing
+from tfp_fnspace.methods.sip.networks import mlp
 
 RESULTS = pathlib.Path("benchmarks/results/sip_figures.json")
 
@@ -80,8 +81,8 @@ def make_model(method, **options):
     else:
         kl = "forward" if method == "sip_forward" else "symmetric"
         options = {"inducing_points": INDUCING, "alpha": 1.0, "seed": 0, **options}
-        options["adaptive_contrast"] = method == "sip_contrast"
-        model = sip.SIPModel("bnn", kl=kl, **options)
+        divergence = sip.Adversarial(kl, adaptive_contrast=method == "sip_contrast")
+        model = sip.SIPModel("bnn", divergence=divergence, **options)
     model.compile(optimizer=keras.optimizers.Adam(1e-3))
     return model
 
@@ -217,7 +218,9 @@ def places(dataset, method, data_dir):
         x, y = (file[name].astype(np.float32) for name in ("x", "y"))
         start = np.full((15, 1), 3.0) + 0.05 * np.linspace(-1.0, 1.0, 15)[:, np.newaxis]
         options = {"inducing_points": start, "batch_size": 10}
-        options["train_posterior"] = method == "sip"
+        if method != "sip":  # the posterior stays as it is
+            options["posterior"] = mlp(100, len(start), seed=0)
+            options["posterior"].trainable = False
         rate, epochs = 1e-2, 1200
     else:
         x, y = arrays(datasets.kinked(0, 1000))

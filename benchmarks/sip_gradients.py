@@ -2,7 +2,7 @@
 
 The objective of equation 15 drops the direct dependence of the divergence on the prior's parameters
 theta and the inducing points, because its gradient is said to be negligible. SIP with a Bayesian
-network as prior (`kl="forward"`, protocol of `sip_figures.py`) is fitted to the bimodal rows. Then
+network as prior (`"forward"`, protocol of `sip_figures.py`) is fitted to the bimodal rows. Then
 the posterior and the prior stay fixed, and these gradients are measured:
 
 - `data`: gradient of the data term, summed over the rows, mean and standard error of 40 seeds.

@@ -28,7 +28,8 @@ def run(prior, adaptive_contrast, seed, data_dir):
     """Does one run."""
     split = datasets.load("boston", data_dir).split(0)
     keras.utils.set_random_seed(seed)
-    model = sip.SIPModel(prior, inducing_points=50, adaptive_contrast=adaptive_contrast, seed=seed)
+    divergence = sip.Adversarial(adaptive_contrast=adaptive_contrast)
+    model = sip.SIPModel(prior, inducing_points=50, divergence=divergence, seed=seed)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         history = model.fit(

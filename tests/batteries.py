@@ -5,6 +5,7 @@ import warnings
 import diwp_models
 import fbnn_models
 import keras
+import sip_models
 import stable_models
 import tensorflow_probability as tfp
 
@@ -221,11 +222,11 @@ def closed_form_model(**options):
 
 def sip_model(**options):
     """Makes a small sparse implicit process."""
-    small = {"inducing_points": 5, "num_samples": 10, "num_eval_samples": 20, "num_noise": 4}
+    small = {"inducing_points": 5, "num_samples": 10, "num_eval_samples": 20}
     # The default warm-up depends on the steps of the first `fit`; a small jitter amplifies
     # rounding.
     small.update(warm_up=0.0, jitter=1e-2, seed=0)
-    model = fns.sip.SIPModel("neural_sampler", **{**small, **options})
+    model = sip_models.make_model("neural_sampler", **{**small, **options})
     model.compile(keras.optimizers.Adam(0.01))
     return model
 

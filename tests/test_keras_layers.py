@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import sip_models
 import tensorflow as tf
 import tensorflow_probability as tfp
 from numpy.testing import assert_allclose, assert_array_equal
@@ -216,8 +217,8 @@ def test_parts_of_sip_act_as_in_training_while_it_trains(part):
     given = keras.Sequential(
         [keras.Input((width[0],)), L.Dense(6, "tanh"), batch, L.Dropout(0.2), L.Dense(width[1])]
     )
-    options = {"num_samples": 8, "num_eval_samples": 20, "num_noise": 4, "warm_up": 0.0, "seed": 0}
-    model = fns.sip.SIPModel("neural_sampler", inducing_points=5, **{part: given}, **options)
+    options = {"num_samples": 8, "num_eval_samples": 20, "warm_up": 0.0, "seed": 0}
+    model = sip_models.make_model("neural_sampler", 5, **{part: given}, **options)
     fitted(model, epochs=1)
     moved = batch.moving_variance.numpy()
     assert np.all(moved != 1.0)

@@ -20,6 +20,7 @@ LEVELS = {
     "startup": 0,
     "tracing": 0,
     "arguments": 0,
+    "options": 0,
     "columns": 0,
     "notices": 0,
     "files": 0,

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import sip_models
 import tensorflow_probability as tfp
 from numpy.testing import assert_allclose
 
@@ -119,7 +120,7 @@ def test_regularizers_of_the_discriminator_are_the_discriminators():
             ]
         )
         prior = fns.processes.NeuralSamplerProcess(sampler(hidden(None)), 2)
-        model = fns.sip.SIPModel(prior, 4, discriminator=network, num_samples=5, seed=0)
+        model = sip_models.make_model(prior, 4, discriminator=network, num_samples=5, seed=0)
         start = keras.ops.convert_to_numpy(network.layers[0].kernel)
         still, moving = keras.optimizers.SGD(0.0), keras.optimizers.SGD(1e-3)
         model.compile(still, discriminator_optimizer=moving)

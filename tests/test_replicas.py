@@ -8,6 +8,7 @@ REPLICAS = """
 import sys
 import warnings
 
+import sip_models
 import tensorflow as tf
 
 tf.config.set_logical_device_configuration(
@@ -70,11 +71,11 @@ MODELS = {
     "closed_form": batteries.closed_form_model,
     "DIWP": lambda: diwp_models.make_model(depth=1, **small),
     "power": lambda: diwp_models.make_model(depth=1, alpha=0.5, likelihood=heavy_tails(), **small),
-    "SIP": lambda: fns.sip.SIPModel(
+    "SIP": lambda: sip_models.make_model(
         # Covariances of fewer samples than inducing points are singular: they amplify rounding.
         "bnn", adaptive_contrast=True, **small | {"num_samples": 10}
     ),
-    "VIP": lambda: fns.sip.VIPModel("bnn", 8, likelihood=heavy_tails(), seed=0),
+    "VIP": lambda: fns.sip.VIPModel("bnn", num_prior_samples=8, likelihood=heavy_tails(), seed=0),
     "AADM": aadm,
     "TAGI": lambda: tagi(fns.likelihoods.Gaussian(0.3, trainable=True)),
     "noise": lambda: tagi(fns.likelihoods.HeteroscedasticGaussian(), 4),

@@ -32,6 +32,7 @@ ARGUMENTS = {
     fns.fbnn.VariationalModel: (8, 1),
     fns.fbnn.FBNNModel: (12, 2),
     fns.diwp.DIWPModel: (10, 1),
+    fns.sip.SIPModel: (12, 2),
 }
 
 
@@ -41,6 +42,12 @@ def test_a_constructor_has_few_arguments_and_most_are_keywords(cls):
     named = [p for p in parameters if p.kind is not p.VAR_KEYWORD]
     positional = [p for p in named if p.kind is not p.KEYWORD_ONLY]
     assert (len(named), len(positional)) == ARGUMENTS[cls]
+
+
+def test_the_five_models_have_few_arguments_together():
+    five = [cls for cls in ARGUMENTS if cls is not fns.fbnn.VariationalModel]
+    assert max(ARGUMENTS[cls][0] for cls in five) <= 12
+    assert sum(ARGUMENTS[cls][0] for cls in five) <= 52
 
 
 def ours(cls):

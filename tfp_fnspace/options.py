@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import keras
+
 
 class Options:
     """Base of frozen dataclasses that are saved with the model whose argument they are.
@@ -19,4 +21,5 @@ class Options:
 
     @classmethod
     def from_config(cls, config):
-        return cls(**config)
+        load = keras.saving.deserialize_keras_object
+        return cls(**{k: load(v) if isinstance(v, dict) else v for k, v in config.items()})

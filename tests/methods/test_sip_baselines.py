@@ -144,7 +144,9 @@ def test_vip_trains_its_prior():
     model.fit(X, Y, epochs=2, verbose=0)
     after = model.prior.trainable_variables
     assert all(np.any(v.numpy() != b) for v, b in zip(after, before, strict=True))
-    fixed = vip(train_prior=False)
+    frozen = sip.neural_sampler_prior(2, units=(4,), num_noise=3)
+    frozen.trainable = False
+    fixed = vip(prior=frozen)
     fixed.adapt(X, Y)
     assert {v.path for v in fixed.trainable_variables if "raw_cholesky" in v.path}
     assert not set(map(id, fixed.prior.weights)) & set(map(id, fixed.trainable_variables))
@@ -175,7 +177,7 @@ def test_avb_is_bayesian_linear_regression(adaptive_contrast, noise):
     keras.utils.set_random_seed(0)
     model = AVBModel(
         linear_network(),
-        likelihoods.Gaussian(noise),
+        likelihood=likelihoods.Gaussian(noise),
         posterior=gaussian_sampler(2),
         discriminator=quadratic_discriminator(2),
         adaptive_contrast=adaptive_contrast,

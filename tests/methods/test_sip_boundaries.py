@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import sip_models
 import tensorflow as tf
 import tensorflow_probability as tfp
 from numpy.testing import assert_allclose, assert_array_equal
@@ -23,7 +24,7 @@ def dense(num_inputs, num_outputs):
 
 def made(**options):
     small = {"prior": "neural_sampler", "inducing_points": 3, "num_samples": 4}
-    return sip.SIPModel(**{**small, "num_eval_samples": 4, "seed": 1, **options})
+    return sip_models.make_model(**{**small, "num_eval_samples": 4, "seed": 1, **options})
 
 
 def vip(**options):
@@ -115,7 +116,8 @@ def test_same_seed_is_the_same_run_with_a_users_discriminator_and_contrast():
 def test_prior_of_another_dtype(cls, dtype, prior_dtype):
     prior = sip.neural_sampler_prior(2, units=(4,), dtype=prior_dtype, seed=0)
     options = {"inducing_points": 3} if cls is sip.SIPModel else {}
-    model = cls(prior, num_prior_samples=5, dtype=dtype, seed=1, **options)
+    make = sip_models.make_model if cls is sip.SIPModel else cls
+    model = make(prior, num_prior_samples=5, dtype=dtype, seed=1, **options)
     model.fit(X, Y, epochs=1, verbose=0)
     assert model(X)[0].dtype == dtype  # this is in model units; the user's units are float64
     assert model.sample_functions(X, 2).dtype == model.predict(X)["mean"].dtype == np.float64

@@ -8,12 +8,13 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import sip_models
 import tensorflow as tf
 import tensorflow_probability as tfp
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special, stats
 
-from tfp_fnspace import likelihoods, processes, sip
+from tfp_fnspace import likelihoods, processes
 from tfp_fnspace.methods.sip import conditional as module
 
 JITTER = 1e-5
@@ -169,7 +170,7 @@ def model_with(prior, sampler_scale=0.0, **options):
     posterior = keras.Sequential(
         [keras.Input((3,), dtype="float64"), keras.layers.Dense(5, dtype="float64")]
     )
-    model = sip.SIPModel(
+    model = sip_models.make_model(
         prior,
         Z,
         posterior,
@@ -245,13 +246,13 @@ def test_density_of_the_predictive_mixture_is_that_of_scipy():
 def test_jitter_that_is_added_is_in_the_history_with_a_warning():
     x = np.repeat([[0.0], [1.0]], 10, axis=0)
     small = {"num_samples": 8, "jitter": 1e-12, "seed": 0, "standardize": False}
-    model = sip.SIPModel("neural_sampler", 12, **small)
+    model = sip_models.make_model("neural_sampler", 12, **small)
     model.compile(run_eagerly=True)
     with pytest.warns(RuntimeWarning, match="and got more .* in epoch 1") as said:
         history = model.fit(x, x, epochs=1, batch_size=10, verbose=0).history
     assert sum("of the draws that predictions use" in str(w.message) for w in said) == 1
     assert history["jittered"] == [1.0] and np.isfinite(history["loss"][0])
-    model = sip.SIPModel("neural_sampler", 12, **{**small, "jitter": 1e-5})
+    model = sip_models.make_model("neural_sampler", 12, **{**small, "jitter": 1e-5})
     model.compile(run_eagerly=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)

@@ -4,10 +4,11 @@ import batteries
 import keras
 import numpy as np
 import pytest
+import sip_models
 import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tfp_fnspace.methods.sip import AADMModel, SIPModel, log_ratio, networks
+from tfp_fnspace.methods.sip import AADMModel, Adversarial, log_ratio, networks
 from tfp_fnspace.methods.sip.contrast import JointNormal
 
 SIZE = 6
@@ -201,7 +202,7 @@ def test_model_is_saved_and_goes_on(tmp_path):
     assert np.all(np.isfinite(history["kl_estimate"])) and history["jittered"] == [0.0, 0.0]
     model.save(tmp_path / "model.keras")
     copy = keras.models.load_model(tmp_path / "model.keras")
-    assert copy.adaptive_contrast == "full" and copy.log_ratio.noise == model.jitter
+    assert copy.divergence.adaptive_contrast == "full" and copy.log_ratio.noise == model.jitter
     runs = [m.fit(X, Y, epochs=1, batch_size=12, verbose=0).history for m in (model, copy)]
     assert_allclose(runs[0]["loss"], runs[1]["loss"], rtol=1e-5)
 
@@ -216,7 +217,9 @@ def test_model_is_saved_and_goes_on(tmp_path):
     ],
 )
 def test_as_many_draws_are_taken_as_the_covariances_need(options, dtype):
-    model = SIPModel("bnn", 8, adaptive_contrast="full", num_samples=5, dtype=dtype, seed=0)
+    model = sip_models.make_model(
+        "bnn", 8, adaptive_contrast="full", num_samples=5, dtype=dtype, seed=0
+    )
     model.compile(**options)
     history = model.fit(X, Y, epochs=2, batch_size=12, verbose=0).history
     q, p = model.divergence_draws((0, 1))
@@ -226,7 +229,7 @@ def test_as_many_draws_are_taken_as_the_covariances_need(options, dtype):
 
 def test_other_words_are_refused():
     with pytest.raises(ValueError, match="`adaptive_contrast` must be"):
-        SIPModel("bnn", adaptive_contrast="diagonal")
+        Adversarial(adaptive_contrast="diagonal")
     network = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="`adaptive_contrast` must be"):
         AADMModel(network, adaptive_contrast="full")

@@ -3,13 +3,14 @@
 import keras
 import numpy as np
 import pytest
+import sip_models
 import tensorflow as tf
 import tensorflow_probability as tfp
 import toys
 from numpy.testing import assert_allclose
 from scipy import optimize
 
-from tfp_fnspace import likelihoods, processes, sip
+from tfp_fnspace import likelihoods, processes
 
 SLOW = pytest.mark.slow
 
@@ -25,14 +26,15 @@ def gaussian_model(inducing, noise, **options):
         [keras.Input((count,)), keras.layers.Dense(count, kernel_initializer=start)]
     )
     kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(np.float32(1.0), np.float32(1.0))
-    return sip.SIPModel(
-        processes.GaussianProcess(kernel),
+    prior = processes.GaussianProcess(kernel)
+    prior.trainable = False
+    return sip_models.make_model(
+        prior,
         inducing,
         sampler,
-        discriminator,
+        discriminator=discriminator,
         likelihood=likelihoods.Gaussian(noise),
         warm_up=0.0,
-        train_prior=False,
         standardize=False,
         seed=0,
         **options,

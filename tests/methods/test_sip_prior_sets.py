@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import sip_models
 import tensorflow as tf
 import tensorflow_probability as tfp
 from numpy.testing import assert_allclose, assert_array_equal
@@ -21,7 +22,7 @@ def model_with(prior="neural_sampler", spread=0.0, **options):
     posterior = keras.Sequential(
         [keras.Input((4,), dtype="float64"), keras.layers.Dense(6, dtype="float64")]
     )
-    model = sip.SIPModel(
+    model = sip_models.make_model(
         prior,
         Z,
         posterior,
@@ -134,12 +135,14 @@ def test_it_has_no_effect_where_moments_are_always_the_same(kind):
 
 
 def test_it_is_saved_and_exported(tmp_path):
-    model = sip.SIPModel("bnn", 4, num_samples=6, num_eval_samples=5, num_eval_prior_sets=3, seed=0)
+    model = sip_models.make_model(
+        "bnn", 4, num_samples=6, num_eval_samples=5, num_eval_prior_sets=3, seed=0
+    )
     model.compile(run_eagerly=True)
     model.fit(X, np.sin(X), batch_size=4, verbose=0)
     model.save(tmp_path / "m.keras")
     again = keras.models.load_model(tmp_path / "m.keras")
-    assert again.num_eval_prior_sets == 3
+    assert again.prior_draws.num_eval_sets == 3
     model.export(str(tmp_path / "served"), verbose=False)
     served, x = tf.saved_model.load(str(tmp_path / "served")), tf.constant(X, tf.float32)
     for key, value in model.predict(X).items():
@@ -150,5 +153,5 @@ def test_it_is_saved_and_exported(tmp_path):
 
 
 def test_it_is_a_count():
-    with pytest.raises(ValueError, match="`num_eval_prior_sets` .*Received"):
-        sip.SIPModel(num_eval_prior_sets=0)
+    with pytest.raises(ValueError, match="`num_eval_sets` .*Received"):
+        sip.PriorDraws(num_eval_sets=0)

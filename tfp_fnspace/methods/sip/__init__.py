@@ -8,13 +8,16 @@ References:
 from tfp_fnspace.methods.sip.log_ratio import LogRatio
 from tfp_fnspace.methods.sip.model import SIPModel
 from tfp_fnspace.methods.sip.networks import bnn_prior, neural_sampler_prior
+from tfp_fnspace.methods.sip.options import Adversarial, PriorDraws
 from tfp_fnspace.methods.sip.vip import VIPModel
 from tfp_fnspace.methods.sip.weight_space import AADMModel, AVBModel
 
 __all__ = [
     "AADMModel",
     "AVBModel",
+    "Adversarial",
     "LogRatio",
+    "PriorDraws",
     "SIPModel",
     "VIPModel",
     "bnn_prior",

@@ -5,6 +5,7 @@ import keras
 from tfp_fnspace import likelihoods
 from tfp_fnspace.methods.sip.model import SIPModel
 from tfp_fnspace.methods.sip.networks import PRIORS
+from tfp_fnspace.methods.sip.options import Adversarial
 
 
 def fit(x, y, *, prior, prior_options, epochs, batch_size, learning_rate, seed, **options):
@@ -19,7 +20,7 @@ def fit(x, y, *, prior, prior_options, epochs, batch_size, learning_rate, seed, 
         batch_size: Rows in a batch.
         learning_rate: Learning rate of Adam.
         seed: Integer.
-        **options: Other arguments of `SIPModel`.
+        **options: Other arguments of `SIPModel`, and those of `Adversarial`.
 
     Returns:
         The model, and a dict of values that the training rows have determined.
@@ -27,6 +28,8 @@ def fit(x, y, *, prior, prior_options, epochs, batch_size, learning_rate, seed, 
     keras.utils.set_random_seed(seed)
     process = PRIORS[prior](x.shape[1], y.shape[1], seed=seed, **prior_options)
     likelihood = likelihoods.Gaussian(trainable=True)
+    of_divergence = {k: options.pop(k) for k in Adversarial.names() if k in options}
+    options["divergence"] = Adversarial(**of_divergence)
     model = SIPModel(process, likelihood=likelihood, seed=seed, **options)
     model.compile(keras.optimizers.Adam(learning_rate))
     model.fit(x, y, batch_size=batch_size, epochs=epochs, verbose=0)

@@ -8,7 +8,7 @@ from tfp_fnspace import arguments, columns, data, streams
 from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math.random import fold_in, normal, split
-from tfp_fnspace.methods.sip import adversarial, given_prior, parts, prediction
+from tfp_fnspace.methods.sip import adversarial, given_prior, options, parts, prediction
 from tfp_fnspace.methods.sip.conditional import (
     conditional,
     empirical_moments,
@@ -18,18 +18,8 @@ from tfp_fnspace.model import GradientModel, inducing
 from tfp_fnspace.model.checks import input_tensor
 from tfp_fnspace.model.turns import one_thread_at_a_time
 
-DIVERGENCES = ("symmetric", "forward")
-
-#: Variance added to covariances of draws, and to exact covariances.
-_JITTER, _EXACT_JITTER = 1e-2, 1e-5
-
-#: Arguments that may be objects, besides the prior.
-_PARTS = ("posterior", "discriminator")
-
-_OPTIONS = ("inducing_points", "alpha", "kl", "warm_up", "adaptive_contrast", "dropout")
-_OPTIONS += ("num_noise", "train_prior", "train_posterior", "jitter")
-_OPTIONS += ("prior_penalty", "fixed_prior_draws")
-_OPTIONS += ("num_samples", "num_eval_samples", "num_prior_samples", "num_eval_prior_sets")
+#: Arguments that are objects, besides the prior and the posterior.
+_OBJECTS = ("likelihood", "divergence", "prior_draws")
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
@@ -48,10 +38,10 @@ class SIPModel(GradientModel):
         1/alpha sum_n log E_q p(y_n | f(x_n))^alpha - KL                             (equation 12)
 
     in phi, Z, the likelihood and the prior. The KL divergence of q(u) and p(u) is estimated by a
-    discriminator that is trained at the same time. With `kl="forward"` and `alpha=0` this is the
-    evidence lower bound of the sparse process. The default gives neither a bound nor a posterior,
-    but fits the predictive distribution to data that the model class does not contain, such as
-    bimodal data.
+    discriminator that is trained at the same time. With `Adversarial(kind="forward")` and `alpha=0`
+    this is the evidence lower bound of the sparse process. The default gives neither a bound nor a
+    posterior, but fits the predictive distribution to data that the model class does not contain,
+    such as bimodal data.
 
     If the prior's draws are functions of x, the same seed gives the same functions at any points.
     If the prior has only `moments` (a Gaussian process), the draws of one call are coherent, but
@@ -69,70 +59,32 @@ class SIPModel(GradientModel):
         prior: `processes.Process` with a draw that is a function of x
             (`draws_are_functions_of_x`) or with `moments`, in model units. Alternatively `"bnn"` or
             `"neural_sampler"`, for `sip.bnn_prior` or `sip.neural_sampler_prior` with the widths of
-            the data.
+            the data. Its parameters are learned unless its `trainable` is false.
         inducing_points: M, the maximum number of inducing points. They start at rows of the first
             data; for a dataset, at rows of as many batches as necessary. If there are fewer rows
             than M, there are as many inducing points as rows, with a warning. An array `[M, ...]`
             in the user's units gives their initial positions.
         posterior: `"neural_sampler"`, a network of standard normal noise with two hidden layers of
-            50 units, or a Keras model from `[S, K]` of such noise to `[S, M D]`, point by point.
-        discriminator: Keras model from `[S, M D]` to `[S, 1]`; by default it has two hidden layers
-            of 50 units.
+            50 units, or a Keras model from `[S, K]` of such noise to `[S, M D]`, point by point. It
+            is learned unless its `trainable` is false.
+        divergence: `sip.Adversarial`: the kind of the divergence, its estimate and its weight.
+        prior_draws: `sip.PriorDraws`: the draws from which the moments are computed.
         alpha: Number from 0 to 1. 1 maximises the density of the data, 0 their expected log
             density.
-        kl: `"symmetric"`, the mean of KL(q || p) and KL(p || q) (equation 11), which also trains
-            the prior; or `"forward"`, KL(q || p). With one discriminator KL(p || q) has no gradient
-            in q, so only `adaptive_contrast` finds the minimum of the symmetric divergence.
-        warm_up: Fraction of the steps of the first `fit` in which the weight of the divergence
-            rises from 0 to 1. There is no warm-up for a stream of unknown length.
-        adaptive_contrast: Whether the divergence is estimated relative to its normal part (appendix
-            B), with two discriminators. `True` is the paper's version, with independent values.
-            `"full"` uses the covariances between the values at the inducing points. They are
-            computed from at least 2 M D + 3 draws, which include those of `num_samples` and
-            `num_prior_samples`; noise of variance `jitter` is then added to the prior, as in the
-            conditional. The discriminators only see deviations from normality, and `kl_estimate` is
-            near the divergence if these are small.
-        dropout: Dropout rate of the hidden units of the default discriminator.
-        num_noise: K of the default posterior.
         likelihood: A layer of `tfp_fnspace.likelihoods`. The default is Gaussian noise with a
             learned scale for each column of the targets.
         num_outputs: D. The default is that of a given prior, or else the number that the first
             targets and the likelihood need. It is required for `Categorical`, as the number of
             classes.
-        train_prior: Whether the prior's parameters are learned.
-        prior_penalty: lambda >= 0. The term lambda KL(q(w) || p(w)) / N is added to the loss for N
-            rows, where q is the learned distribution of the prior's weights and p are the priors of
-            its layers (for `"bnn"` with variances 1 / fan_in). This is a prior of the prior's
-            parameters, which prevents it from learning the noise of the data. It requires a prior
-            with `weight_divergence`.
-        train_posterior: Whether the parameters of the posterior's sampler are learned.
-        jitter: Variance added to the covariance at the inducing points, in model units. The default
-            is 1e-5 if the prior has `moments`, and 1e-2 if the moments are those of draws. The
-            paper uses 1e-5, with which the moments of as many draws as inducing points are mostly
-            noise. Less may be better if the variance of the observation noise is smaller.
         num_samples: S_q, the number of draws of u in a training step.
         num_eval_samples: S_q of all predictions.
-        num_prior_samples: S, the number of prior draws for the moments and for the discriminator.
-            The default is the larger of `num_samples` and 2 M: with no more draws than inducing
-            points, u would determine almost everything. It is the same in prediction, since the
-            learned distribution depends on it.
-        fixed_prior_draws: Whether the S prior draws for the moments are the same functions in every
-            step and in prediction, as in VIP; the discriminator still gets new draws. Then w(x) is
-            not noisy, and the S functions are learned. This fits more finely if there is little
-            noise or there are many rows, but is more prone to learn the noise of few rows. It has
-            no effect if the prior has `moments`.
-        num_eval_prior_sets: B. Predictions combine their draws of u in turn with the moments of B
-            sets of S prior draws. Training averages over such sets, which are new in every step; a
-            prediction from a single set has the noise of that set. B sets take more than B times as
-            long. With fewer than B draws of u, the mixture has one set for each draw. It has no
-            effect if the prior has `moments` or fixed draws.
         standardize: Whether to standardise inputs and targets by the data of the first `fit`; the
             default is true for rows of rank 1.
         seed: Non-negative integer: the same seed gives the same run.
         **kwargs: `name`, `dtype`.
 
     Raises:
-        TypeError: If `prior` is not a process, or `likelihood` not a likelihood.
+        TypeError: If an argument is of another kind.
         ValueError: If an argument is not as described.
 
     Example:
@@ -149,44 +101,28 @@ class SIPModel(GradientModel):
     noise_outputs_allowed = True
     jittered_matrix = "A covariance at the inducing points"
     optimizer_names = adversarial.OPTIMIZER_NAMES
-    object_names = ("likelihood", "prior", *_PARTS)
+    object_names = ("prior", "posterior", *_OBJECTS)
 
     def __init__(
         self,
         prior="bnn",
         inducing_points=100,
+        *,
         posterior="neural_sampler",
-        discriminator=None,
+        divergence=None,
+        prior_draws=None,
         alpha=0.5,
-        kl="symmetric",
         likelihood=None,
         num_outputs=None,
-        warm_up=0.2,
-        adaptive_contrast=False,
-        dropout=0.0,
-        num_noise=100,
-        train_prior=True,
-        train_posterior=True,
-        jitter=None,
         num_samples=100,
         num_eval_samples=100,
-        num_prior_samples=None,
-        fixed_prior_draws=False,
         standardize=None,
         seed=None,
-        prior_penalty=0.0,
-        num_eval_prior_sets=1,
         **kwargs,
     ):
         super().__init__(autocast=False, **kwargs)
-        counts = {
-            "num_samples": num_samples,
-            "num_eval_samples": num_eval_samples,
-            "num_noise": num_noise,
-            "num_eval_prior_sets": num_eval_prior_sets,
-        }
-        for name, value in counts.items():
-            setattr(self, name, arguments.checked_count(name, value))
+        self.num_samples = arguments.checked_count("num_samples", num_samples)
+        self.num_eval_samples = arguments.checked_count("num_eval_samples", num_eval_samples)
         self._start = None
         if not isinstance(inducing_points, int | np.integer):
             self._start = data.as_array(inducing_points, "inducing_points")
@@ -195,32 +131,22 @@ class SIPModel(GradientModel):
             inducing_points = len(self._start)
         self.inducing_points = arguments.checked_count("inducing_points", inducing_points)
         self.rows_for_shapes = self.rows_to_prepare = self.inducing_points
-        if num_prior_samples is None:
-            num_prior_samples = max(self.num_samples, 2 * self.inducing_points)
-        self.num_prior_samples = arguments.checked_count("num_prior_samples", num_prior_samples, 2)
-        self.kl = arguments.checked_choice("kl", kl, DIVERGENCES)
-        for name, value in {"alpha": alpha, "warm_up": warm_up}.items():
-            setattr(self, name, arguments.checked_fraction(name, value))
-        self.dropout = arguments.checked_rate("dropout", dropout)
-        if jitter is None:
-            jitter = _EXACT_JITTER if getattr(prior, "has_moments", False) else _JITTER
-        self.jitter = arguments.checked_positive("jitter", jitter)
-        self.adaptive_contrast = parts.checked_contrast(
-            adaptive_contrast, self.num_samples, ("full",)
-        )
-        self.train_posterior = bool(train_posterior)
-        self.fixed_prior_draws = bool(fixed_prior_draws)
-        parts.check_networks(posterior, discriminator)
+        self.divergence = options.checked("divergence", divergence, options.Adversarial)
+        self.prior_draws = options.checked("prior_draws", prior_draws, options.PriorDraws)
+        self.num_prior_samples = self.prior_draws.count(self.num_samples, self.inducing_points)
+        self.jitter = self.prior_draws.jitter_for(prior)
+        self.alpha = arguments.checked_fraction("alpha", alpha)
+        parts.check_draws_for_contrast(self.divergence.adaptive_contrast, self.num_samples)
+        parts.check_posterior(posterior)
         self._given = given_prior.GivenPrior(prior, num_outputs)
-        self.prior, self.train_prior = None, bool(train_prior)
+        parts.check_penalty(self.divergence.prior_penalty, prior)
         self._standardize_argument = standardize
         if likelihood is None:
             likelihood = default_noise(self.variable_dtype)
         self.setup(likelihood, True if standardize is None else standardize, seed)
-        self.annealing = parts.annealing(self.warm_up, self.variable_dtype)
-        self.prior_penalty = parts.checked_penalty(prior_penalty, prior)
-        self._posterior_argument, self._discriminator_argument = posterior, discriminator
-        self.posterior = self.log_ratio = self.inducing_inputs = None
+        self.annealing = parts.annealing(self.divergence.warm_up, self.variable_dtype)
+        self._posterior_argument = posterior
+        self.prior = self.posterior = self.log_ratio = self.inducing_inputs = None
 
     # Sizes ------------------------------------------------------------------------------------
 
@@ -238,20 +164,8 @@ class SIPModel(GradientModel):
         self.prior = self._given.build(input_shape, num_outputs, dtype, of_prior)
         if self._standardize_argument is None:
             self.standardize = len(input_shape) == 1
-        self.posterior = parts.build_posterior(
-            self._posterior_argument, self.num_noise, size, dtype, seeds[0]
-        )
-        learnt = {"prior": self.train_prior, "posterior": self.train_posterior}
-        self.fix([getattr(self, name) for name, trained in learnt.items() if not trained])
-        self.log_ratio = parts.build_log_ratio(
-            self._discriminator_argument,
-            size,
-            self.adaptive_contrast,
-            self.dropout,
-            dtype,
-            seeds[1],
-            self.jitter,
-        )
+        self.posterior = parts.build_posterior(self._posterior_argument, size, dtype, seeds[0])
+        self.log_ratio = parts.build_log_ratio(self.divergence, size, dtype, seeds[1], self.jitter)
         self.inducing_inputs = self.add_weight(
             name="inducing_inputs", shape=(num_inducing, *input_shape), initializer="zeros"
         )
@@ -316,7 +230,7 @@ class SIPModel(GradientModel):
         log_likelihood = tf.reduce_mean(term)
         divergences = self.log_ratio(_flat(u), _flat(at_z), seeds[3])
         kl = divergences.forward
-        if self.kl == "symmetric":
+        if self.divergence.kind == "symmetric":
             kl = 0.5 * (kl + divergences.reverse)
         loss = self.annealed() * kl / num_rows - log_likelihood
         history = {
@@ -324,10 +238,10 @@ class SIPModel(GradientModel):
             "kl_estimate": kl,
             "jittered": tf.cast(distribution.num_jittered + divergences.num_jittered, loss.dtype),
         }
-        if self.prior_penalty:
+        if self.divergence.prior_penalty:
             of_weights = self.prior.weight_divergence(inputs[0], fold_in(seed, -1))
             history["prior_divergence"] = tf.cast(of_weights, loss.dtype)
-            loss += self.prior_penalty * history["prior_divergence"] / num_rows
+            loss += self.divergence.prior_penalty * history["prior_divergence"] / num_rows
         return adversarial.objective(loss, divergences, history)
 
     def divergence_draws(self, seed):
@@ -339,7 +253,7 @@ class SIPModel(GradientModel):
     def _divergence_counts(self):
         """Returns the numbers of draws of q and of p for the divergence."""
         needed = 0
-        if self.adaptive_contrast == "full":
+        if self.divergence.adaptive_contrast == "full":
             needed = 2 * self.inducing_inputs.shape[0] * self.num_outputs + 3
         return max(self.num_samples, needed), max(self.num_prior_samples, needed)
 
@@ -352,7 +266,7 @@ class SIPModel(GradientModel):
         values = tf.cast(self.posterior(noise, training=training), self.variable_dtype)
         return tf.reshape(values, [count, -1, self.num_outputs])
 
-    def prior_draws(self, x, count, seed):
+    def draw_prior(self, x, count, seed):
         """Draws the prior at the inducing points, `[n, M, D]`, and at points, `[n, N, D]`."""
         z = tf.convert_to_tensor(self.inducing_inputs.value)
         draws = given_prior.draws(self, tf.concat([z, tf.cast(x, z.dtype)], axis=0), count, seed)
@@ -364,10 +278,10 @@ class SIPModel(GradientModel):
         if self.prior.has_moments:
             moments = exact_moments(self.prior, tf.cast(x, z.dtype), z)
         else:
-            of_moments = self.counters.seeds.stream("prior") if self.fixed_prior_draws else seed
-            at_z, at_x = self.prior_draws(x, self.num_prior_samples, of_moments)
+            of_moments = self.counters.seeds.stream("prior") if self.prior_draws.fixed else seed
+            at_z, at_x = self.draw_prior(x, self.num_prior_samples, of_moments)
             moments = empirical_moments(at_x, at_z)
-        if self.prior.has_moments or self.fixed_prior_draws:
+        if self.prior.has_moments or self.prior_draws.fixed:
             at_z = given_prior.draws(self, z, self.num_prior_samples, seed)
         return conditional(moments, self.jitter), at_z
 
@@ -410,17 +324,16 @@ class SIPModel(GradientModel):
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
-        given = {name: getattr(self, f"_{name}_argument") for name in _PARTS}
-        given["prior"] = self._given.prior
+        given = {"prior": self._given.prior, "posterior": self._posterior_argument}
+        names = ("inducing_points", "alpha", "num_samples", "num_eval_samples", "seed")
         config = {
             "name": self.name,
             "dtype": self.variable_dtype,
-            **{name: getattr(self, name) for name in _OPTIONS},
-            **{name: v if isinstance(v, str | None) else serialize(v) for name, v in given.items()},
+            **{name: getattr(self, name) for name in names},
+            **{name: v if isinstance(v, str) else serialize(v) for name, v in given.items()},
+            **{name: serialize(getattr(self, name)) for name in _OBJECTS},
             "standardize": self._standardize_argument,
             "num_outputs": self._given.num_outputs,
-            "likelihood": serialize(self.likelihood),
-            "seed": self.seed,
         }
         if self._start is not None:
             config["inducing_points"] = self._start.tolist()

@@ -9,6 +9,9 @@ from tfp_fnspace.methods.sip.log_ratio import LogRatio
 from tfp_fnspace.model.annealing import Annealing
 from tfp_fnspace.processes.base import Process
 
+#: Number of standard normal values from which the default posterior draws u.
+NUM_NOISE = 100
+
 
 def check_prior(prior, num_outputs, needs_functions=False):
     """Refuses arguments that cannot be a prior, before there are data.
@@ -39,61 +42,78 @@ def check_prior(prior, num_outputs, needs_functions=False):
         )
 
 
-def checked_penalty(prior_penalty, prior):
-    """Checks and returns a number from 0, which is 0 for priors without `weight_divergence`.
+def check_penalty(penalty, prior):
+    """Refuses a positive penalty for priors without `weight_divergence`.
 
     Raises:
-        ValueError: If it is something else.
+        ValueError: With the penalty and the prior.
     """
-    penalty = arguments.checked_number("prior_penalty", prior_penalty, 0.0, inclusive=True)
     named = prior in networks.WITH_WEIGHT_DIVERGENCE if isinstance(prior, str) else False
     if penalty and not named and not getattr(prior, "has_weight_divergence", False):
         received = prior if isinstance(prior, str) else type(prior).__name__
         raise ValueError(
             "`prior_penalty` must be 0 unless the weights of the prior have a learned "
-            f"distribution, as in 'bnn'. Received: prior_penalty={prior_penalty!r}, "
-            f"prior={received}"
+            f"distribution, as in 'bnn'. Received: prior_penalty={penalty!r}, prior={received}"
         )
-    return penalty
 
 
-def check_networks(posterior, discriminator):
-    """Refuses arguments that cannot be a sampler or a discriminator, before there are data.
+def check_posterior(posterior):
+    """Refuses an argument that cannot be a sampler, before there are data.
 
     Raises:
-        TypeError: If one is of a wrong type.
+        TypeError: If it is of a wrong type.
         ValueError: If a name is unknown.
     """
     if isinstance(posterior, str):
         arguments.checked_choice("posterior", posterior, ("neural_sampler",))
-    networks_of = {"posterior": (posterior, str), "discriminator": (discriminator, type(None))}
-    for name, (network, default) in networks_of.items():
-        if isinstance(network, default):
-            continue
-        if not isinstance(network, keras.Model):
-            raise TypeError(f"`{name}` must be a Keras model. Received: {name}={network!r}")
-        if _shapes_of(network) is None:
-            raise ValueError(
-                f"`{name}` must be a Keras model that knows the shapes of its inputs and outputs: "
-                f"start it with a `keras.Input`. Received: {name}={network!r}"
-            )
+    else:
+        _check_network("posterior", posterior)
 
 
-def checked_contrast(adaptive_contrast, num_samples, kinds=()):
+def check_discriminator(discriminator):
+    """Refuses an argument that cannot be a discriminator; `None` stands for the default.
+
+    Raises:
+        TypeError: If it is of a wrong type.
+        ValueError: If it does not know its shapes.
+    """
+    if discriminator is not None:
+        _check_network("discriminator", discriminator)
+
+
+def _check_network(name, network):
+    if not isinstance(network, keras.Model):
+        raise TypeError(f"`{name}` must be a Keras model. Received: {name}={network!r}")
+    if _shapes_of(network) is None:
+        raise ValueError(
+            f"`{name}` must be a Keras model that knows the shapes of its inputs and outputs: "
+            f"start it with a `keras.Input`. Received: {name}={network!r}"
+        )
+
+
+def checked_contrast(adaptive_contrast, kinds=()):
     """Checks and returns whether there is adaptive contrast, or its kind.
 
     Raises:
-        ValueError: If it is an unknown string, or there is only one draw, which has no moments.
+        ValueError: If it is an unknown string.
     """
     if isinstance(adaptive_contrast, str):
         choices = (False, True, *kinds)
         return arguments.checked_choice("adaptive_contrast", adaptive_contrast, choices)
-    if adaptive_contrast and num_samples < 2:
+    return bool(adaptive_contrast)
+
+
+def check_draws_for_contrast(adaptive_contrast, num_samples):
+    """Refuses adaptive contrast with only one draw, which has no moments.
+
+    Raises:
+        ValueError: With the number.
+    """
+    if adaptive_contrast is True and num_samples < 2:
         raise ValueError(
             "`num_samples` must be at least 2 with `adaptive_contrast`: one draw has no variance. "
             f"Received: num_samples={num_samples}"
         )
-    return bool(adaptive_contrast)
 
 
 def annealing(warm_up, dtype):
@@ -124,7 +144,7 @@ def build_prior(prior, input_shape, num_outputs, dtype, seed=None):
     return prior
 
 
-def build_posterior(posterior, num_noise, size, dtype, seed=None):
+def build_posterior(posterior, size, dtype, seed=None, num_noise=NUM_NOISE):
     """Makes the sampler of u, a map from noise to the M D values."""
     if isinstance(posterior, str):
         posterior = networks.mlp(num_noise, size, dtype=dtype, seed=seed)
@@ -140,14 +160,14 @@ def build_discriminator(discriminator, size, dropout, dtype, seed=None):
     return discriminator
 
 
-def build_log_ratio(discriminator, size, adaptive_contrast, dropout, dtype, seed=None, noise=None):
+def build_log_ratio(options, size, dtype, seed=None, noise=None):
     """Makes the estimator of the divergence for M D values; `noise` is for the full contrast."""
-    discriminator = build_discriminator(discriminator, size, dropout, dtype, seed)
+    discriminator = build_discriminator(options.discriminator, size, options.dropout, dtype, seed)
     contrast = None
-    if adaptive_contrast:
+    if options.adaptive_contrast:
         contrast = keras.models.clone_model(discriminator)
         contrast.set_weights(discriminator.get_weights())  # a user's have no seed of ours
-    noise = noise if adaptive_contrast == "full" else None
+    noise = noise if options.adaptive_contrast == "full" else None
     return LogRatio(discriminator, contrast, noise, dtype=dtype)
 
 

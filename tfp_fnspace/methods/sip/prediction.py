@@ -19,8 +19,8 @@ from tfp_fnspace.model.base import CHUNK_NUMBERS
 
 def num_sets(model):
     """Returns B, or 1 if the moments are the same for all draws."""
-    same = model.prior is None or model.prior.has_moments or model.fixed_prior_draws
-    return 1 if same else model.num_eval_prior_sets
+    same = model.prior is None or model.prior.has_moments or model.prior_draws.fixed
+    return 1 if same else model.prior_draws.num_eval_sets
 
 
 def moments(model, x, num_samples, seed):
@@ -40,7 +40,7 @@ def functions(model, x, count, seed):
     first = tf.random.stateless_uniform([], fold_in(seed, -1), 0, sets, tf.int32)
     distribution, at_z, at_x = predictive_distribution(model, x, first)
     if model.prior.has_moments:
-        process_z, process_x = model.prior_draws(x, count, seeds[1])
+        process_z, process_x = model.draw_prior(x, count, seeds[1])
     else:
         shape = [whole // sets, sets * model.num_outputs, model.num_prior_samples]
         coefficients = normal(shape, seeds[1], u.dtype)
@@ -64,7 +64,7 @@ def predictive_distribution(model, x, first=0):
     sets = num_sets(model)
     at_z, at_x = (
         _beside(tf.roll(draws, -first, axis=0), sets)
-        for draws in model.prior_draws(x, sets * model.num_prior_samples, seed)
+        for draws in model.draw_prior(x, sets * model.num_prior_samples, seed)
     )
     return conditional(empirical_moments(at_x, at_z), model.jitter), at_z, at_x
 

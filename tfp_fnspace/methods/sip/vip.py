@@ -59,7 +59,6 @@ class VIPModel(GradientModel):
             classes.
         num_samples: Number of draws of f at a point in a training step, if E p(y | f)^alpha has no
             closed form (for all but Gaussian noise). Few draws have the effect of a smaller alpha.
-        train_prior: Whether the prior's parameters are learned.
         standardize: Whether to standardise inputs and targets by the data of the first `fit`; the
             default is true for rows of rank 1.
         seed: Non-negative integer: the same seed gives the same run.
@@ -92,12 +91,12 @@ class VIPModel(GradientModel):
     def __init__(
         self,
         prior="bnn",
+        *,
         num_prior_samples=100,
         alpha=0.5,
         likelihood=None,
         num_outputs=None,
         num_samples=20,
-        train_prior=True,
         standardize=None,
         seed=None,
         **kwargs,
@@ -107,7 +106,7 @@ class VIPModel(GradientModel):
         self.num_samples = arguments.checked_count("num_samples", num_samples)
         self.alpha = arguments.checked_fraction("alpha", alpha)
         self._given = given_prior.GivenPrior(prior, num_outputs, needs_functions=True)
-        self.prior, self.train_prior = None, bool(train_prior)
+        self.prior = None
         self._standardize_argument = standardize
         if likelihood is None:
             likelihood = default_noise(self.variable_dtype)
@@ -122,7 +121,6 @@ class VIPModel(GradientModel):
         """Creates all parts that need sizes."""
         seed, *_ = parts.seeds_of(self)
         self.prior = self._given.build(input_shape, num_outputs, self.variable_dtype, seed)
-        self.fix([] if self.train_prior else [self.prior])
         if self._standardize_argument is None:
             self.standardize = len(input_shape) == 1
         size = self.num_prior_samples
@@ -227,7 +225,6 @@ class VIPModel(GradientModel):
             "alpha": self.alpha,
             "likelihood": serialize(self.likelihood),
             "num_outputs": self._given.num_outputs,
-            "train_prior": self.train_prior,
             "standardize": self._standardize_argument,
             "seed": self.seed,
         }

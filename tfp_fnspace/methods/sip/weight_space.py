@@ -93,6 +93,7 @@ class AADMModel(GradientModel):
     def __init__(
         self,
         network,
+        *,
         likelihood=None,
         alpha=0.5,
         posterior="neural_sampler",
@@ -118,8 +119,10 @@ class AADMModel(GradientModel):
         self.dropout = arguments.checked_rate("dropout", dropout)
         self.kernel_gain = arguments.checked_positive("kernel_gain", kernel_gain)
         self.bias_stddev = arguments.checked_positive("bias_stddev", bias_stddev)
-        self.adaptive_contrast = parts.checked_contrast(adaptive_contrast, self.num_samples)
-        parts.check_networks(posterior, discriminator)
+        self.adaptive_contrast = parts.checked_contrast(adaptive_contrast)
+        parts.check_draws_for_contrast(self.adaptive_contrast, self.num_samples)
+        parts.check_posterior(posterior)
+        parts.check_discriminator(discriminator)
         self._posterior_argument, self._discriminator_argument = posterior, discriminator
         self.network = _copied(network)
         inputs = self.network.inputs
@@ -155,7 +158,7 @@ class AADMModel(GradientModel):
         size, dtype = len(self._scales), self.variable_dtype
         _, *seeds = parts.seeds_of(self)
         posterior = self._posterior_argument
-        self.posterior = parts.build_posterior(posterior, self.num_noise, size, dtype, seeds[0])
+        self.posterior = parts.build_posterior(posterior, size, dtype, seeds[0], self.num_noise)
         if isinstance(posterior, str):
             start = np.concatenate([np.ravel(v) for v in self._drawn])
             self.posterior.layers[-1].bias.assign(start / self._scales)
@@ -275,20 +278,19 @@ class AVBModel(AADMModel):
 
     Args:
         network: As for `AADMModel`.
-        likelihood: As for `AADMModel`.
         **options: As for `AADMModel`, without `alpha`.
 
     References:
         Mescheder, Nowozin and Geiger (2017), "Adversarial variational Bayes", ICML.
     """
 
-    def __init__(self, network, likelihood=None, **options):
+    def __init__(self, network, **options):
         if "alpha" in options:
             raise ValueError(
                 "`alpha` of an AVBModel must be 0: use `AADMModel` for others. "
                 f"Received: alpha={options['alpha']!r}"
             )
-        super().__init__(network, likelihood, alpha=0.0, **options)
+        super().__init__(network, alpha=0.0, **options)
 
     def get_config(self):
         config = super().get_config()

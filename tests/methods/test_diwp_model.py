@@ -481,7 +481,7 @@ def test_images_are_not_standardised_and_have_no_scale():
         ({"depth": 1.5}, "`depth` must be a non-negative integer. Received: depth=1.5"),
         ({"delta": 0.0}, "`delta` must be a positive finite number. Received: delta=0.0"),
         ({"hidden": "wishart"}, "`hidden` must be one of .*Received: hidden='wishart'"),
-        ({"inducing_init": "kmeans"}, "`inducing_init` must be one of .*Received: .*kmeans"),
+        ({"inducing_init": "kmeans"}, "`rows` must be one of .*Received: .*kmeans"),
         ({"stack": "other"}, "`stack` must be one of .*Received: stack='other'"),
         ({"kernel": "other"}, "Received: .*other"),
         ({"kernel": ["relu"] * 3}, "`kernel` must be one kernel.*Received: 3 kernels"),

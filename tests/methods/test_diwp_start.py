@@ -23,6 +23,9 @@ OPTIONS = {"depth": 0, "kernel": "squared_exponential", "constant": False, "stan
 OPTIONS.update(dtype="float64", seed=0, init="marginal_likelihood", inducing_init="greedy")
 
 
+FITTED = diwp.Start(fit="marginal_likelihood")
+
+
 def noise(scale=0.3, **options):
     return likelihoods.Gaussian(scale=scale, trainable=True, dtype="float64", **options)
 
@@ -180,12 +183,12 @@ def test_the_process_starts_where_its_limit_does(stack, depth, monkeypatch):
 @pytest.mark.exhaustive
 def test_a_hundred_steps_from_there_are_ahead_of_as_many_from_rows():
     elbos = {}
-    for init in ("rows", "marginal_likelihood"):
+    for init in (None, "marginal_likelihood"):
         model = diwp_models.make_model(
             inducing_points=15, hidden="none", seed=0, init=init, inducing_init="greedy"
         )
         elbos[init] = model.fit(X, Y, batch_size=40, epochs=100, verbose=0).history["elbo"]
-    assert elbos["marginal_likelihood"][0] > elbos["rows"][-1]
+    assert elbos["marginal_likelihood"][0] > elbos[None][-1]
     assert elbos["marginal_likelihood"][-1] > elbos["marginal_likelihood"][0]
 
 
@@ -197,11 +200,11 @@ def test_few_points_do_not_start_at_what_only_all_rows_prefer():
     y = np.sin(2.0 * x[:, :1] + x[:, 1:2]) + 0.5 * x[:, 2:3] * (x[:, 3:] > 1)
     y += 0.03 * random.normal(size=y.shape)
     elbos = {}
-    for init, epochs in (("rows", 300), ("marginal_likelihood", 1)):
+    for init, epochs in ((None, 300), ("marginal_likelihood", 1)):
         options = {"inducing_points": 10, "seed": 0, "dtype": "float64", "init": init}
         model = diwp_models.make_model(**options, hidden="none", inducing_init="greedy")
         elbos[init] = model.fit(x, y, batch_size=150, epochs=epochs, verbose=0).history["elbo"]
-    assert elbos["marginal_likelihood"][0] > elbos["rows"][-1]
+    assert elbos["marginal_likelihood"][0] > elbos[None][-1]
 
 
 @pytest.mark.exhaustive
@@ -305,26 +308,24 @@ def network(*layers):
 @pytest.mark.exhaustive
 def test_networks_of_ones_own_start_there_too():
     kernel = diwp.GramKernel(kernels.Matern(1.5), learn_amplitude=True, dtype="float64")
-    model = diwp.DIWPModel(
-        network(kernel), likelihood=noise(), init="marginal_likelihood", dtype="float64"
-    )
+    model = diwp.DIWPModel(network(kernel), likelihood=noise(), start=FITTED, dtype="float64")
     history = model.fit(X, Y, epochs=2, verbose=0).history
     assert float(kernel.log_amplitude) != 0.0 and np.all(np.isfinite(history["loss"]))
 
 
 def test_the_default_rates_are_a_tenth_from_there():
     rates = [
-        diwp.DIWPModel(init=init).default_optimizer(10).learning_rate
-        for init in ("rows", "marginal_likelihood", "lower_bound")
+        diwp.DIWPModel(start=diwp.Start(fit=fit)).default_optimizer(10).learning_rate
+        for fit in (None, "marginal_likelihood", "lower_bound")
     ]
     assert_allclose(rates, [1e-2, 1e-3, 1e-3])
 
 
 @pytest.mark.parametrize("init", ["marginal_likelihood", "lower_bound"])
 def test_config_keeps_the_start(init):
-    model = diwp.DIWPModel(init=init, inducing_init="greedy")
+    model = diwp.DIWPModel(start=diwp.Start("greedy", init))
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
-    assert copy.get_config() == model.get_config() and copy.init == init
+    assert copy.get_config() == model.get_config() and copy.start == model.start
 
 
 class Twice(diwp.GramKernel):
@@ -334,7 +335,7 @@ class Twice(diwp.GramKernel):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"init": "zeros"}, ValueError, "`init` must be one of .*Received: init='zeros'"),
+        ({"init": "zeros"}, ValueError, "`fit` must be .*Received: fit='zeros'"),
         (
             {"likelihood": likelihoods.StudentT(df=4.0)},
             ValueError,
@@ -344,7 +345,7 @@ class Twice(diwp.GramKernel):
         (
             {"init": "lower_bound", "hidden": "gaussian_process"},
             ValueError,
-            '`init="lower_bound"` needs random matrices',
+            r'`Start\(fit="lower_bound"\)` needs random matrices',
         ),
         ({"likelihood": "gaussian"}, TypeError, "`likelihood` must be .*Received: .*gaussian"),
         (
@@ -366,4 +367,4 @@ def test_bad_arguments_are_refused(options, error, message):
 )
 def test_layers_that_have_no_such_limit_are_refused(layer):
     with pytest.raises(ValueError, match=f"of layers of `diwp`.*with {type(layer).__name__}"):
-        diwp.DIWPModel(network(layer), init="marginal_likelihood")
+        diwp.DIWPModel(network(layer), start=FITTED)

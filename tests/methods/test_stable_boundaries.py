@@ -231,18 +231,6 @@ def test_levels_are_checked_before_all_else(method):
             use(X, levels)
 
 
-@pytest.mark.parametrize("partition", ["exact", hyperplanes.sampled(1, 5, seed=0), "refined"])
-def test_a_number_of_atoms_that_has_no_effect_is_warned_of(partition):
-    model = make_model(partition=partition, num_atoms=10)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(X, Y, epochs=1, verbose=0)
-        model.fit(X, Y, epochs=1, verbose=0)
-    texts = [str(w.message) for w in caught if "`num_atoms` has no effect" in str(w.message)]
-    assert len(texts) == (partition != "refined")
-    assert all("Received: num_atoms=10 with " in text for text in texts)
-
-
 # Files -------------------------------------------------------------------------------------------
 
 

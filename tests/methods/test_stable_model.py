@@ -364,6 +364,17 @@ def test_fit_warns_of_burn_in_and_of_bad_chains():
         model.fit(X, Y, epochs=1, verbose=0)
 
 
+@pytest.mark.parametrize("name", ["Refined", "Sampled"])
+def test_the_number_of_hyperplanes_is_that_of_the_partition(name, tmp_path):
+    partition = getattr(fns.stable_process, name)(9)
+    model = make_model(partition=partition, **QUICK)
+    fit(model, epochs=1)
+    atoms = model.store.sizes["atoms"]
+    assert atoms == 9 if name == "Sampled" else 12 <= atoms <= 12 + 9  # 12 cells
+    model.save(tmp_path / "m.keras")
+    assert keras.models.load_model(tmp_path / "m.keras").partition == partition
+
+
 # Cross-validation --------------------------------------------------------------------------------
 
 
@@ -389,7 +400,6 @@ BAD_OPTIONS = {
     "thin": ({"thin": 7}, r"`sweeps_per_epoch` must be a multiple of `thin`.*thin=7"),
     "chains": ({"num_chains": 0}, r"`num_chains` must be a positive integer.*num_chains=0"),
     "burn_in": ({"burn_in": -1}, r"`burn_in` must be a non-negative integer.*burn_in=-1"),
-    "num_atoms": ({"num_atoms": 0}, r"`num_atoms` must be a positive integer.*num_atoms=0"),
     "seed": ({"seed": -1}, r"`seed` must be a non-negative integer\. Received: seed=-1"),
 }
 
@@ -409,6 +419,9 @@ def test_priors_and_chains_are_checked():
     for loc, scale in ((0.0, 0.0), (0.0, np.inf), (np.nan, 1.0), ("a", 1.0)):
         with pytest.raises(ValueError, match=rf"`scale` a positive.*loc={loc!r}, scale={scale!r}"):
             priors.LogNormal(loc, scale)
+    for partition in (priors.Refined, priors.Sampled):
+        with pytest.raises(ValueError, match=r"`num_atoms` must be a pos.*num_atoms=0"):
+            partition(0)
     with pytest.raises(TypeError, match=r"`chains` must be a .*Chains\. Received: chains=4"):
         priors.StableProcessModel(chains=4)
     with pytest.raises(TypeError, match="positional"):

@@ -10,6 +10,7 @@ from tfp_fnspace.methods.diwp.layers import (
     InverseWishartProcess,
 )
 from tfp_fnspace.methods.diwp.model import DIWPModel
+from tfp_fnspace.methods.diwp.options import Start
 from tfp_fnspace.methods.diwp.prior import PriorSample, sample_gram, sample_prior
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "InverseWishartFeatures",
     "InverseWishartProcess",
     "PriorSample",
+    "Start",
     "sample_gram",
     "sample_prior",
 ]

@@ -5,6 +5,7 @@ import numpy as np
 
 from tfp_fnspace.methods.diwp.deep_kernel import DeepKernel
 from tfp_fnspace.methods.diwp.model import DIWPModel
+from tfp_fnspace.methods.diwp.options import Start
 
 
 def fit(x, y, *, steps, learning_rate, batch_size, seed, **options):
@@ -18,13 +19,16 @@ def fit(x, y, *, steps, learning_rate, batch_size, seed, **options):
             second half.
         batch_size: Rows in a batch; 0 for all rows.
         seed: Integer.
-        **options: Other arguments of `DIWPModel`, and those of `DeepKernel`.
+        **options: Other arguments of `DIWPModel`, and those of `DeepKernel` and `Start`.
 
     Returns:
         The model, and a dict of values that the training rows have determined.
     """
-    of_network = {k: options.pop(k) for k in DeepKernel.names() if k in options}
-    model = DIWPModel(DeepKernel(**of_network), seed=seed, **options)
+    network, start = (
+        cls(**{k: options.pop(k) for k in cls.names() if k in options})
+        for cls in (DeepKernel, Start)
+    )
+    model = DIWPModel(network, start=start, seed=seed, **options)
     batch_size = batch_size or len(x)
     steps_per_epoch = -(-len(x) // batch_size)
     epochs = -(-steps // steps_per_epoch)

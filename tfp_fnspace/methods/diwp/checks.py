@@ -52,11 +52,11 @@ def check_network(network, num_outputs):
         )
 
 
-def check_start(init, likelihood, network):
+def check_start(start, likelihood, network):
     """Refuses models without a fitted start.
 
     Args:
-        init: Name of the fitted start, for the message.
+        start: `Start` with a fit, for the message.
         likelihood: The likelihood.
         network: A `DeepKernel`, or a Keras model.
 
@@ -64,7 +64,7 @@ def check_start(init, likelihood, network):
         ValueError: If the likelihood is not Gaussian, if hidden layers are Gaussian processes, or
             if the network is not a sequence of layers of `diwp`.
     """
-    rule = f'`init="{init}"` '
+    rule = f'`Start(fit="{start.fit}")` '
     if type(likelihood) is not likelihoods.Gaussian:
         raise ValueError(
             f"{rule}needs Gaussian noise. Received: likelihood={type(likelihood).__name__}"

@@ -14,6 +14,7 @@ from tfp_fnspace.methods.diwp import checks
 from tfp_fnspace.methods.diwp.deep_kernel import DeepKernel
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram
 from tfp_fnspace.methods.diwp.layers.base import check_dtype
+from tfp_fnspace.methods.diwp.options import Start
 from tfp_fnspace.methods.diwp.start import MAX_ROWS, fitted_start
 from tfp_fnspace.model import GradientModel, inducing
 from tfp_fnspace.model.checks import input_tensor
@@ -22,12 +23,6 @@ from tfp_fnspace.typing import GaussianMoments
 #: How many numbers the joint covariances of a chunk of function draws may hold, and their maximum
 #: number of points.
 _SAMPLE_NUMBERS, _MAX_POINTS = 2**26, 10_000
-
-#: The names of fitted starts.
-_FITTED = ("marginal_likelihood", "lower_bound")
-
-#: Where training may start, and the learning rates of the default optimizer.
-_LEARNING_RATES = {"rows": (1e-2, 1e-3), **dict.fromkeys(_FITTED, (1e-3, 1e-4))}
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
@@ -66,7 +61,7 @@ class DIWPModel(GradientModel):
         network: A `diwp.DeepKernel`, which is built for the shapes of the first data, by default
             `DeepKernel()`; or a Keras model of layers of `tfp_fnspace.diwp` from inputs in model
             units to the moments of f. The inducing points start at rows of the first data (but see
-            `init`); for a dataset, at rows of as many batches as necessary.
+            `start`); for a dataset, at rows of as many batches as necessary.
         likelihood: A layer of `tfp_fnspace.likelihoods`. The default is Gaussian noise with a
             learned scale for each column of the targets.
         num_outputs: D. The default is the number of columns of the first targets. It is required
@@ -76,20 +71,7 @@ class DIWPModel(GradientModel):
         standardize: Whether to standardise inputs and targets by the data of the first `fit`; the
             default is true for rows of rank 1.
         seed: Non-negative integer: the same seed gives the same run.
-        inducing_init: The rows at which the inducing points start. `"random"` takes random rows.
-            `"greedy"` takes each where a smooth process has the largest variance given its values
-            at the previous ones (`math.selection.greedy_rows`, among at most 10,000 random rows).
-        init: Where training starts. With `"rows"`, the pseudo-targets of the posterior are the
-            targets at the inducing points, and all other parameters have fixed values.
-            `"marginal_likelihood"` starts at the Gaussian process that results when the random
-            matrices are at their prior means, which is a good approximation for large delta. Scale
-            and bias of the inputs, amplitude and noise are then fitted to at most 500 random rows
-            (P if that is more) by L-BFGS; v and A follow in closed form from at most 10,000 rows
-            (`start.fitted_start`). `"greedy"` then chooses among the 500 rows, under the fitted
-            kernel. `"lower_bound"` continues from there: the inducing points, unless they are
-            frozen, move together with kernel and noise to a larger lower bound of those rows; it is
-            for a few hundred rows with little noise. Both fitted starts need Gaussian noise, and do
-            not support `DeepKernel(hidden="gaussian_process")`.
+        start: `diwp.Start`: where training starts.
         alpha: Number from 0, the lower bound, to 1. The expectation inside the logarithm is a mean
             over `num_samples`; few samples have the effect of a smaller alpha. Over f it has a
             closed form if the noise is Gaussian, else it uses one draw of f for each sample.
@@ -114,6 +96,7 @@ class DIWPModel(GradientModel):
         1 without random matrices).
     """
 
+    object_names = ("likelihood", "network", "start")
     draws_smooth_functions, draws_jointly = False, True
     jittered_matrix = "A covariance at the inducing points"
 
@@ -125,8 +108,7 @@ class DIWPModel(GradientModel):
         num_outputs=None,
         num_samples=10,
         num_eval_samples=100,
-        inducing_init="random",
-        init="rows",
+        start=None,
         alpha=0.0,
         standardize=None,
         seed=None,
@@ -136,10 +118,9 @@ class DIWPModel(GradientModel):
         check_dtype(self.variable_dtype)
         self.num_samples = arguments.checked_count("num_samples", num_samples)
         self.num_eval_samples = arguments.checked_count("num_eval_samples", num_eval_samples)
-        self.inducing_init = arguments.checked_choice(
-            "inducing_init", inducing_init, inducing.INITS
-        )
-        self.init = arguments.checked_choice("init", init, tuple(_LEARNING_RATES))
+        self.start = Start() if start is None else start
+        if not isinstance(self.start, Start):
+            raise TypeError(f"`start` must be a tfp_fnspace.diwp.Start. Received: start={start!r}")
         self.alpha = arguments.checked_fraction("alpha", alpha)
         self._standardize_argument = standardize
         if likelihood is None:
@@ -153,8 +134,8 @@ class DIWPModel(GradientModel):
         self._given_network, self.network = network, None
         if not self._is_to_be_built:
             checks.check_network(network, num_outputs)
-        if self.init in _FITTED:
-            checks.check_start(self.init, self.likelihood, network)
+        if self.start.fit is not None:
+            checks.check_start(self.start, self.likelihood, network)
         if self._is_to_be_built:
             self.rows_for_shapes = network.inducing_points
         else:
@@ -180,7 +161,7 @@ class DIWPModel(GradientModel):
 
     def _setup_network(self, network, input_shape, num_outputs):
         self.network = network
-        most = MAX_ROWS if self.init in _FITTED else 0
+        most = 0 if self.start.fit is None else MAX_ROWS
         self.rows_to_prepare = max(self._features.inducing_points, most)
         if self._standardize_argument is None:
             self.standardize = len(input_shape) == 1
@@ -198,17 +179,17 @@ class DIWPModel(GradientModel):
         After a fitted start, the rates are a tenth of that.
         """
         half = (total_steps or 8000) // 2
-        rates = list(_LEARNING_RATES[self.init])
+        rates = [1e-2, 1e-3] if self.start.fit is None else [1e-3, 1e-4]
         schedule = keras.optimizers.schedules.PiecewiseConstantDecay([half], rates)
         return keras.optimizers.Adam(schedule)
 
     def prepare(self, inputs, targets, batches):
-        """Sets the initial inducing points and pseudo-targets by `init`, at rows or fitted."""
-        if self.init in _FITTED:
+        """Sets the initial inducing points and pseudo-targets, at rows or fitted."""
+        if self.start.fit is not None:
             self._start_at_fitted_process(inputs[0], targets)
             return
         layer, seeds = self._features, self.counters.seeds
-        is_greedy = self.inducing_init == "greedy"
+        is_greedy = self.start.rows == "greedy"
         scaled = self._scaled if is_greedy else None
         rows = inducing.starting_rows(inputs[0], layer.inducing_points, seeds, scaled)
         x = self._scaled(inputs[0][rows])
@@ -227,7 +208,7 @@ class DIWPModel(GradientModel):
         x = tf.reshape(self._scaled(inputs[rows]), [len(rows), -1])
         y = self.units.target_scaler(tf.constant(targets[rows]))
         size = max(count, min(MAX_ROWS, num_distinct))
-        how = {"greedy": self.inducing_init == "greedy", "move": self.init == "lower_bound"}
+        how = {"greedy": self.start.rows == "greedy", "move": self.start.fit == "lower_bound"}
         start = fitted_start(self.network, self.likelihood, x, y, size, count, **how)
         start.assign_to(self.network, self.likelihood)
 
@@ -335,7 +316,7 @@ class DIWPModel(GradientModel):
     # Keras ------------------------------------------------------------------------------------
 
     def get_config(self):
-        options = ("num_samples", "num_eval_samples", "seed", "inducing_init", "init", "alpha")
+        options = ("num_samples", "num_eval_samples", "seed", "alpha")
         return {
             "name": self.name,
             "dtype": self.variable_dtype,
@@ -344,6 +325,7 @@ class DIWPModel(GradientModel):
             "standardize": self._standardize_argument,
             "likelihood": keras.saving.serialize_keras_object(self.likelihood),
             "network": keras.saving.serialize_keras_object(self._given_network),
+            "start": keras.saving.serialize_keras_object(self.start),
         }
 
     def get_build_config(self):

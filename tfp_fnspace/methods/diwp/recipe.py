@@ -5,6 +5,7 @@ import keras
 from tfp_fnspace import likelihoods
 from tfp_fnspace.methods.diwp.deep_kernel import DeepKernel
 from tfp_fnspace.methods.diwp.model import DIWPModel
+from tfp_fnspace.methods.diwp.options import Start
 from tfp_fnspace.recipes import scale_learnt_noise
 
 #: Rows in a batch. A small table is a single batch, whose bound has no noise.
@@ -49,7 +50,7 @@ def build(settings, table, seed):
     names = ("inducing_points", "kernel", "depth", "hidden")
     model = DIWPModel(
         DeepKernel(**{name: settings[name] for name in names}),
-        inducing_init="greedy",
+        start=Start(rows="greedy"),
         num_samples=5 if is_random else 1,
         num_eval_samples=50 if is_random else 1,
         likelihood=None if table.num_classes is None else likelihoods.Categorical(),

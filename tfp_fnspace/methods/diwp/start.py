@@ -37,7 +37,7 @@ _LEAST_PRECISION = 1e-3
 _ABOVE_LEAST = 1.01
 
 
-class Start(NamedTuple):
+class FittedStart(NamedTuple):
     """A process with inducing points and its best posterior there; numbers are in model units.
 
     Attributes:
@@ -183,7 +183,7 @@ def fitted_start(network, likelihood, x, y, size, count, greedy, move=False):
         move: Whether they move from these rows, unless they are frozen.
 
     Returns:
-        `Start`.
+        `FittedStart`.
 
     References:
         Titsias (2009), "Variational learning of inducing variables in sparse Gaussian processes",
@@ -249,7 +249,7 @@ def fitted_start(network, likelihood, x, y, size, count, greedy, move=False):
     ii, it, _ = few_blocks(x)
     posterior = _best_posterior(y.numpy(), ii, it.numpy(), np.broadcast_to(scale, y.shape[1:]))
     fitted = of_few.inducing_inputs.numpy(), _values(of_few.weights), scale
-    return Start(*fitted, *posterior, maxima[0][0], largest_bound)
+    return FittedStart(*fitted, *posterior, maxima[0][0], largest_bound)
 
 
 def _starts(kernel, noise):

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.methods.stable_process import samplers
+from tfp_fnspace.methods.stable_process.hyperplanes import Partition
 from tfp_fnspace.methods.stable_process.hyperplanes import partition as choose_partition
 from tfp_fnspace.methods.stable_process.hyperplanes.choose import NUM_ATOMS
 from tfp_fnspace.methods.stable_process.options import LogNormal, Uniform
@@ -39,12 +40,13 @@ def compiled_run(sampler, settings, count, thin):
 
 def make_partition(model, x, x_predict, seed):
     """Returns the partition for data in model units; `x_predict` `[M, I]` may have no rows."""
-    if not isinstance(model.partition, str):
-        return model.partition
+    how = model.partition
+    if isinstance(how, Partition):
+        return how
     return choose_partition(
         x,
-        kind=model.partition,
-        num_atoms=model.num_atoms or NUM_ATOMS,
+        kind=how if isinstance(how, str) else how.kind,
+        num_atoms=NUM_ATOMS if isinstance(how, str) else how.num_atoms,
         seed=seed,
         x_predict=x_predict if len(x_predict) else None,
     )

@@ -67,19 +67,6 @@ def warn_of_bad_chains(found):
         )
 
 
-def warn_of_num_atoms(num_atoms, partition):
-    """Warns that a number of atoms was given for a partition that has its own.
-
-    Args:
-        num_atoms: The number.
-        partition: `Partition`, exact or given.
-    """
-    notices.warn(
-        "`num_atoms` has no effect on a partition that is exact or given. "
-        f"Received: num_atoms={num_atoms} with {partition.num_atoms} atoms",
-    )
-
-
 def warn_of_burn_in(epochs, burn_in):
     """Warns that all draws are those of the burn-in."""
     notices.warn(

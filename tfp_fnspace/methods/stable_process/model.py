@@ -61,10 +61,8 @@ class StableProcessModel(FunctionSpaceModel):
             `stable_process.partition`) or a `Partition` in model units. `"auto"` is exact for
             the points of `x` and `x_predict`; without `x_predict`, the patterns on `x` are exact
             and those of new points are sampled within them; in more than two dimensions all are
-            sampled.
-        num_atoms: Number of hyperplanes of a sampled partition, or of additional ones of a refined
-            partition, 2,000 by default. Exact and given partitions have their own number; `fit`
-            warns if `num_atoms` is given with one.
+            sampled. `Refined(num_atoms)` and `Sampled(num_atoms)` have another number of
+            hyperplanes than the default, 2,000.
         chains: `Chains`: their number, length and sampler.
         standardize: Whether to standardise inputs and targets by the data of the first `fit`, the
             default.
@@ -105,7 +103,6 @@ class StableProcessModel(FunctionSpaceModel):
         likelihood=None,
         noise_prior="variance",
         partition="auto",
-        num_atoms=None,
         chains=None,
         standardize=None,
         seed=None,
@@ -116,9 +113,6 @@ class StableProcessModel(FunctionSpaceModel):
         self.nu = options.checked_nu(nu)
         self.noise_prior = checked_choice("noise_prior", noise_prior, NOISE_PRIORS)
         self.partition = options.checked_partition(partition)
-        if num_atoms is not None:
-            arguments.check_count("num_atoms", num_atoms)
-        self.num_atoms = num_atoms
         self.chains = options.checked_chains(chains)
         likelihood = options.checked_likelihood(likelihood)
         standardize = True if standardize is None else standardize
@@ -494,7 +488,7 @@ class StableProcessModel(FunctionSpaceModel):
         return "\n".join(lines)
 
     def get_config(self):
-        names = ("noise_prior", "num_atoms", "standardize", "seed")
+        names = ("noise_prior", "standardize", "seed")
         return {
             "name": self.name,
             **{name: getattr(self, name) for name in names},

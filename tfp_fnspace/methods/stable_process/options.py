@@ -8,6 +8,7 @@ import numpy as np
 from tfp_fnspace import arguments, likelihoods
 from tfp_fnspace.methods.stable_process import samplers
 from tfp_fnspace.methods.stable_process.hyperplanes import Partition
+from tfp_fnspace.methods.stable_process.hyperplanes.choose import NUM_ATOMS
 from tfp_fnspace.options import Options
 
 PARTITIONS = ("auto", "exact", "refined", "sampled")
@@ -110,6 +111,44 @@ class Chains(Options):
         return self.sweeps_per_epoch // self.thin
 
 
+@keras.saving.register_keras_serializable(package="tfp_fnspace.stable_process")
+@dataclasses.dataclass(frozen=True)
+class Refined(Options):
+    """Partition that is exact at the data, with more hyperplanes inside the cells.
+
+    Args:
+        num_atoms: Number of additional hyperplanes.
+
+    Raises:
+        ValueError: If `num_atoms` is not a positive integer.
+    """
+
+    num_atoms: int = NUM_ATOMS
+    kind = "refined"
+
+    def __post_init__(self):
+        arguments.check_count("num_atoms", self.num_atoms)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.stable_process")
+@dataclasses.dataclass(frozen=True)
+class Sampled(Options):
+    """Partition by random hyperplanes.
+
+    Args:
+        num_atoms: Number of hyperplanes.
+
+    Raises:
+        ValueError: If `num_atoms` is not a positive integer.
+    """
+
+    num_atoms: int = NUM_ATOMS
+    kind = "sampled"
+
+    def __post_init__(self):
+        arguments.check_count("num_atoms", self.num_atoms)
+
+
 def checked_alpha(alpha):
     """Returns a number in (0, 2], or a prior: `Uniform()` for `"infer"`."""
     if isinstance(alpha, Uniform):
@@ -148,13 +187,16 @@ def checked_chains(chains):
 
 
 def checked_partition(partition):
-    """Returns one of `PARTITIONS` or a `Partition`, also from the dict of a saved model."""
+    """Returns one of `PARTITIONS`, `Refined`, `Sampled` or `Partition`, also from a saved dict."""
+    if isinstance(partition, dict) and "class_name" in partition:
+        return keras.saving.deserialize_keras_object(partition)
     if isinstance(partition, dict) and set(partition) == {*_ARRAYS, "kind"}:
         return Partition(*(np.array(partition[key]) for key in _ARRAYS), partition["kind"])
-    if isinstance(partition, Partition) or (isinstance(partition, str) and partition in PARTITIONS):
+    is_name = isinstance(partition, str) and partition in PARTITIONS
+    if is_name or isinstance(partition, Partition | Refined | Sampled):
         return partition
     raise ValueError(
-        f"`partition` must be one of {list(PARTITIONS)} or a Partition. "
+        f"`partition` must be one of {list(PARTITIONS)}, Refined, Sampled or a Partition. "
         f"Received: partition={partition!r}"
     )
 
@@ -163,6 +205,8 @@ def partition_config(partition):
     """Returns a value for JSON from which `checked_partition` makes the partition."""
     if isinstance(partition, str):
         return partition
+    if isinstance(partition, Options):
+        return keras.saving.serialize_keras_object(partition)
     return {
         **{name: getattr(partition, name).tolist() for name in _ARRAYS},
         "kind": partition.kind,

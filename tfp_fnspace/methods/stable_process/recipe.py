@@ -1,7 +1,7 @@
 """Stable processes for the rows of a table; chains are as long as the time allows."""
 
 from tfp_fnspace.methods.stable_process.model import StableProcessModel
-from tfp_fnspace.methods.stable_process.options import Chains
+from tfp_fnspace.methods.stable_process.options import Chains, Sampled
 
 #: The chains' state has the size of the rows.
 BUILDS_FROM_ROWS = True
@@ -22,8 +22,7 @@ def build(settings, table, seed):
     return StableProcessModel(
         alpha="infer",
         nu="infer",
-        partition="sampled",
-        num_atoms=settings["num_atoms"],
+        partition=Sampled(settings["num_atoms"]),
         chains=Chains(**{name: settings[name] for name in names}, max_draws=400),
         seed=seed,
     )

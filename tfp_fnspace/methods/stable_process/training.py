@@ -7,6 +7,7 @@ import numpy as np
 from tfp_fnspace import columns, interrupts
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.stable_process import chains, diagnostics, options
+from tfp_fnspace.methods.stable_process.hyperplanes import Partition
 from tfp_fnspace.methods.stable_process.store import ChainStore, sizes_of
 
 
@@ -14,7 +15,7 @@ def checked_x_predict(model, x_predict, x):
     """Returns an array `[M, I]` for the argument of `fit`, or `None`."""
     if x_predict is None:
         return None
-    if not isinstance(model.partition, str):
+    if isinstance(model.partition, Partition):
         raise ValueError(
             "`x_predict` goes with a partition that the model makes itself. "
             f"Received: x_predict with partition={model.partition!r}"
@@ -50,9 +51,6 @@ def prepare(model, inputs, targets, x_predict):
         return
     x_predict = x[:0] if x_predict is None else x_predict
     partition = chains.make_partition(model, x, x_predict, model.counters.seeds.number())
-    is_given = not isinstance(model.partition, str)
-    if model.num_atoms is not None and (is_given or partition.kind == "exact"):
-        diagnostics.warn_of_num_atoms(model.num_atoms, partition)
     problem = chains.make_problem(partition, x, y, model.chains.num_chains)
     seed = _seed(model, 0)
     if model.store is None:

@@ -69,7 +69,7 @@ def totals(size, passes):
             optimizer.apply(tape.gradient(loss, layer.trainable_variables))
 
     @tf.function(autograph=False)
-    def warm_up(number):
+    def kl_annealing(number):
         learn(*draws(size, DRAWS, fold_in(tf.constant([1, 2]), number)))
 
     @tf.function(autograph=False)
@@ -83,7 +83,7 @@ def totals(size, passes):
         return before, (total(q, p), total(*others))
 
     for i in range(STEPS):
-        warm_up(tf.constant(i))
+        kl_annealing(tf.constant(i))
     return np.array([step(tf.constant(i)) for i in range(COMPARED)])
 
 

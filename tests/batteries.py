@@ -225,7 +225,7 @@ def sip_model(**options):
     small = {"inducing_points": 5, "num_samples": 10, "num_eval_samples": 20}
     # The default warm-up depends on the steps of the first `fit`; a small jitter amplifies
     # rounding.
-    small.update(warm_up=0.0, jitter=1e-2, seed=0)
+    small.update(kl_annealing=0.0, jitter=1e-2, seed=0)
     model = sip_models.make_model("neural_sampler", **{**small, **options})
     model.compile(keras.optimizers.Adam(0.01))
     return model

@@ -97,14 +97,14 @@ def test_acquisition_with_noise_is_the_entropy_that_a_measurement_loses(noise, m
 def test_noise_hides_what_there_is_to_learn():
     """Large noise hides it by the square of the share of f; no noise is the limit of little."""
     none, little, much, more = (
-        decisions.max_value_entropy([0.3, 5.0], [0.5, 0.5], [0.0], noise_stddev=noise)
+        decisions.max_value_entropy([0.3, 5.0], [0.5, 0.5], [0.0], noise_scale=noise)
         for noise in (0.0, 1e-6, 50.0, [100.0, 100.0])
     )
     assert_allclose(little, none, rtol=1e-3)
     assert_allclose(much / more, 4.0, rtol=2e-2)
-    far = decisions.max_value_entropy([-100.0, 100.0], [1.0, 1.0], [0.0], noise_stddev=0.1)
+    far = decisions.max_value_entropy([-100.0, 100.0], [1.0, 1.0], [0.0], noise_scale=0.1)
     assert np.all(np.isfinite(far)) and far[0] > 1.0 and far[1] < 1e-12
-    known = decisions.max_value_entropy([1.0, 1.0], [1e-300, 0.5], [0.0], noise_stddev=0.1)
+    known = decisions.max_value_entropy([1.0, 1.0], [1e-300, 0.5], [0.0], noise_scale=0.1)
     assert known[0] == 0.0 and known[1] > 0.0
 
 
@@ -284,8 +284,8 @@ def test_entropy_search_refuses():
         with pytest.raises(ValueError, match=f"`{next(iter(bad))}` must be finite. Received"):
             decisions.max_value_entropy(**arguments)
     for noise in (-1.0, [1.0, 2.0]):
-        with pytest.raises(ValueError, match=r"`noise_stddev` must be a number or of shape \(1,\)"):
-            decisions.max_value_entropy([0.0], [1.0], [0.0], noise_stddev=noise)
+        with pytest.raises(ValueError, match=r"`noise_scale` must be a number or of shape \(1,\)"):
+            decisions.max_value_entropy([0.0], [1.0], [0.0], noise_scale=noise)
     broken = Bowls(np.nan)
     with pytest.raises(ValueError, match="must draw functions with finite values.*Bowls"):
         decisions.sample_optima(broken, [0.0, 0.0], [1.0, 1.0], num_steps=1)

@@ -44,7 +44,7 @@ def aadm_model():
 #: Name -> constructor; that of SIP has all parts that it trains.
 MODELS = {
     **batteries.MODELS_BY_GRADIENTS,
-    "SIP": lambda: batteries.sip_model(adaptive_contrast=True, warm_up=0.5),
+    "SIP": lambda: batteries.sip_model(adaptive_contrast=True, kl_annealing=0.5),
     "VIP": vip_model,
     "AADM": aadm_model,
 }

@@ -217,7 +217,7 @@ def test_parts_of_sip_act_as_in_training_while_it_trains(part):
     given = keras.Sequential(
         [keras.Input((width[0],)), L.Dense(6, "tanh"), batch, L.Dropout(0.2), L.Dense(width[1])]
     )
-    options = {"num_samples": 8, "num_eval_samples": 20, "warm_up": 0.0, "seed": 0}
+    options = {"num_samples": 8, "num_eval_samples": 20, "kl_annealing": 0.0, "seed": 0}
     model = sip_models.make_model("neural_sampler", 5, **{part: given}, **options)
     fitted(model, epochs=1)
     moved = batch.moving_variance.numpy()

@@ -61,7 +61,7 @@ MODELS = {
 def test_of_two_models_with_one_prior_one_may_train_it(first_trains):
     prior = gaussian_process()
     flags = first_trains, not first_trains
-    models = [fbnn_of(prior, train_prior=flag) for flag in flags]
+    models = [fbnn_of(prior, learn_prior=flag) for flag in flags]
     for model in models:
         model.adapt(X, Y)  # this makes what needs sizes
     assert prior.trainable
@@ -94,7 +94,7 @@ def test_what_a_user_has_frozen_stays_frozen():
     assert moved(prior, before) == [False, False, True, True]
     frozen = gaussian_process()
     frozen.trainable = False
-    fbnn_of(frozen, train_prior=True)
+    fbnn_of(frozen, learn_prior=True)
     assert not frozen.trainable
 
 

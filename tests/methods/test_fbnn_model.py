@@ -137,7 +137,7 @@ def test_the_prior_is_fitted_first_trained_or_left_alone():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # the noise has no gradient
         warnings.filterwarnings("ignore", "After 6 steps")  # 6 steps are few
-        fit(make(trained, train_prior=True, eager=True), epochs=3)
+        fit(make(trained, learn_prior=True, eager=True), epochs=3)
     moved = {w.name: w.numpy() for w in trained.trainable_weights}
     assert sorted(moved) == ["amplitude", "length_scale"]
     for weight in gaussian_process().trainable_weights:
@@ -247,9 +247,9 @@ def test_config():
         ({"prior": gaussian_process(num_outputs=2)}, ValueError, "`prior` must have 1 outputs"),
         ({"measurement": 5}, TypeError, "`measurement` must be a `MeasurementSet`"),
         (
-            {"prior": processes.PiecewiseConstant(2.0), "train_prior": True},
+            {"prior": processes.PiecewiseConstant(2.0), "learn_prior": True},
             ValueError,
-            "`train_prior` needs a prior with a density",
+            "`learn_prior` needs a prior with a density",
         ),
         (
             {"prior": processes.PiecewiseConstant(2.0), "fit_prior": True},

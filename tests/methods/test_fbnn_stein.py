@@ -302,7 +302,7 @@ def test_a_trained_prior_has_the_same_gradient_in_q_and_its_own(prior):
     fixed, trained = (
         q.gradient(
             lambda flag=flag: functional_kl.kl_surrogate(
-                q.draws(50, 0), **options, train_prior=flag
+                q.draws(50, 0), **options, learn_prior=flag
             )
         )
         for flag in (False, True)
@@ -310,7 +310,7 @@ def test_a_trained_prior_has_the_same_gradient_in_q_and_its_own(prior):
     np.testing.assert_allclose(trained, fixed, rtol=1e-9, atol=1e-10)
     weights = prior.kernel_weights.trainable_variables
     with tf.GradientTape(persistent=True) as tape:
-        loss = functional_kl.kl_surrogate(q.draws(20_000, 0)[:400], **options, train_prior=True)
+        loss = functional_kl.kl_surrogate(q.draws(20_000, 0)[:400], **options, learn_prior=True)
         f = functional_kl._with_noise(
             q.draws(20_000, 0)[:400],
             GAMMA,
@@ -404,8 +404,8 @@ def test_any_set_of_points_is_as_likely_as_any_other(assert_mean_close):
 def test_bad_arguments_of_the_divergence(prior):
     implicit = CallableProcess(lambda x, n, s: prior.sample(x, n, s))
     f = tf.zeros([5, 4, 1])
-    with pytest.raises(ValueError, match="`train_prior` needs"):
-        functional_kl.kl_surrogate(f, POINTS, implicit, 0, train_prior=True)
+    with pytest.raises(ValueError, match="`learn_prior` needs"):
+        functional_kl.kl_surrogate(f, POINTS, implicit, 0, learn_prior=True)
     with pytest.raises(ValueError, match="Functions must have"):
         functional_kl.kl_surrogate(f[0], POINTS, prior, 0)
     with pytest.raises(ValueError, match="at least 4 functions"):

@@ -181,7 +181,7 @@ def test_avb_is_bayesian_linear_regression(adaptive_contrast, noise):
         posterior=gaussian_sampler(2),
         discriminator=quadratic_discriminator(2),
         adaptive_contrast=adaptive_contrast,
-        warm_up=0.0,
+        kl_annealing=0.0,
         num_samples=200,
         standardize=False,
         seed=1,
@@ -327,7 +327,7 @@ def test_other_likelihoods_and_outputs(name):
         (vip, {"likelihood": 1}, TypeError, "`likelihood` must be one of"),
         (weight_space, {"network": 3}, TypeError, "`network` must be a built Keras model"),
         (weight_space, {"alpha": -0.1}, ValueError, "`alpha` must be a finite number of at least"),
-        (weight_space, {"warm_up": 2}, ValueError, "`warm_up` must be at most 1"),
+        (weight_space, {"kl_annealing": 2}, ValueError, "`kl_annealing` must be at most 1"),
         (weight_space, {"posterior": "flow"}, ValueError, "`posterior` must be"),
         (weight_space, {"posterior": 3}, TypeError, "`posterior` must be a Keras model"),
         (

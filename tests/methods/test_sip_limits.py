@@ -34,7 +34,7 @@ def gaussian_model(inducing, noise, **options):
         sampler,
         discriminator=discriminator,
         likelihood=likelihoods.Gaussian(noise),
-        warm_up=0.0,
+        kl_annealing=0.0,
         standardize=False,
         seed=0,
         **options,

@@ -95,7 +95,7 @@ def test_frozen_parts_keep_their_values():
 
 def test_loss_is_of_the_parts_of_the_history_and_the_weight_rises():
     """An epoch has two steps of 40 rows; a warm-up of four has weights 1/4, 1/2, 3/4 and 1."""
-    model = sip_models.make_model("neural_sampler", warm_up=0.5, dtype="float64", **SMALL)
+    model = sip_models.make_model("neural_sampler", kl_annealing=0.5, dtype="float64", **SMALL)
     model.compile(run_eagerly=True)
     history, model_update = [], model.update
 
@@ -114,7 +114,7 @@ def test_loss_is_of_the_parts_of_the_history_and_the_weight_rises():
 
 def test_discriminator_is_asked_before_it_learns_from_the_draws():
     """This keeps sharing the draws of a step unbiased (see benchmarks/sip_sharing.py)."""
-    model = make(warm_up=0.0)
+    model = make(kl_annealing=0.0)
     fit(model)
     x = model.units.scaled([tf.constant(X[:20], tf.float32)])
     y = model.units.target_scaler(tf.constant(Y[:20], tf.float32))
@@ -243,7 +243,7 @@ def test_classes(alpha):
 
 def test_streams_start_the_inducing_points_at_rows_of_as_many_batches_as_it_takes():
     batches = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
-    model, seen = make(warm_up=1.0), []
+    model, seen = make(kl_annealing=1.0), []
     prepare = model.prepare
     model.prepare = lambda *data: (
         prepare(*data),
@@ -256,14 +256,14 @@ def test_streams_start_the_inducing_points_at_rows_of_as_many_batches_as_it_take
     assert distances.argmin(axis=1).max() < 8
     assert model.annealing.steps.numpy() == model.counters.steps.numpy() == 20
     assert np.all(np.isfinite(history["loss"]))
-    endless = make(warm_up=1.0, standardize=False)
+    endless = make(kl_annealing=1.0, standardize=False)
     endless.compile(run_eagerly=True, num_rows=40)
     endless.fit(iter(batches.repeat()), steps_per_epoch=3, verbose=0)
     assert endless.counters.steps.numpy() == 3 and endless.counters.rows.numpy() == 40
 
 
 def test_batches_before_the_first_fit_leave_it_its_warm_up():
-    model = make(warm_up=0.5)
+    model = make(kl_annealing=0.5)
     model.compile(run_eagerly=True, num_rows=40)
     model.adapt(X, Y)
     model.train_on_batch(X, Y)
@@ -392,7 +392,11 @@ class Joint(processes.Process):
         ({"alpha": -0.1}, ValueError, "`alpha` .*Received: alpha=-0.1"),
         ({"alpha": 1.5}, ValueError, "`alpha` must be at most 1. Received: alpha=1.5"),
         ({"kl": "reverse"}, ValueError, "`kind` must be one of .*Received: kind='reverse'"),
-        ({"warm_up": 2.0}, ValueError, "`warm_up` must be at most 1. Received: warm_up=2.0"),
+        (
+            {"kl_annealing": 2.0},
+            ValueError,
+            "`kl_annealing` must be at most 1. Received: kl_annealing=2.0",
+        ),
         ({"dropout": np.nan}, ValueError, "`dropout` .*Received: dropout=nan"),
         ({"inducing_points": 0}, ValueError, "`inducing_points` must be a positive integer"),
         ({"inducing_points": [[np.nan]]}, ValueError, "`inducing_points` must be finite"),

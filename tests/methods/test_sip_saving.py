@@ -19,7 +19,7 @@ def make(**options):
 
 
 def test_keras_file_keeps_both_optimizers_and_training_goes_on(tmp_path):
-    model = make(warm_up=0.5)  # Keras does not save dropout's state
+    model = make(kl_annealing=0.5)  # Keras does not save dropout's state
     model.compile(
         keras.optimizers.Adam(0.01), discriminator_optimizer=keras.optimizers.RMSprop(0.002)
     )

@@ -197,7 +197,7 @@ BAD_SEARCHES = {
 def test_cross_validation_is_checked(case):
     options, message = BAD_SEARCHES[case]
     model = make_model()
-    small = {"alphas": 1.0, "nus": 1.0, "folds": 2, "epochs": 2, "burn_in": 1}
+    small = {"alphas": 1.0, "nus": 1.0, "num_folds": 2, "epochs": 2, "burn_in": 1}
     with pytest.raises(ValueError, match=message):
         model.cross_validate(X, Y, **{**small, **options})
     assert (model.alpha, model.nu) == (1.1, 1.0)

@@ -380,7 +380,7 @@ def test_the_number_of_hyperplanes_is_that_of_the_partition(name, tmp_path):
 
 def test_cross_validation_finds_that_a_step_is_no_gaussian_process():
     model = make_model(standardize=False, sweeps_per_epoch=40, **QUICK)
-    table = model.cross_validate(X, 5.0 * F, (0.8, 2.0), 1.0, folds=2, epochs=4, burn_in=2)
+    table = model.cross_validate(X, 5.0 * F, (0.8, 2.0), 1.0, num_folds=2, epochs=4, burn_in=2)
     assert [(row["alpha"], row["nu"]) for row in table] == [(0.8, 1.0), (2.0, 1.0)]
     assert table[0]["mae"] < table[1]["mae"] and np.isfinite(table[0]["nll"])
     assert (model.alpha, model.nu) == (0.8, 1.0)

@@ -42,17 +42,17 @@ class Optima(NamedTuple):
     values: np.ndarray
 
 
-def max_value_entropy(mean, stddev, optima, minimize=True, noise_stddev=0.0):
+def max_value_entropy(mean, stddev, optima, minimize=True, noise_scale=0.0):
     r"""Returns the information of a measurement of f about the optimum's value, in nats.
 
-    It is the entropy of the measurement y ~ N(f(x), noise_stddev^2), f(x) ~ N(mean, stddev^2),
+    It is the entropy of the measurement y ~ N(f(x), noise_scale^2), f(x) ~ N(mean, stddev^2),
     minus its entropy given that f(x) is truncated at y*, averaged over draws of y*. Let `g =
     (mean - y*) / stddev` for minima, and its negative for maxima. Let phi and Psi be the density
     and the distribution function of the standard normal distribution. Then
 
         alpha(x) = (1/S) sum_s [g_s phi(g_s) / (2 Psi(g_s)) - log Psi(g_s)]
 
-    without noise. With noise, `rho^2 = stddev^2 / (stddev^2 + noise_stddev^2)` and `w(u) = Psi((g +
+    without noise. With noise, `rho^2 = stddev^2 / (stddev^2 + noise_scale^2)` and `w(u) = Psi((g +
     rho u) / sqrt(1 - rho^2)) / Psi(g)`,
 
         alpha(x) = (1/S) sum_s [E w_s(u) log w_s(u) + rho^2 g_s phi(g_s) / (2 Psi(g_s))],
@@ -65,7 +65,7 @@ def max_value_entropy(mean, stddev, optima, minimize=True, noise_stddev=0.0):
         stddev: Positive standard deviations of f, array `[N]`.
         optima: Optimal values y* of function draws, array `[S]`.
         minimize: Whether the optima are minima.
-        noise_stddev: Standard deviation of the noise of a measurement, a number or an array `[N]`,
+        noise_scale: Standard deviation of the noise of a measurement, a number or an array `[N]`,
             not negative.
 
     Returns:
@@ -87,7 +87,7 @@ def max_value_entropy(mean, stddev, optima, minimize=True, noise_stddev=0.0):
             ("mean", mean),
             ("stddev", stddev),
             ("optima", optima),
-            ("noise_stddev", noise_stddev),
+            ("noise_scale", noise_scale),
         )
     )
     if mean.ndim != 1 or mean.shape != stddev.shape or optima.ndim != 1 or not optima.size:
@@ -95,13 +95,13 @@ def max_value_entropy(mean, stddev, optima, minimize=True, noise_stddev=0.0):
             "`mean` and `stddev` must have shape (N,) and `optima` (S,), S at least 1. Received: "
             f"shapes {mean.shape}, {stddev.shape} and {optima.shape}"
         )
-    named = {"mean": mean, "stddev": stddev, "optima": optima, "noise_stddev": noise}
+    named = {"mean": mean, "stddev": stddev, "optima": optima, "noise_scale": noise}
     for name, values in named.items():
         data.check_finite(name, values)
     if noise.shape not in ((), mean.shape) or np.any(noise < 0.0):
         raise ValueError(
-            f"`noise_stddev` must be a number or of shape {mean.shape}, not negative. "
-            f"Received: noise_stddev of shape {noise.shape} with {noise.min():g}"
+            f"`noise_scale` must be a number or of shape {mean.shape}, not negative. "
+            f"Received: noise_scale of shape {noise.shape} with {noise.min():g}"
         )
     if not np.all(stddev > 0.0):
         raise ValueError(f"`stddev` must be positive. Received: stddev with {stddev.min():g}")

@@ -56,23 +56,24 @@ class Process(keras.layers.Layer):
         """Whether the process has `moments`."""
         return False
 
-    def sample(self, x, n, seed):
+    def sample(self, x, num_samples, seed):
         """Draws functions.
 
         Args:
             x: Points `[N, ...]`.
-            n: Number of functions, a positive integer (or a scalar integer tensor).
+            num_samples: S, a positive integer, or a scalar integer tensor.
             seed: Integer, two integers, or int32 tensor `[2]`. One seed gives the same functions at
                 the same points, and at any points if `draws_are_functions_of_x`.
 
         Returns:
-            Tensor `[n, N, D]`.
+            Tensor `[S, N, D]`.
 
         Raises:
             ValueError: If an argument is not as described.
         """
-        n = n if tf.is_tensor(n) else checked_count("n", n)
-        return self._sample(self._checked_points(x), n, random.as_seed(seed))
+        if not tf.is_tensor(num_samples):
+            num_samples = checked_count("num_samples", num_samples)
+        return self._sample(self._checked_points(x), num_samples, random.as_seed(seed))
 
     def log_prob(self, f, x, noise_scale=0.0):
         """Returns the joint log density of the values of all outputs.

@@ -15,13 +15,13 @@ class Divergence(Options):
     Args:
         injected_noise: gamma, in units of f. Noise of this standard deviation is added to both
             sides of the divergence, which lowers it. At 0 the objective is exact.
-        train_prior: Whether the `trainable` parameters of the prior are trained jointly with the
+        learn_prior: Whether the `trainable` parameters of the prior are trained jointly with the
             network (appendix C.2). The prior must have a density. Otherwise the model does not
             change them.
     """
 
     injected_noise: float = 0.01
-    train_prior: bool = False
+    learn_prior: bool = False
 
     def __post_init__(self):
         arguments.checked_number("injected_noise", self.injected_noise, 0.0, inclusive=True)
@@ -37,7 +37,7 @@ class Stein(Divergence):
 
     Args:
         injected_noise: As for `Divergence`.
-        train_prior: As for `Divergence`.
+        learn_prior: As for `Divergence`.
         share: Argument of `spectral_stein_score`.
         bandwidth: Argument of `spectral_stein_score`. It is 1 in the paper's program.
         whiten: Argument of `spectral_stein_score`. The paper's program does not whiten.
@@ -76,7 +76,7 @@ class Regularized(Divergence):
 
     Args:
         injected_noise: As for `Divergence`.
-        train_prior: As for `Divergence`.
+        learn_prior: As for `Divergence`.
 
     Raises:
         ValueError: If `injected_noise` is negative.
@@ -97,7 +97,7 @@ class ClosedForm(Divergence):
 
     Args:
         injected_noise: As for `Divergence`.
-        train_prior: As for `Divergence`.
+        learn_prior: As for `Divergence`.
         fit_output: Whether the posterior of the last layer, `"conditioned"`, starts at that of a
             Bayesian linear regression on its features, with the layer's prior, the noise of the
             likelihood and the data of the first `fit`. A dataset needs a pass for this; only its

@@ -19,7 +19,7 @@ def kl_surrogate(
     bandwidth=1.0,
     whiten=False,
     num_prior_samples=None,
-    train_prior=False,
+    learn_prior=False,
 ):
     r"""Returns a loss with the gradient of `KL[q(f_X) || p(f_X)]`; its value has no meaning.
 
@@ -41,7 +41,7 @@ def kl_surrogate(
         bandwidth: As for `spectral_stein_score`.
         whiten: As for `spectral_stein_score`.
         num_prior_samples: Number of draws of a prior without density; None stands for S.
-        train_prior: Whether to include the gradient in parameters of the prior, `-E[grad log
+        learn_prior: Whether to include the gradient in parameters of the prior, `-E[grad log
             p(f)]`, and in the points. The prior must have a density.
 
     Returns:
@@ -54,17 +54,17 @@ def kl_surrogate(
         Sun, Zhang, Shi and Grosse (2019), "Functional variational Bayesian neural networks", ICLR,
         section 3.3 and appendices C.2 (joint training of the prior) and D.1.
     """
-    if train_prior and not prior.has_density:
+    if learn_prior and not prior.has_density:
         raise ValueError(
-            "`train_prior` needs a prior with a density. "
-            f"Received: train_prior=True, prior={type(prior).__name__}"
+            "`learn_prior` needs a prior with a density. "
+            f"Received: learn_prior=True, prior={type(prior).__name__}"
         )
     functions = _checked_functions(functions)
     seeds = random.split(random.as_seed(seed), 3)
     noisy = _with_noise(functions, injected_noise, seeds[0])
     q_score = spectral_stein_score(_flat(noisy), None, share, bandwidth, whiten)
     q_score = tf.reshape(q_score, tf.shape(noisy))
-    if train_prior:
+    if learn_prior:
         log_prob = prior.log_prob(noisy, points, injected_noise)
         return score_surrogate(noisy, q_score) - tf.reduce_mean(log_prob)
     constant = tf.stop_gradient(noisy)

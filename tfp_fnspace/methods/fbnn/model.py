@@ -154,9 +154,9 @@ class FBNNModel(VariationalModel):
                 f"`prior` must have {self.num_outputs} outputs, as the network. "
                 f"Received: prior.num_outputs={prior.num_outputs}"
             )
-        if self.divergence.train_prior and not prior.has_density:
+        if self.divergence.learn_prior and not prior.has_density:
             raise ValueError(
-                "`train_prior` needs a prior with a density. "
+                "`learn_prior` needs a prior with a density. "
                 f"Received: prior={type(prior).__name__}"
             )
         if self.fit_prior and not hasattr(prior, "fit"):
@@ -172,7 +172,7 @@ class FBNNModel(VariationalModel):
         if not prior.built:
             prior.build((None, *self._row_shape))
         self.prior = prior
-        self.fix([] if self.divergence.train_prior else [prior])
+        self.fix([] if self.divergence.learn_prior else [prior])
 
     def _setup_measurement(self, measurement):
         if not isinstance(measurement, MeasurementSet):
@@ -302,7 +302,7 @@ class FBNNModel(VariationalModel):
             how.share,
             how.bandwidth,
             how.whiten,
-            train_prior=how.train_prior,
+            learn_prior=how.learn_prior,
         )
         return estimate, surrogate
 

@@ -144,7 +144,7 @@ class SIPModel(GradientModel):
         if likelihood is None:
             likelihood = default_noise(self.variable_dtype)
         self.setup(likelihood, True if standardize is None else standardize, seed)
-        self.annealing = parts.annealing(self.divergence.warm_up, self.variable_dtype)
+        self.annealing = parts.annealing(self.divergence.kl_annealing, self.variable_dtype)
         self._posterior_argument = posterior
         self.prior = self.posterior = self.log_ratio = self.inducing_inputs = None
 
@@ -259,17 +259,18 @@ class SIPModel(GradientModel):
 
     # Parts ------------------------------------------------------------------------------------
 
-    def posterior_draws(self, count, seed, training=True):
+    def posterior_draws(self, num_samples, seed, training=True):
         """Draws u, `[S, M, D]`."""
         width = self.posterior.input_shape[-1]
-        noise = normal([count, width], seed, self.variable_dtype)
+        noise = normal([num_samples, width], seed, self.variable_dtype)
         values = tf.cast(self.posterior(noise, training=training), self.variable_dtype)
-        return tf.reshape(values, [count, -1, self.num_outputs])
+        return tf.reshape(values, [num_samples, -1, self.num_outputs])
 
-    def draw_prior(self, x, count, seed):
-        """Draws the prior at the inducing points, `[n, M, D]`, and at points, `[n, N, D]`."""
+    def draw_prior(self, x, num_samples, seed):
+        """Draws the prior at the inducing points, `[S, M, D]`, and at points, `[S, N, D]`."""
         z = tf.convert_to_tensor(self.inducing_inputs.value)
-        draws = given_prior.draws(self, tf.concat([z, tf.cast(x, z.dtype)], axis=0), count, seed)
+        points = tf.concat([z, tf.cast(x, z.dtype)], axis=0)
+        draws = given_prior.draws(self, points, num_samples, seed)
         return tf.split(draws, [z.shape[0], -1], axis=1)
 
     def conditional(self, x, seed):

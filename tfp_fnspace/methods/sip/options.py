@@ -33,8 +33,8 @@ class Adversarial(Options):
             discriminators only see deviations from normality, and `kl_estimate` is near the
             divergence if these are small.
         dropout: Dropout rate of the hidden units of the default discriminator.
-        warm_up: Fraction of the steps of the first `fit` in which the weight of the divergence
-            rises from 0 to 1. There is no warm-up for a stream of unknown length.
+        kl_annealing: Fraction of the steps of the first `fit` in which the weight of the divergence
+            rises from 0 to 1. There is no annealing for a stream of unknown length.
         prior_penalty: lambda >= 0. The term lambda KL(q(w) || p(w)) / N is added to the loss for N
             rows, where q is the learned distribution of the prior's weights and p are the priors of
             its layers (for `"bnn"` with variances 1 / fan_in). This is a prior of the prior's
@@ -50,7 +50,7 @@ class Adversarial(Options):
     discriminator: keras.Model | None = None
     adaptive_contrast: bool | str = False
     dropout: float = 0.0
-    warm_up: float = 0.2
+    kl_annealing: float = 0.2
     prior_penalty: float = 0.0
 
     def __post_init__(self):
@@ -59,7 +59,7 @@ class Adversarial(Options):
         contrast = parts.checked_contrast(self.adaptive_contrast, ("full",))
         object.__setattr__(self, "adaptive_contrast", contrast)
         arguments.checked_rate("dropout", self.dropout)
-        arguments.checked_fraction("warm_up", self.warm_up)
+        arguments.checked_fraction("kl_annealing", self.kl_annealing)
         arguments.checked_number("prior_penalty", self.prior_penalty, 0.0, inclusive=True)
 
 

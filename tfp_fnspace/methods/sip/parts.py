@@ -116,12 +116,12 @@ def check_draws_for_contrast(adaptive_contrast, num_samples):
         )
 
 
-def annealing(warm_up, dtype):
+def annealing(kl_annealing, dtype):
     """Returns the `Annealing` over a fraction of the steps of the first `fit`.
 
     There is none for a stream of unknown length.
     """
-    return Annealing(lambda total: int(warm_up * total) if total else None, dtype=dtype)
+    return Annealing(lambda total: int(kl_annealing * total) if total else None, dtype=dtype)
 
 
 def seeds_of(model):

@@ -55,8 +55,8 @@ class AADMModel(GradientModel):
         kernel_gain: s of a weight of rank 2 or more is `kernel_gain fan_in^-1/2`, where fan_in is
             the product of all its axes but the last.
         bias_stddev: s of the other weights.
-        warm_up: Fraction of the steps of the first `fit` in which the weight of the divergence
-            rises from 0 to 1. There is no warm-up for a stream of unknown length.
+        kl_annealing: Fraction of the steps of the first `fit` in which the weight of the divergence
+            rises from 0 to 1. There is no annealing for a stream of unknown length.
         adaptive_contrast: Whether the discriminator compares q with the normal distribution of
             independent values with its moments, whose divergence from the prior has a closed form.
             Otherwise it compares q with the prior.
@@ -100,7 +100,7 @@ class AADMModel(GradientModel):
         discriminator=None,
         kernel_gain=1.0,
         bias_stddev=1.0,
-        warm_up=0.2,
+        kl_annealing=0.2,
         adaptive_contrast=True,
         dropout=0.0,
         num_noise=100,
@@ -114,7 +114,7 @@ class AADMModel(GradientModel):
         counts = (num_noise, num_samples, num_eval_samples)
         for name, value in zip(_COUNTS, counts, strict=True):
             setattr(self, name, arguments.checked_count(name, value))
-        for name, value in {"alpha": alpha, "warm_up": warm_up}.items():
+        for name, value in {"alpha": alpha, "kl_annealing": kl_annealing}.items():
             setattr(self, name, arguments.checked_fraction(name, value))
         self.dropout = arguments.checked_rate("dropout", dropout)
         self.kernel_gain = arguments.checked_positive("kernel_gain", kernel_gain)
@@ -135,7 +135,7 @@ class AADMModel(GradientModel):
             standardize = len(inputs[0].shape) == 2
         self.setup(likelihood, standardize, seed)
         self.setup_shapes(inputs, num_outputs)
-        self.annealing = parts.annealing(self.warm_up, self.variable_dtype)
+        self.annealing = parts.annealing(self.kl_annealing, self.variable_dtype)
         self._build_parts()
 
     # Parts ------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class AADMModel(GradientModel):
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
         given = {name: getattr(self, f"_{name}_argument") for name in _PARTS}
-        options = (*_COUNTS, "alpha", "warm_up", "dropout", "kernel_gain", "bias_stddev")
+        options = (*_COUNTS, "alpha", "kl_annealing", "dropout", "kernel_gain", "bias_stddev")
         options += ("adaptive_contrast", "standardize", "seed")
         return {
             "name": self.name,

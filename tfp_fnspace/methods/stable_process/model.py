@@ -297,7 +297,7 @@ class StableProcessModel(FunctionSpaceModel):
         y,
         alphas=(0.5, 0.8, 1.1, 1.4, 1.7, 1.9),
         nus=(0.3, 1.0, 3.0),
-        folds=5,
+        num_folds=5,
         epochs=30,
         burn_in=None,
         verbose=0,
@@ -313,7 +313,7 @@ class StableProcessModel(FunctionSpaceModel):
             y: As for `fit`.
             alphas: Numbers in (0, 2].
             nus: Positive numbers.
-            folds: Number of folds, at least 2 and at most the number of rows.
+            num_folds: Number of folds, at least 2 and at most the number of rows.
             epochs: Epochs of `chains.sweeps_per_epoch` iterations, burn-in included.
             burn_in: Epochs of burn-in, those of the model by default.
             verbose: 1 prints a line for each fold.
@@ -333,9 +333,9 @@ class StableProcessModel(FunctionSpaceModel):
         inputs, targets = checks.first_data(x, y, self.likelihood, self.input_dtype)
         burn_in = self.chains.burn_in if burn_in is None else burn_in
         grid = validation.checked_grid(alphas, nus)
-        validation.check_budget(folds, len(targets), epochs, burn_in)
+        validation.check_budget(num_folds, len(targets), epochs, burn_in)
         table = validation.cross_validate(
-            self, inputs, targets, grid, folds, epochs, burn_in, verbose
+            self, inputs, targets, grid, num_folds, epochs, burn_in, verbose
         )
         self.alpha, self.nu = table[0]["alpha"], table[0]["nu"]
         return table

@@ -39,12 +39,13 @@ def _checked_numbers(name, values, rule, largest):
     return [float(value) for value in listed]
 
 
-def check_budget(folds, num_rows, epochs, burn_in):
+def check_budget(num_folds, num_rows, epochs, burn_in):
     """Checks the numbers of folds and epochs."""
-    arguments.check_count("folds", folds)
-    if not 2 <= folds <= num_rows:
+    arguments.check_count("num_folds", num_folds)
+    if not 2 <= num_folds <= num_rows:
         raise ValueError(
-            f"`folds` must be from 2 to the number of rows, {num_rows}. Received: folds={folds!r}"
+            f"`num_folds` must be from 2 to the number of rows, {num_rows}. "
+            f"Received: num_folds={num_folds!r}"
         )
     arguments.check_count("epochs", epochs)
     arguments.check_count("burn_in", burn_in, 0)
@@ -55,7 +56,7 @@ def check_budget(folds, num_rows, epochs, burn_in):
         )
 
 
-def cross_validate(model, x, y, grid, folds, epochs, burn_in, verbose):
+def cross_validate(model, x, y, grid, num_folds, epochs, burn_in, verbose):
     """Returns the table of `StableProcessModel.cross_validate`.
 
     Args:
@@ -63,7 +64,7 @@ def cross_validate(model, x, y, grid, folds, epochs, burn_in, verbose):
         x: Array `[N, I]`, user's units.
         y: Array `[N, D]`, user's units.
         grid: List of pairs (alpha, nu).
-        folds: Number of folds.
+        num_folds: Number of folds.
         epochs: Number of epochs.
         burn_in: Number of epochs of burn-in.
         verbose: Whether to print.
@@ -75,7 +76,7 @@ def cross_validate(model, x, y, grid, folds, epochs, burn_in, verbose):
     y, unit = _standardised(y, model.standardize)
     errors, losses = [], []
     for i, (train, held_out) in enumerate(
-        k_fold(len(y), folds, seed=model.counters.seeds.number())
+        k_fold(len(y), num_folds, seed=model.counters.seeds.number())
     ):
         seed = fold_in(fold_in(as_seed(model.counters.seed_state.numpy()), 2), i)
         values, noise = _sample_fold(
@@ -85,7 +86,7 @@ def cross_validate(model, x, y, grid, folds, epochs, burn_in, verbose):
         errors.append(np.abs(medians - y[held_out]))
         losses.append(_losses(model.likelihood, values, noise, y[held_out]))
         if verbose:
-            print(f"fold {i + 1} of {folds}: error {np.min(errors[-1].mean(axis=(1, 2))):.4g}")
+            print(f"fold {i + 1} of {num_folds}: error {np.min(errors[-1].mean(axis=(1, 2))):.4g}")
     errors, losses = (np.concatenate(parts, axis=1).mean(axis=1) for parts in (errors, losses))
     losses += np.sum(np.log(unit))
     # errors [G, D] in model units, losses [G]

@@ -307,5 +307,5 @@ def test_bad_values():
         made.log_prob(np.zeros((5, 1)), X)
     with pytest.raises(ValueError, match="Points must have"):
         made.sample(np.zeros(5), 1, seed=0)
-    with pytest.raises(ValueError, match="`n` must be"):
+    with pytest.raises(ValueError, match="`num_samples` must be"):
         made.sample(X, 0, seed=0)

@@ -3,6 +3,7 @@
 import dataclasses
 
 import keras
+import numpy as np
 
 
 class Options:
@@ -16,8 +17,29 @@ class Options:
         """Returns the names of the fields."""
         return [field.name for field in dataclasses.fields(cls)]
 
+    @classmethod
+    def checked(cls, name, value):
+        """Returns an object of this class, `cls()` for `None`.
+
+        Args:
+            name: Name of the argument, for the message.
+            value: What was given.
+
+        Raises:
+            TypeError: If it is something else.
+        """
+        if value is None:
+            return cls()
+        if not isinstance(value, cls):
+            module = "tfp_fnspace." + cls.__module__.split(".")[2]  # the short name of its method
+            raise TypeError(
+                f"`{name}` must be a {module}.{cls.__name__}. Received: {name}={value!r}"
+            )
+        return value
+
     def get_config(self):
-        return {name: getattr(self, name) for name in self.names()}
+        values = {name: getattr(self, name) for name in self.names()}
+        return {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()}
 
     @classmethod
     def from_config(cls, config):

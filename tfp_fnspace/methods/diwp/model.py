@@ -118,9 +118,7 @@ class DIWPModel(GradientModel):
         check_dtype(self.variable_dtype)
         self.num_samples = arguments.checked_count("num_samples", num_samples)
         self.num_eval_samples = arguments.checked_count("num_eval_samples", num_eval_samples)
-        self.start = Start() if start is None else start
-        if not isinstance(self.start, Start):
-            raise TypeError(f"`start` must be a tfp_fnspace.diwp.Start. Received: start={start!r}")
+        self.start = Start.checked("start", start)
         self.alpha = arguments.checked_fraction("alpha", alpha)
         self._standardize_argument = standardize
         if likelihood is None:

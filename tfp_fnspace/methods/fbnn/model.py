@@ -203,7 +203,7 @@ class FBNNModel(VariationalModel):
             self.measurement.restart(self.counters.seeds.stream("prior"))
         if self.fit_prior:
             self.prior.fit(x, self.units.target_scaler(tf.constant(targets)))
-        if getattr(self.divergence, "fit_output", False):
+        if self._output is not None and self.divergence.fit_output:
             closed_form.fit_output(self._output, self.likelihood, self.units, batches)
 
     def points(self, x, seed):

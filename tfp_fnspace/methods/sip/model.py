@@ -131,8 +131,8 @@ class SIPModel(GradientModel):
             inducing_points = len(self._start)
         self.inducing_points = arguments.checked_count("inducing_points", inducing_points)
         self.rows_for_shapes = self.rows_to_prepare = self.inducing_points
-        self.divergence = options.checked("divergence", divergence, options.Adversarial)
-        self.prior_draws = options.checked("prior_draws", prior_draws, options.PriorDraws)
+        self.divergence = options.Adversarial.checked("divergence", divergence)
+        self.prior_draws = options.PriorDraws.checked("prior_draws", prior_draws)
         self.num_prior_samples = self.prior_draws.count(self.num_samples, self.inducing_points)
         self.jitter = self.prior_draws.jitter_for(prior)
         self.alpha = arguments.checked_fraction("alpha", alpha)

@@ -112,18 +112,3 @@ class PriorDraws(Options):
         """Returns the variance that is added for a prior, a process or the name of one."""
         has_moments = getattr(prior, "has_moments", False)
         return self.jitter or (_EXACT_JITTER if has_moments else _JITTER)
-
-
-def checked(name, value, cls):
-    """Returns an object of a class, by default the class without arguments.
-
-    Raises:
-        TypeError: If it is something else.
-    """
-    if value is None:
-        return cls()
-    if not isinstance(value, cls):
-        raise TypeError(
-            f"`{name}` must be a tfp_fnspace.sip.{cls.__name__}. Received: {name}={value!r}"
-        )
-    return value

@@ -113,7 +113,7 @@ class StableProcessModel(FunctionSpaceModel):
         self.nu = options.checked_nu(nu)
         self.noise_prior = checked_choice("noise_prior", noise_prior, NOISE_PRIORS)
         self.partition = options.checked_partition(partition)
-        self.chains = options.checked_chains(chains)
+        self.chains = options.Chains.checked("chains", chains)
         likelihood = options.checked_likelihood(likelihood)
         standardize = True if standardize is None else standardize
         self.setup(likelihood, standardize, seed)

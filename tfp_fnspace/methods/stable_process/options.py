@@ -175,17 +175,6 @@ def checked_nu(nu):
     return float(nu)
 
 
-def checked_chains(chains):
-    """Returns the chains, by default `Chains()`."""
-    if chains is None:
-        return Chains()
-    if not isinstance(chains, Chains):
-        raise TypeError(
-            f"`chains` must be a tfp_fnspace.stable_process.Chains. Received: chains={chains!r}"
-        )
-    return chains
-
-
 def checked_partition(partition):
     """Returns one of `PARTITIONS`, `Refined`, `Sampled` or `Partition`, also from a saved dict."""
     if isinstance(partition, dict) and "class_name" in partition:

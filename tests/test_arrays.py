@@ -22,7 +22,7 @@ from exhaustive import sample_of
 from scipy import stats
 
 import tfp_fnspace as fns
-from tfp_fnspace import columns, data
+from tfp_fnspace.boundary import arrays, columns
 from tfp_fnspace.model import progress
 
 X = np.random.default_rng(0).normal(size=(20, 4))
@@ -241,7 +241,7 @@ SAME = {
 @pytest.mark.parametrize("case", SAME)
 def test_what_is_taken_as_an_array(case):
     values, expected = SAME[case]
-    array = data.as_array(values, "x")
+    array = arrays.as_array(values, "x")
     assert type(array) is np.ndarray
     np.testing.assert_array_equal(array.astype(np.float64), np.asarray(expected, np.float64))
 
@@ -299,22 +299,22 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_no_array_of_numbers(case):
     values, said = REFUSED[case]
-    message = refused(data.as_array, values, "x", kind=TypeError)
+    message = refused(arrays.as_array, values, "x", kind=TypeError)
     assert message.startswith("`x` must be an array of") and said in message
 
 
 def test_containers_that_numpy_reads():
     numbers = [1.0, 2.0]
     for make in (tuple, collections.deque, collections.UserList, lambda v: array.array("d", v)):
-        np.testing.assert_array_equal(data.as_array(make(numbers), "x"), numbers)
-    np.testing.assert_array_equal(data.as_array(memoryview(b"ab"), "x"), [97, 98])
+        np.testing.assert_array_equal(arrays.as_array(make(numbers), "x"), numbers)
+    np.testing.assert_array_equal(arrays.as_array(memoryview(b"ab"), "x"), [97, 98])
     fit = batteries.tagi_model().fit
     assert "NumPy cannot convert" in refused(fit, Endless(), kind=TypeError)
     assert "NumPy cannot convert Endless" in refused(fit, [Endless()], Y, kind=TypeError)
 
 
 def test_whole_numbers_beyond_float64():
-    assert "float64 can hold" in refused(data.as_array, [[10**400]], "x")
+    assert "float64 can hold" in refused(arrays.as_array, [[10**400]], "x")
 
 
 def test_masked_inputs_are_refused_and_masked_targets_are_missing():

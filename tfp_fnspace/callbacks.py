@@ -9,7 +9,8 @@ import h5py
 import keras
 import tensorflow as tf
 
-from tfp_fnspace import arguments, files, interrupts, notices
+from tfp_fnspace import files, interrupts, notices
+from tfp_fnspace.boundary import arguments
 
 __all__ = ["BackupAndRestore"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import files
-from tfp_fnspace.arguments import check_count
+from tfp_fnspace.boundary.arguments import check_count
 from tfp_fnspace.tracing import collectable
 
 #: TensorFlow's classes for two errors of the system.

@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from tfp_fnspace import arguments, columns, data
+from tfp_fnspace.boundary import arguments, arrays, columns, data
 from tfp_fnspace.distributions import quantile
 from tfp_fnspace.metrics import calibration_error, pit
 
@@ -50,7 +50,7 @@ class AlongInput:
     def __init__(self, model, x, column, at=None):
         arguments.check_model(model, "predict", "predict_distribution", "sample_functions")
         columns.check_column_names(x, getattr(model, "column_names", None), "x")
-        names, x = list(columns.column_names(x) or []), data.as_array(x, "x").astype(np.float64)
+        names, x = list(columns.column_names(x) or []), arrays.as_array(x, "x").astype(np.float64)
         number = names.index(column) if column in names else column
         if x.ndim != 2 or number not in range(x.shape[1]):
             raise ValueError(
@@ -80,7 +80,7 @@ class AlongInput:
                     f"`at` must have the names of the columns, {known}, in its index. "
                     f"Received: index={list(index)}"
                 )
-        return data.as_array(at, "at").astype(np.float64)
+        return arrays.as_array(at, "at").astype(np.float64)
 
     def _rows(self, values):
         values = _line("x", values)
@@ -240,7 +240,7 @@ def plot_history(history, *, metrics=None, ax=None):
         ImportError: If matplotlib is not installed.
     """
     curves = getattr(history, "history", history).items()
-    curves = {k: data.as_array(v, k).astype(np.float64) for k, v in curves}
+    curves = {k: arrays.as_array(v, k).astype(np.float64) for k, v in curves}
     metrics = _recorded_metrics(curves, metrics)
     epochs = _epochs(history, curves)
     curves = {name: values for name, values in curves.items() if _base(name) in metrics}
@@ -288,7 +288,7 @@ def _shade(ax, x, low, high, **style):
 
 
 def _one_column(name, values):
-    values = data.as_array(values, name)
+    values = arrays.as_array(values, name)
     if values.ndim != 2 or values.shape[1] != 1 or not len(values):
         raise ValueError(
             f"`{name}` must have shape [N, 1]: the plot has one input and one output (for more "

@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, likelihoods
+from tfp_fnspace import likelihoods
+from tfp_fnspace.boundary import arguments
 from tfp_fnspace.distributions import observations
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.model import FunctionSpaceModel, checks, summary

@@ -10,10 +10,10 @@ import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tfp_fnspace import diwp, kernels, likelihoods
+from tfp_fnspace.boundary.streams import first_batches
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.methods.diwp import model as module
 from tfp_fnspace.methods.diwp.layers import base
-from tfp_fnspace.streams import first_batches
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(40, 3)) * [1.0, 10.0, 0.1] + [0.0, 5.0, 2.0]

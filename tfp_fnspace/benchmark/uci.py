@@ -16,9 +16,9 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from tfp_fnspace import datasets
-from tfp_fnspace.arguments import check_count
 from tfp_fnspace.benchmark import cell, estimators
 from tfp_fnspace.benchmark.selection import load, parse_splits
+from tfp_fnspace.boundary.arguments import check_count
 
 try:
     import fcntl

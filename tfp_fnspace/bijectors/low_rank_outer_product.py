@@ -5,7 +5,7 @@ import math
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.arguments import checked_count
+from tfp_fnspace.boundary.arguments import checked_count
 from tfp_fnspace.math import linalg
 
 tfb = tfp.bijectors

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfp_fnspace.arguments import check_count, is_integer
+from tfp_fnspace.boundary.arguments import check_count, is_integer
 
 #: Environment variable that names the folder of the files.
 DATA_DIR_VARIABLE = "TFP_FNSPACE_DATA"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfp_fnspace.arguments import checked_choice, checked_count
+from tfp_fnspace.boundary.arguments import checked_choice, checked_count
 
 
 class Dataset(NamedTuple):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfp_fnspace import arguments, columns, data
+from tfp_fnspace.boundary import arguments, arrays, columns, data
 from tfp_fnspace.math.random import as_seed, fold_in, permutation
 
 
@@ -76,7 +76,7 @@ class ContextualBandit:
             ValueError: If a shape is wrong, a context is not finite, or an action does not exist.
         """
         columns.check_column_names(contexts, self._columns, "contexts", "columns")
-        contexts = data.as_array(contexts, "contexts")
+        contexts = arrays.as_array(contexts, "contexts")
         width = self._width
         if contexts.ndim != 2 or not len(contexts) or width not in (None, contexts.shape[1]):
             raise ValueError(

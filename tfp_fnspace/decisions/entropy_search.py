@@ -10,7 +10,7 @@ import tensorflow_probability as tfp
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.polynomial.legendre import leggauss
 
-from tfp_fnspace import arguments, data
+from tfp_fnspace.boundary import arguments, arrays, data
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.tracing import traced
 
@@ -82,7 +82,7 @@ def max_value_entropy(mean, stddev, optima, minimize=True, noise_scale=0.0):
         and its parallelization", ICML, section 3 (the effect of noise).
     """
     mean, stddev, optima, noise = (
-        data.as_array(values, name).astype(np.float64)
+        arrays.as_array(values, name).astype(np.float64)
         for name, values in (
             ("mean", mean),
             ("stddev", stddev),
@@ -318,7 +318,7 @@ def _checked_box(model, low, high):
             f"shapes {[tuple(t.shape) for t in tensors]} and {model.num_outputs} outputs"
         )
     low, high = (
-        data.as_array(ends, name).astype(np.float64)
+        arrays.as_array(ends, name).astype(np.float64)
         for name, ends in (("low", low), ("high", high))
     )
     size = (tensors[0].shape[1],)

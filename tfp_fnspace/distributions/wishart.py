@@ -5,8 +5,8 @@ import math
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.arguments import is_integer
 from tfp_fnspace.bijectors import LowRankOuterProduct
+from tfp_fnspace.boundary.arguments import is_integer
 from tfp_fnspace.distributions._parameters import common_dtype
 from tfp_fnspace.distributions._wishart_base import ScaledByMatrix, WishartBase, kl_from_traces
 from tfp_fnspace.math import bartlett, linalg, random

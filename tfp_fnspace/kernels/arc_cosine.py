@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.arguments import checked_choice
+from tfp_fnspace.boundary.arguments import checked_choice
 from tfp_fnspace.kernels.gram import GramKernel
 from tfp_fnspace.math.broadcasting import sum_to
 from tfp_fnspace.math.parameters import as_parameter, is_deferred

@@ -6,7 +6,7 @@ import math
 import keras
 import tensorflow as tf
 
-from tfp_fnspace import arguments
+from tfp_fnspace.boundary import arguments
 from tfp_fnspace.layers.dense import matmul_each
 from tfp_fnspace.layers.variational import VariationalLayer
 

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfp_fnspace import arguments
+from tfp_fnspace.boundary import arguments
 from tfp_fnspace.layers.variational import VariationalLayer
 
 

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments
+from tfp_fnspace.boundary import arguments
 from tfp_fnspace.kernels.description import describe
 from tfp_fnspace.kernels.spectral import scales_of, spectral_draws
 from tfp_fnspace.layers import calls

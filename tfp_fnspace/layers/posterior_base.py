@@ -4,7 +4,7 @@ import math
 
 import tensorflow as tf
 
-from tfp_fnspace import arguments
+from tfp_fnspace.boundary import arguments
 from tfp_fnspace.layers import priors as weight_priors
 
 

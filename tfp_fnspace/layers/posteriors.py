@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments
+from tfp_fnspace.boundary import arguments
 from tfp_fnspace.layers.posterior_base import Posterior
 from tfp_fnspace.math import linalg
 from tfp_fnspace.math.normals import fast_normal

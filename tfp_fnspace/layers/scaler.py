@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import columns
-from tfp_fnspace.data import LARGEST_SCALED
+from tfp_fnspace.boundary import columns
+from tfp_fnspace.boundary.data import LARGEST_SCALED
 
 #: Range of standard deviations of columns that can be standardised; squares stay within float64.
 SMALLEST_UNIT, LARGEST_UNIT = 1e-100, 1e100

@@ -5,8 +5,8 @@ import weakref
 import keras
 import tensorflow as tf
 
-from tfp_fnspace import arguments
-from tfp_fnspace.arguments import refuse_old_tensors
+from tfp_fnspace.boundary import arguments
+from tfp_fnspace.boundary.arguments import refuse_old_tensors
 from tfp_fnspace.layers import calls, posteriors
 from tfp_fnspace.layers.draws import FunctionDraws, current_draws, draws_of_scope
 from tfp_fnspace.layers.weight_priors import WeightPriors

@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace import data
-from tfp_fnspace.arguments import checked_choice, checked_positive
+from tfp_fnspace.boundary import arrays
+from tfp_fnspace.boundary.arguments import checked_choice, checked_positive
 from tfp_fnspace.distributions import observations
 from tfp_fnspace.likelihoods.mixtures import MixtureLikelihood, num_nodes
 from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes
@@ -96,7 +96,7 @@ class _AdditiveNoise(MixtureLikelihood):
     @staticmethod
     def _checked(scale):
         try:
-            values = data.as_array(scale, "scale")
+            values = arrays.as_array(scale, "scale")
             values = np.where(values.dtype.kind == "b", np.nan, values.astype(np.float64))
         except (TypeError, ValueError):
             values = np.full(1, np.nan)

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.arguments import checked_positive
+from tfp_fnspace.boundary.arguments import checked_positive
 from tfp_fnspace.likelihoods.base import Likelihood
 from tfp_fnspace.math.normalized import remax_moments, softmax_moments
 from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes, stddev_of

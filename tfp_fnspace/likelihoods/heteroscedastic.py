@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.arguments import checked_positive
+from tfp_fnspace.boundary.arguments import checked_positive
 from tfp_fnspace.distributions import observations
 from tfp_fnspace.likelihoods.mixtures import MixtureLikelihood, num_nodes
 from tfp_fnspace.likelihoods.variance_inference import exponential_mean, noise_innovation

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.arguments import checked_count, checked_positive
+from tfp_fnspace.boundary.arguments import checked_count, checked_positive
 from tfp_fnspace.likelihoods.categorical import Labels, one_component
 from tfp_fnspace.math.quadrature import normal_expectation
 from tfp_fnspace.typing import GaussianMoments

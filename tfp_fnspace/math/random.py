@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace.arguments import check_count
+from tfp_fnspace.boundary.arguments import check_count
 
 _INT32 = 2**31
 

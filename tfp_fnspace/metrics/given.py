@@ -2,7 +2,7 @@
 
 import keras
 
-from tfp_fnspace import arguments
+from tfp_fnspace.boundary import arguments
 
 
 def checked_metrics(metrics):

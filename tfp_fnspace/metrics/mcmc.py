@@ -22,7 +22,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import data
+from tfp_fnspace.boundary import arrays
 
 _MIN_DRAWS = 4
 _NUMBERS_AT_A_TIME = 2**18
@@ -100,7 +100,7 @@ def ess_tail(draws):
 
 def _for_each_entry(statistic, draws):
     """Applies `statistic`, a function of `[entries, chains, draws]`, to `[chains, draws, ...]`."""
-    draws = data.as_array(draws, "draws").astype(np.float64)
+    draws = arrays.as_array(draws, "draws").astype(np.float64)
     if draws.ndim < 2 or draws.shape[0] < 1 or draws.shape[1] < _MIN_DRAWS:
         raise ValueError(
             f"`draws` must have shape [chains, draws, ...] with at least {_MIN_DRAWS} draws. "

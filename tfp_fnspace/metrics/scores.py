@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace import data
-from tfp_fnspace.arguments import check_count, is_number
+from tfp_fnspace.boundary import arrays, data
+from tfp_fnspace.boundary.arguments import check_count, is_number
 from tfp_fnspace.distributions.quantile import (
     check_distribution,
     event_rank,
@@ -190,7 +190,7 @@ def as_observations(y, floating=True, name="y"):
     """Returns observations as a tensor, NaN where missing; tensors stay as they are.
 
     Args:
-        y: Tensor, or an argument of `data.as_array`.
+        y: Tensor, or an argument of `arrays.as_array`.
         floating: Whether they are real numbers rather than labels.
         name: Name of the argument, for messages.
 
@@ -208,7 +208,7 @@ def as_observations(y, floating=True, name="y"):
         if y.dtype.is_floating and not tf.is_symbolic_tensor(y):
             data.check_not_infinite(name, y.numpy())
         return y
-    array = data.as_array(y, name, labels=not floating)
+    array = arrays.as_array(y, name, labels=not floating)
     if (floating and array.dtype.kind != "f") or array.dtype.itemsize > 8:
         array = array.astype(np.float64)
     data.check_not_infinite(name, array)

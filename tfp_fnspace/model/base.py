@@ -6,7 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, interrupts, metrics, notices, streams
+from tfp_fnspace import interrupts, metrics, notices
+from tfp_fnspace.boundary import arguments, streams
 from tfp_fnspace.callbacks import checked_callbacks
 from tfp_fnspace.export import check_served_range, export_saved_model
 from tfp_fnspace.math import replicas

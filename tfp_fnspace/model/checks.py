@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, columns, data, streams
+from tfp_fnspace.boundary import arguments, arrays, columns, data, streams
 from tfp_fnspace.likelihoods.base import Likelihood
 from tfp_fnspace.model.units import Units
 
@@ -233,10 +233,10 @@ def first_data(x, y, likelihood, dtype):
         TypeError: If the values are not numbers.
         ValueError: If shapes or values are bad.
     """
-    array = data.as_array(x, "x")
+    array = arrays.as_array(x, "x")
     tensor = input_tensor(array.shape[1:] if array.ndim > 1 else (1,), dtype)
     (inputs,) = data.check_inputs(x, [tensor], standardized=[True])
-    targets = data.as_array(y, "y", labels=likelihood.is_classifier)
+    targets = arrays.as_array(y, "y", labels=likelihood.is_classifier)
     has_rows = targets.ndim == 2 and len(targets) == len(inputs)
     num_columns = targets.shape[1] if has_rows else 1
     if not num_columns:

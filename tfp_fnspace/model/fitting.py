@@ -5,7 +5,8 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, data, interrupts, notices, streams
+from tfp_fnspace import interrupts, notices
+from tfp_fnspace.boundary import arguments, data, streams
 from tfp_fnspace.callbacks import (
     EpochCounter,
     EpochStart,

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments
+from tfp_fnspace.boundary import arguments
 from tfp_fnspace.callbacks import FiniteLoss, wants_batches
 from tfp_fnspace.math import replicas
 from tfp_fnspace.model import checks, loops

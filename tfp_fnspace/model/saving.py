@@ -7,7 +7,8 @@ import h5py
 import keras
 import numpy as np
 
-from tfp_fnspace import arguments, callbacks, files, notices
+from tfp_fnspace import callbacks, files, notices
+from tfp_fnspace.boundary import arguments
 
 _CONFIG, _NAMES = "config.json", ("class_name", "config")
 

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfp_fnspace import data
+from tfp_fnspace.boundary import data
 from tfp_fnspace.layers.scaler import Standardizer
 from tfp_fnspace.typing import GaussianMoments
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_number
+from tfp_fnspace.boundary.arguments import checked_number
 from tfp_fnspace.math import linalg, random
 from tfp_fnspace.processes import marginal_likelihood
 from tfp_fnspace.processes.base import Process

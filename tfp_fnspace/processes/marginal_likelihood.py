@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.arguments import check_count, checked_count
-from tfp_fnspace.data import check_finite
+from tfp_fnspace.boundary.arguments import check_count, checked_count
+from tfp_fnspace.boundary.data import check_finite
 from tfp_fnspace.math import linalg
 from tfp_fnspace.tracing import traced
 

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_count, checked_number, checked_rate
+from tfp_fnspace.boundary.arguments import checked_count, checked_number, checked_rate
 from tfp_fnspace.layers import networks
 from tfp_fnspace.math import random
 from tfp_fnspace.processes import given_weights

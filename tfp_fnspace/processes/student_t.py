@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_number
+from tfp_fnspace.boundary.arguments import checked_number
 from tfp_fnspace.math import linalg, random
 from tfp_fnspace.processes.elliptical import EllipticalProcess, constant
 

@@ -9,7 +9,8 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, validate_data
 
-from tfp_fnspace import arguments, recipes
+from tfp_fnspace import recipes
+from tfp_fnspace.boundary import arguments
 from tfp_fnspace.distributions import quantile
 from tfp_fnspace.sklearn import pickles
 from tfp_fnspace.sklearn.tables import TableEncoder, is_frame, table_values

@@ -6,8 +6,8 @@ from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from tfp_fnspace.columns import column_names
-from tfp_fnspace.data import as_array
+from tfp_fnspace.boundary.arrays import as_array
+from tfp_fnspace.boundary.columns import column_names
 
 #: Kurtosis above which a column has heavy tails: that of a Laplace distribution.
 _HEAVY = 6.0

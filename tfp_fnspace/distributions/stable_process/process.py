@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.arguments import checked_count
+from tfp_fnspace.boundary.arguments import checked_count
 from tfp_fnspace.distributions._parameters import (
     NON_NEGATIVE,
     POSITIVE,

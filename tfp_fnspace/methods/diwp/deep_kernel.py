@@ -5,10 +5,11 @@ import math
 
 import keras
 
-from tfp_fnspace import arguments, kernels
+from tfp_fnspace import kernels
+from tfp_fnspace.boundary import arguments
+from tfp_fnspace.boundary.options import Options
 from tfp_fnspace.methods.diwp import layers
 from tfp_fnspace.methods.diwp.layers.kernel import without_variables
-from tfp_fnspace.options import Options
 
 HIDDEN = ("inverse_wishart", "none", "gaussian_process")
 STACKS = ("features", "omega")

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments
+from tfp_fnspace.boundary import arguments
 from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.likelihoods.additive import default_noise

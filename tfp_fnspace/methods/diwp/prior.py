@@ -7,7 +7,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import kernels
-from tfp_fnspace.arguments import checked_choice, checked_count, checked_number, checked_positive
+from tfp_fnspace.boundary.arguments import (
+    checked_choice,
+    checked_count,
+    checked_number,
+    checked_positive,
+)
 from tfp_fnspace.distributions import InverseWishart, SingularWishart, Wishart
 from tfp_fnspace.math import linalg, random
 from tfp_fnspace.methods.diwp.deep_kernel import STACKS, checked_kernels

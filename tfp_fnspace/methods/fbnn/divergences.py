@@ -4,8 +4,8 @@ import dataclasses
 
 import keras
 
-from tfp_fnspace import arguments
-from tfp_fnspace.options import Options
+from tfp_fnspace.boundary import arguments
+from tfp_fnspace.boundary.options import Options
 
 
 @dataclasses.dataclass(frozen=True)

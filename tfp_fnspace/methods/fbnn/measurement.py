@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_count, checked_number
+from tfp_fnspace.boundary.arguments import checked_count, checked_number
+from tfp_fnspace.boundary.streams import all_parts, is_endless, is_stream, own_errors
 from tfp_fnspace.math import random
-from tfp_fnspace.streams import all_parts, is_endless, is_stream, own_errors
 
 
 class MeasurementSet(keras.layers.Layer):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_positive
+from tfp_fnspace.boundary.arguments import checked_positive
 
 _SMALLEST_SQUARED_LENGTH = 1e-20
 _MOST_NEIGHBOURS = 16

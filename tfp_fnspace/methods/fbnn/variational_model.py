@@ -5,7 +5,7 @@ import math
 import keras
 import tensorflow as tf
 
-from tfp_fnspace import arguments
+from tfp_fnspace.boundary import arguments
 from tfp_fnspace.layers import calls, networks
 from tfp_fnspace.layers.dense import VariationalDense
 from tfp_fnspace.layers.draws import function_draws

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfp_fnspace import arguments
+from tfp_fnspace.boundary import arguments
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.methods.sip import parts
 from tfp_fnspace.processes.base import Process

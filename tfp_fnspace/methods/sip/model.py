@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, columns, data, streams
+from tfp_fnspace.boundary import arguments, arrays, columns, data, streams
 from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math.random import fold_in, normal, split
@@ -125,7 +125,7 @@ class SIPModel(GradientModel):
         self.num_eval_samples = arguments.checked_count("num_eval_samples", num_eval_samples)
         self._start = None
         if not isinstance(inducing_points, int | np.integer):
-            self._start = data.as_array(inducing_points, "inducing_points")
+            self._start = arrays.as_array(inducing_points, "inducing_points")
             self._start_names = columns.names_to_keep(inducing_points)
             data.check_finite("inducing_points", self._start)
             inducing_points = len(self._start)

@@ -4,9 +4,9 @@ import dataclasses
 
 import keras
 
-from tfp_fnspace import arguments
+from tfp_fnspace.boundary import arguments
+from tfp_fnspace.boundary.options import Options
 from tfp_fnspace.methods.sip import parts
-from tfp_fnspace.options import Options
 
 KINDS = ("symmetric", "forward")
 

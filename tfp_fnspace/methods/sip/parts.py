@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from tfp_fnspace import arguments
+from tfp_fnspace.boundary import arguments
 from tfp_fnspace.methods.sip import networks
 from tfp_fnspace.methods.sip.log_ratio import LogRatio
 from tfp_fnspace.model.annealing import Annealing

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments
+from tfp_fnspace.boundary import arguments
 from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math.random import as_seed, normal, split

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments, data, streams
-from tfp_fnspace.arguments import checked_choice
+from tfp_fnspace.boundary import arguments, arrays, streams
+from tfp_fnspace.boundary.arguments import checked_choice
 from tfp_fnspace.callbacks import refuse_learning_rates
 from tfp_fnspace.distributions.quantile import quantile
 from tfp_fnspace.methods.stable_process import diagnostics, draws, options, training, validation
@@ -520,7 +520,7 @@ def _refuse_stream(x):
 
 
 def _checked_levels(levels):
-    values = np.atleast_1d(data.as_array(levels, "levels").astype(np.float64))
+    values = np.atleast_1d(arrays.as_array(levels, "levels").astype(np.float64))
     if values.ndim != 1 or not values.size or not np.all((values > 0.0) & (values < 1.0)):
         raise ValueError(
             "`levels` must lie strictly in (0, 1): a number, or a list of one at least. "

@@ -5,11 +5,12 @@ import dataclasses
 import keras
 import numpy as np
 
-from tfp_fnspace import arguments, likelihoods
+from tfp_fnspace import likelihoods
+from tfp_fnspace.boundary import arguments
+from tfp_fnspace.boundary.options import Options
 from tfp_fnspace.methods.stable_process import samplers
 from tfp_fnspace.methods.stable_process.hyperplanes import Partition
 from tfp_fnspace.methods.stable_process.hyperplanes.choose import NUM_ATOMS
-from tfp_fnspace.options import Options
 
 PARTITIONS = ("auto", "exact", "refined", "sampled")
 

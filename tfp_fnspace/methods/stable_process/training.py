@@ -4,7 +4,8 @@ import json
 
 import numpy as np
 
-from tfp_fnspace import columns, interrupts
+from tfp_fnspace import interrupts
+from tfp_fnspace.boundary import columns
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.stable_process import chains, diagnostics, options
 from tfp_fnspace.methods.stable_process.hyperplanes import Partition

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments
+from tfp_fnspace.boundary import arguments
 from tfp_fnspace.datasets import k_fold
 from tfp_fnspace.layers.scaler import RunningMoments, Standardizer
 from tfp_fnspace.math.random import as_seed, fold_in

@@ -5,7 +5,7 @@ import inspect
 import keras
 
 from tfp_fnspace import likelihoods
-from tfp_fnspace.arguments import checked_positive
+from tfp_fnspace.boundary.arguments import checked_positive
 from tfp_fnspace.methods.tagi import activations, graph, layers
 from tfp_fnspace.methods.tagi.layers.base import TAGILayer
 from tfp_fnspace.methods.tagi.model import TAGIModel

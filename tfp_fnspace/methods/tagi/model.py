@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import columns, data
-from tfp_fnspace.arguments import checked_choice, checked_count
+from tfp_fnspace.boundary import columns, data
+from tfp_fnspace.boundary.arguments import checked_choice, checked_count
 from tfp_fnspace.callbacks import refuse_learning_rates, wants_batches
 from tfp_fnspace.layers import calls
 from tfp_fnspace.likelihoods import HeteroscedasticGaussian

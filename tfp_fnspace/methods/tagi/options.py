@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from tfp_fnspace.arguments import checked_choice
+from tfp_fnspace.boundary.arguments import checked_choice
 from tfp_fnspace.likelihoods import Gaussian
 
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_choice
+from tfp_fnspace.boundary.arguments import checked_choice
 from tfp_fnspace.layers import calls
 from tfp_fnspace.layers.draws import current_draws
 from tfp_fnspace.typing import GramBlocks

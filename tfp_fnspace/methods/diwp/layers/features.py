@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_count, checked_positive
+from tfp_fnspace.boundary.arguments import checked_count, checked_positive
 from tfp_fnspace.layers.draws import current_draws
 from tfp_fnspace.methods.diwp.layers.base import GramLayer, positive
 from tfp_fnspace.methods.diwp.layers.inverse_wishart import InverseWishartPosterior

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_positive
+from tfp_fnspace.boundary.arguments import checked_positive
 from tfp_fnspace.layers.draws import current_draws
 from tfp_fnspace.math import bartlett, linalg
 from tfp_fnspace.methods.diwp.layers import conditional

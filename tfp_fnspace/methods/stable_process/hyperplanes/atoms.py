@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfp_fnspace.arguments import checked_choice
+from tfp_fnspace.boundary.arguments import checked_choice
 from tfp_fnspace.methods.stable_process.hyperplanes.checks import (
     checked_points,
     checked_probabilities,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfp_fnspace.arguments import checked_choice, checked_count
+from tfp_fnspace.boundary.arguments import checked_choice, checked_count
 from tfp_fnspace.methods.stable_process.hyperplanes.atoms import (
     KINDS,
     Partition,

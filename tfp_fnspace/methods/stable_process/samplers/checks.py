@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from tfp_fnspace import data
-from tfp_fnspace.arguments import is_number
+from tfp_fnspace.boundary import arrays, data
+from tfp_fnspace.boundary.arguments import is_number
 from tfp_fnspace.methods.stable_process.hyperplanes.checks import checked_probabilities
 
 
@@ -71,7 +71,7 @@ def check_one_step(one_step):
 
 def _checked_matrix(name, values, shape, rows=None, columns=None):
     """Returns an array of the shape that `shape` describes; no axis is empty."""
-    array = data.as_array(values, name)
+    array = arrays.as_array(values, name)
     fits = array.ndim == 2 and 0 not in array.shape
     fits = fits and rows in (None, array.shape[0]) and columns in (None, array.shape[1])
     if not fits:
@@ -123,7 +123,7 @@ def checked_per_chain(name, value, chains, largest=math.inf):
         TypeError: If the values are not numbers.
         ValueError: If the shape is wrong, or a value is out of range.
     """
-    values = data.as_array(value, name).astype(np.float64)
+    values = arrays.as_array(value, name).astype(np.float64)
     if values.shape not in ((), (chains,)):
         raise ValueError(
             f"`{name}` must be a number or have shape [{chains}], one for each chain. "

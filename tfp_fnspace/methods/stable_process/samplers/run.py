@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_count
+from tfp_fnspace.boundary.arguments import checked_count
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.methods.stable_process.samplers import checks, functions, grouped
 from tfp_fnspace.methods.stable_process.samplers.problem import Problem

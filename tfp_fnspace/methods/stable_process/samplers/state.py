@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace import arguments
+from tfp_fnspace.boundary import arguments
 from tfp_fnspace.math.kanter import log_exponential, log_scale
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.methods.stable_process.samplers import checks

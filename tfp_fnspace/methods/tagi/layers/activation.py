@@ -4,7 +4,7 @@ import functools
 
 import keras
 
-from tfp_fnspace.arguments import checked_choice, what_it_is
+from tfp_fnspace.boundary.arguments import checked_choice, what_it_is
 from tfp_fnspace.methods.tagi import activations
 from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, ElementwiseLayer
 

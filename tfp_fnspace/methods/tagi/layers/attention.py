@@ -5,7 +5,7 @@ import math
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.arguments import check_count, checked_count
+from tfp_fnspace.boundary.arguments import check_count, checked_count
 from tfp_fnspace.methods.tagi import propagation
 from tfp_fnspace.methods.tagi.layers.base import (
     TAGILayer,

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_choice, refuse_old_tensors
+from tfp_fnspace.boundary.arguments import checked_choice, refuse_old_tensors
 from tfp_fnspace.layers import calls
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.tagi import propagation

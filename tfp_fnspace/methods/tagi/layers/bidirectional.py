@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_choice
+from tfp_fnspace.boundary.arguments import checked_choice
 from tfp_fnspace.methods.tagi import propagation
 from tfp_fnspace.methods.tagi.layers.base import TAGILayer, mean_shape, one_mask
 from tfp_fnspace.methods.tagi.layers.recurrent import LSTM

@@ -9,7 +9,7 @@ import math
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.arguments import check_count, checked_choice, checked_count
+from tfp_fnspace.boundary.arguments import check_count, checked_choice, checked_count
 from tfp_fnspace.methods.tagi.layers.activation import ActivatedLayer
 
 

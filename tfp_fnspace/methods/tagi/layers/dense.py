@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_count
+from tfp_fnspace.boundary.arguments import checked_count
 from tfp_fnspace.methods.tagi.layers.activation import ActivatedLayer
 from tfp_fnspace.methods.tagi.layers.base import mean_shape
 

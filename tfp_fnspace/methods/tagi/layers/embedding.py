@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_count
+from tfp_fnspace.boundary.arguments import checked_count
 from tfp_fnspace.methods.tagi import propagation
 from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, is_pair, mean_shape
 from tfp_fnspace.typing import GaussianMoments

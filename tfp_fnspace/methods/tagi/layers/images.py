@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.arguments import check_count, checked_choice
+from tfp_fnspace.boundary.arguments import check_count, checked_choice
 from tfp_fnspace.methods.tagi.layers.convolution import checked_sizes
 from tfp_fnspace.methods.tagi.layers.structure import ConstantMapLayer
 

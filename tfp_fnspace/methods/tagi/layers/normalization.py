@@ -10,7 +10,7 @@ multiplied by `r` and `r^2`.
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_number, checked_positive
+from tfp_fnspace.boundary.arguments import checked_number, checked_positive
 from tfp_fnspace.math import replicas
 from tfp_fnspace.methods.tagi import propagation
 from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, mean_shape

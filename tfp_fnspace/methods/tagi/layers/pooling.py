@@ -7,7 +7,7 @@ one axis after the other.
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_choice
+from tfp_fnspace.boundary.arguments import checked_choice
 from tfp_fnspace.math.clipped_normal import clipped_moments
 from tfp_fnspace.methods.tagi import propagation
 from tfp_fnspace.methods.tagi.layers.base import one_mask

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.arguments import checked_count
+from tfp_fnspace.boundary.arguments import checked_count
 from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.methods.tagi import propagation
 from tfp_fnspace.methods.tagi.layers.activation import get_activation

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import arguments
+from tfp_fnspace.boundary import arguments
 
 
 def is_stream(x):

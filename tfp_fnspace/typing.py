@@ -1,11 +1,36 @@
 """Types that the parts of the library pass to each other."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
-#: A stateless seed: two int32 numbers, as TensorFlow's stateless random ops take them.
-Seed = tuple[int, int]
+#: A tensor, in a graph or eager.
+Tensor: TypeAlias = tf.Tensor
+
+#: A NumPy array.
+Array: TypeAlias = np.ndarray[Any, Any]
+
+#: Numbers that a user hands over: an array, a tensor, a data frame, or nested lists.
+ArrayLike: TypeAlias = Any
+
+#: Rows that a user hands over: an `ArrayLike`, a list or dict of them for several inputs, or a
+#: stream, which is a dataset, a `keras.utils.PyDataset`, or a generator of batches.
+Rows: TypeAlias = Any
+
+#: Shape of a tensor; `None` is a size that is not known yet.
+Shape: TypeAlias = Sequence[int | None]
+
+#: What `get_config` returns.
+Config: TypeAlias = dict[str, Any]
+
+#: A distribution of TensorFlow Probability, which has no types.
+Distribution: TypeAlias = Any
+
+#: A stateless seed: two int32 numbers, as TensorFlow's stateless random ops take them, or a tensor
+#: of them.
+Seed: TypeAlias = Any
 
 
 class GaussianMoments(NamedTuple):

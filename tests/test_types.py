@@ -1,11 +1,12 @@
 """Signatures are annotated, and a type checker knows the models.
 
-The first tests read the sources with `ast`. The others run `basedpyright`, as `make check` does on
-the whole package.
+The first tests read the sources with `ast`. The others run `basedpyright` on programs of users;
+`make check` runs it on the package.
 """
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,14 +38,16 @@ def missing(path, everything):
 
 
 def functions(body, everything, owner=""):
-    """Yields (function, its class and a dot) of a module or class, but no functions in functions."""
+    """Yields pairs of a function and its class, with a dot, but none that is in a function."""
     for node in body:
-        public = everything or not node.name.startswith("_") if hasattr(node, "name") else False
-        if isinstance(node, ast.ClassDef) and public:
-            yield from functions(node.body, everything, f"{owner}{node.name}.")
-        elif isinstance(node, ast.FunctionDef):
+        if not isinstance(node, ast.ClassDef | ast.FunctionDef):
+            continue
+        public = everything or not node.name.startswith("_")
+        if isinstance(node, ast.FunctionDef):
             if public or (owner and node.name in ("__init__", "__call__")):
                 yield node, owner
+        elif public:
+            yield from functions(node.body, everything, f"{owner}{node.name}.")
 
 
 @pytest.mark.parametrize("folder", ["", *FOLDERS])
@@ -54,3 +57,71 @@ def test_signatures_are_annotated(folder):
     assert paths
     found = [line for path in paths for line in missing(path, folder in WHOLE)]
     assert not found, "\n".join(found)
+
+
+#: A user's layer and a user's program. The model is that of docs/adding_a_method.md.
+PROGRAM = '''
+import keras
+import numpy as np
+import tfp_fnspace as fns
+
+
+class Scale(fns.tagi.BilinearLayer):
+    """Every input has its own weight."""
+
+    def create_parameters(self, input_shape: tuple[int, ...]) -> None:
+        self.add_parameters((input_shape[-1],), fan_in=1, fan_out=1)
+
+    def linear_map(self, inputs, kernel):
+        return inputs * kernel
+
+
+inputs = keras.Input((2,))
+outputs = fns.tagi.Dense(1)(Scale()(inputs))
+network = fns.tagi.TAGIModel(inputs, outputs, likelihood=fns.likelihoods.Gaussian(0.3))
+line = LinearModel(2, fns.likelihoods.Gaussian(0.3))
+x, y = np.zeros((10, 2)), np.zeros(10)
+for model in (network, line):
+    history = model.fit(x, y, epochs=2).history
+    mean = model.predict(x)["mean"].reshape(-1)
+    functions = model.sample_functions(x, 100, seed=1).mean(axis=0)
+    model.save("m.keras")
+    model.export("served")
+'''
+
+
+def checked(text, path):
+    """Runs the checker on a program and returns (line, message) of its errors."""
+    checker = Path(sys.executable).with_name("basedpyright")
+    if not checker.exists():
+        pytest.skip("basedpyright is not installed")
+    path.write_text(text, encoding="utf-8")
+    (path.parent / "pyrightconfig.json").write_text(
+        json.dumps({"typeCheckingMode": "standard", "extraPaths": [str(ROOT)], "include": ["."]})
+    )
+    command = [checker, "--outputjson", "--pythonpath", sys.executable, "-p", path.parent]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    return [
+        (text.splitlines()[d["range"]["start"]["line"]].strip(), d["message"])
+        for d in found
+        if d["severity"] == "error"
+    ]
+
+
+@pytest.mark.slow
+def test_programs_of_users_type_check_and_misspelt_attributes_are_found(tmp_path):
+    page = (ROOT / "docs" / "adding_a_method.md").read_text(encoding="utf-8")
+    model = re.search(r'^```python title="[^"]*model.py"\n(.*?)^```', page, re.M | re.S)[1]
+    assert checked(model + PROGRAM, tmp_path / "program.py") == []
+    for right, wrong in {
+        "self.num_inputs,": "self.num_input,",
+        "self.likelihood.expected_log_prob": "self.likelyhood.expected_log_prob",
+        "self.add_parameters": "self.add_parameter",
+        "model.sample_functions": "model.sample_function",
+    }.items():
+        assert right in model + PROGRAM
+        found = checked((model + PROGRAM).replace(right, wrong), tmp_path / "program.py")
+        assert found
+        name = wrong.split(".")[1].rstrip(",")
+        assert all(wrong in line and name in message for line, message in found), found

@@ -4,6 +4,8 @@ import json
 import math
 import os
 import shutil
+from collections.abc import Iterable
+from typing import Any
 
 import h5py
 import keras
@@ -33,13 +35,13 @@ class EpochCounter(keras.callbacks.Callback):
     #: The callback does not read the weights, so epochs may be computed ahead of their callbacks.
     allows_ahead = True
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         interrupts.check()
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         interrupts.check(PATIENCE)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         counters = self.model.counters
         counters.first_batch = 0
         counters.epochs.value.assign_add(1)  # a quarter of the time of Keras's own
@@ -50,7 +52,7 @@ class EpochStart(keras.callbacks.Callback):
 
     allows_ahead = True
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self.model.counters.begin_epochs()
 
 
@@ -84,7 +86,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         >>> history = model.fit(x, y, epochs=2, verbose=0, callbacks=[backup])
     """
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         if not os.path.isfile(self._weights_path):
             return
         try:
@@ -106,7 +108,7 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
         with files.replacing(target, self.backup_dir) as partial:
             shutil.copyfile(source, partial)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._current_epoch = epoch
 
     def _restore(self):
@@ -134,7 +136,9 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
             partial.write_text(json.dumps(numbers))
 
 
-def check_room(model, path, shard_size=None):
+def check_room(
+    model: keras.Model, path: str | os.PathLike[str], shard_size: float | None = None
+) -> None:
     """Checks that a model's weights fit on a disk: HDF5 never closes a file that does not fit.
 
     Args:
@@ -153,14 +157,14 @@ def check_room(model, path, shard_size=None):
     files.check_room(path, num_bytes, largest)
 
 
-def save_weights(model, path):
+def save_weights(model: keras.Model, path: str | os.PathLike[str]) -> None:
     """Calls `keras.Model.save_weights` after a check that there is room."""
     check_room(model, path)
     with notices.without_copy_keyword():
         keras.Model.save_weights(model, path)
 
 
-def with_safe_backups(callbacks):
+def with_safe_backups(callbacks: Iterable[keras.callbacks.Callback]) -> None:
     """Makes Keras's `BackupAndRestore` write and read like ours; overrides of a user stay.
 
     Args:
@@ -171,7 +175,7 @@ def with_safe_backups(callbacks):
         if type(callback) is theirs:
             callback.__class__ = BackupAndRestore
         elif isinstance(callback, theirs) and not isinstance(callback, BackupAndRestore):
-            own = type(callback)
+            own: Any = type(callback)
             callback.__class__ = type(own.__name__, (own, BackupAndRestore), {})
 
 
@@ -187,7 +191,7 @@ class FiniteLoss(keras.callbacks.Callback):
 
     allows_ahead = True
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         loss = (logs or {}).get("loss", 0.0)
         if not math.isfinite(loss) and not self.model.stop_training:
             raise FloatingPointError(
@@ -206,10 +210,10 @@ class JitterReport(keras.callbacks.Callback):
 
     allows_ahead = True
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self.said = set()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         jittered = (logs or {}).get("jittered", 0.0)
         if jittered > 0.0:
             self.say(
@@ -218,7 +222,7 @@ class JitterReport(keras.callbacks.Callback):
                 f"diagonal, {jittered:.3g} times a step in epoch {epoch + 1}.",
             )
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self.model.jittered_when_predicting():
             self.say(
                 "prediction",
@@ -226,14 +230,14 @@ class JitterReport(keras.callbacks.Callback):
                 "positive definite and gets more on its diagonal.",
             )
 
-    def say(self, what, message):
+    def say(self, what: str, message: str) -> None:
         """Warns, unless this run has warned of `what` before."""
         if what not in self.said:
             self.said.add(what)
             notices.warn(message, RuntimeWarning)
 
 
-def checked_callbacks(callbacks):
+def checked_callbacks(callbacks: Any) -> list[keras.callbacks.Callback]:
     """Returns a list of callbacks.
 
     Args:
@@ -253,7 +257,7 @@ def checked_callbacks(callbacks):
     return given
 
 
-def resolve_modes(callbacks, metrics):
+def resolve_modes(callbacks: Iterable[Any], metrics: Iterable[keras.metrics.Metric]) -> None:
     """Tells callbacks with `mode="auto"` in which direction their metric is better.
 
     Keras knows only the metrics that its own `compile` holds, and refuses `val_nll` otherwise.
@@ -271,7 +275,7 @@ def resolve_modes(callbacks, metrics):
             callback.mode = modes[direction]
 
 
-def refuse_learning_rates(callbacks, rule):
+def refuse_learning_rates(callbacks: Iterable[keras.callbacks.Callback], rule: str) -> None:
     """Refuses callbacks that change a learning rate, for models without one.
 
     Raises:
@@ -301,7 +305,7 @@ _BATCH_METHODS = (
 )
 
 
-def wants_batches(callback):
+def wants_batches(callback: keras.callbacks.Callback) -> bool:
     """Returns whether a callback does something at every batch."""
     for cls, option in _BATCH_OPTIONS.items():
         if type(callback) is cls:

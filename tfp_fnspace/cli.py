@@ -2,13 +2,14 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from tfp_fnspace import benchmark, demo
 from tfp_fnspace.benchmark import estimators, uci
 from tfp_fnspace.benchmark.records import versions
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)

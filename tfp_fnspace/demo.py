@@ -57,7 +57,7 @@ np.savez(outputs, **{{name: array.numpy() for name, array in arrays.items()}})
 """
 
 
-def run(output_dir):
+def run(output_dir: str | os.PathLike[str]) -> int:
     """Runs the demo and prints its steps.
 
     Args:
@@ -139,6 +139,7 @@ def _fit_and_score(table):
     line = _straight_line(table)
     distribution = _normal(*line.predict(table.x_test, return_std=True))
     _print_scores("straight line", table, distribution, time.monotonic() - begin)
+    fitted = None
     for name, (estimator, seconds) in _ESTIMATORS.items():
         begin = time.monotonic()
         fitted = getattr(sklearn, estimator)(time_limit=seconds, random_state=_SEED)

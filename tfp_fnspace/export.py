@@ -2,6 +2,8 @@
 
 import errno
 import inspect
+import os
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -10,6 +12,9 @@ import tensorflow as tf
 from tfp_fnspace import files
 from tfp_fnspace.boundary.arguments import check_count
 from tfp_fnspace.tracing import collectable
+
+if TYPE_CHECKING:
+    from tfp_fnspace.model import FunctionSpaceModel
 
 #: TensorFlow's classes for two errors of the system.
 _ERRORS_OF_DISKS = {
@@ -21,7 +26,12 @@ _ERRORS_OF_DISKS = {
 _ENTRIES = ("saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", "debug")
 
 
-def export_saved_model(model, path, num_samples=100, verbose=False):
+def export_saved_model(
+    model: "FunctionSpaceModel",
+    path: str | os.PathLike[str],
+    num_samples: int = 100,
+    verbose: bool = False,
+) -> None:
     """Writes a SavedModel that loads where neither this library nor Keras is installed.
 
     Endpoints:
@@ -73,12 +83,12 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
         functions = as_served(model.draw_functions(x, int(num_samples), seed))
         return _nan_unless(_finite_rows(inputs), functions, 1)
 
-    archive = keras.export.ExportArchive()
+    archive: Any = keras.export.ExportArchive()
     # `archive.track(model)` would save every variable twice; endpoints track what they use.
     archive.add_endpoint("serve", _with_parameters(serve, names), input_signature=specs)
     seed_spec = tf.TensorSpec([2], tf.int32, name="seed")
-    sample = _with_parameters(sample, [*names, "seed"])
-    archive.add_endpoint("sample", sample, input_signature=[*specs, seed_spec])
+    endpoint = _with_parameters(sample, [*names, "seed"])
+    archive.add_endpoint("sample", endpoint, input_signature=[*specs, seed_spec])
     with files.replacing(path) as partial:
         try:
             archive.write_out(str(partial), verbose=verbose)
@@ -86,7 +96,7 @@ def export_saved_model(model, path, num_samples=100, verbose=False):
             raise OSError(_ERRORS_OF_DISKS[type(error)], "the SavedModel does not fit") from error
 
 
-def check_served_range(model):
+def check_served_range(model: "FunctionSpaceModel") -> None:
     """Refuses to export a model whose targets the served dtype cannot hold.
 
     Args:
@@ -139,12 +149,12 @@ def _input_names(tensors):
 def _with_parameters(function, names):
     """Returns `function` with named parameters, so that the endpoint can be called by name."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [inspect.Parameter(name, kind) for name in names]
+    signature = inspect.Signature([inspect.Parameter(name, kind) for name in names])
 
     @collectable
     def endpoint(*arguments, **named):
-        bound = endpoint.__signature__.bind(*arguments, **named)
+        bound = signature.bind(*arguments, **named)
         return function(*bound.arguments.values())
 
-    endpoint.__signature__ = inspect.Signature(parameters)
+    endpoint.__signature__ = signature
     return endpoint

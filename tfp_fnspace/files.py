@@ -14,7 +14,9 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 try:
     import fcntl
@@ -33,7 +35,7 @@ _OLD = "old"  # in the hidden folder: the old content, between two renames
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
-def checked_path(name, value):
+def checked_path(name: str, value: Any) -> Path:
     """Checks a path and returns it as a `Path`.
 
     Raises:
@@ -47,7 +49,7 @@ def checked_path(name, value):
     return Path(value)
 
 
-def check_folder(path, entries):
+def check_folder(path: str | os.PathLike[str], entries: Collection[str]) -> None:
     """Checks that replacing a folder, if it exists, would remove nothing else.
 
     Args:
@@ -67,7 +69,9 @@ def check_folder(path, entries):
 
 
 @contextlib.contextmanager
-def replacing(path, beside=None):
+def replacing(
+    path: str | os.PathLike[str], beside: str | os.PathLike[str] | None = None
+) -> Iterator[Path]:
     """Yields a path to write to, a file or a folder, which replaces `path` at the end.
 
     If the block raises any error, `path` is unchanged and nothing else is left. The next call for
@@ -103,7 +107,7 @@ def replacing(path, beside=None):
 
 
 @contextlib.contextmanager
-def replacing_several(path):
+def replacing_several(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yields a path for a file and others beside it, which are all moved to the folder of `path`.
 
     Each is moved in one step, the file itself last. If the block raises, nothing is left.
@@ -134,7 +138,7 @@ def replacing_several(path):
 
 
 @contextlib.contextmanager
-def locked(path):
+def locked(path: str | os.PathLike[str]) -> Iterator[None]:
     """Lets one process at a time into the block, among those that use the same path.
 
     If the file system has no locks, nothing is locked.
@@ -147,7 +151,9 @@ def locked(path):
         _unlock(lock)
 
 
-def check_room(path, num_bytes, largest_file=None):
+def check_room(
+    path: str | os.PathLike[str], num_bytes: int, largest_file: int | None = None
+) -> None:
     """Checks that a number of bytes fits on the disk of a path.
 
     Args:

@@ -9,6 +9,7 @@ import contextlib
 import signal
 import threading
 import time
+from collections.abc import Iterator
 
 
 class _State:
@@ -31,7 +32,7 @@ def _raise():
 
 
 @contextlib.contextmanager
-def deferred():
+def deferred() -> Iterator[None]:
     """Makes Ctrl-C wait for `check`, or for the end of the block, where it is raised."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -49,7 +50,7 @@ def deferred():
 
 
 @contextlib.contextmanager
-def held():
+def held() -> Iterator[None]:
     """Protects a block from Ctrl-C, however often it is pressed; keep the block short."""
     with deferred():
         if threading.current_thread() is not threading.main_thread():
@@ -64,7 +65,7 @@ def held():
             _raise()
 
 
-def check(patience=0.0):
+def check(patience: float = 0.0) -> None:
     """Raises `KeyboardInterrupt` if one has waited for at least `patience` seconds.
 
     Args:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
@@ -15,7 +16,7 @@ _INSIDE = tuple(
 )
 
 
-def warn(message, category=UserWarning):
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warns at the innermost line outside this library, Keras and TensorFlow.
 
     Args:
@@ -36,7 +37,7 @@ def warn(message, category=UserWarning):
 
 
 @contextlib.contextmanager
-def without_copy_keyword():
+def without_copy_keyword() -> Iterator[None]:
     """Hides a deprecation warning that is not about the user's code.
 
     Keras writes variables by `numpy.array`, and NumPy 2 warns for each `tf.Variable` that its

@@ -4,13 +4,21 @@ matplotlib is imported when a function is called, so that the package works with
 function draws into `ax`, or into a new figure, and returns the axes.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
 
+import keras
 import numpy as np
 
 from tfp_fnspace.boundary import arguments, arrays, columns, data
 from tfp_fnspace.distributions import quantile
 from tfp_fnspace.metrics import calibration_error, pit
+from tfp_fnspace.model import FunctionSpaceModel
+from tfp_fnspace.typing import Array, ArrayLike, Distribution, Seed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Okabe & Ito (2008): distinguishable with every common kind of colour blindness.
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
@@ -47,7 +55,13 @@ class AlongInput:
         >>> mean = along.predict(grid)["mean"]  # [100, 1]
     """
 
-    def __init__(self, model, x, column, at=None):
+    def __init__(
+        self,
+        model: FunctionSpaceModel,
+        x: ArrayLike,
+        column: int | str,
+        at: ArrayLike | None = None,
+    ):
         arguments.check_model(model, "predict", "predict_distribution", "sample_functions")
         columns.check_column_names(x, getattr(model, "column_names", None), "x")
         names, x = list(columns.column_names(x) or []), arrays.as_array(x, "x").astype(np.float64)
@@ -88,30 +102,30 @@ class AlongInput:
         rows[:, self.column] = values[:, 0]
         return rows
 
-    def predict(self, x):
+    def predict(self, x: ArrayLike) -> dict[str, Array]:
         """Does what the model does, for values `[N, 1]` of the input."""
         return self.model.predict(self._rows(x))
 
-    def predict_distribution(self, x):
+    def predict_distribution(self, x: ArrayLike) -> Distribution:
         """Does what the model does, for values `[N, 1]` of the input."""
         return self.model.predict_distribution(self._rows(x))
 
-    def sample_functions(self, x, num_samples, seed=(0, 0)):
+    def sample_functions(self, x: ArrayLike, num_samples: int, seed: Seed = (0, 0)) -> Array:
         """Does what the model does, for values `[N, 1]` of the input."""
         return self.model.sample_functions(self._rows(x), num_samples, seed=seed)
 
 
 def plot_predictive_band(
-    model,
-    x,
+    model: FunctionSpaceModel | AlongInput,
+    x: ArrayLike,
     *,
-    data=None,
-    true_function=None,
-    num_draws=10,
-    level=0.9,
-    seed=(0, 0),
-    ax=None,
-):
+    data: Sequence[ArrayLike] | None = None,
+    true_function: Callable[[Array], ArrayLike] | None = None,
+    num_draws: int = 10,
+    level: float = 0.9,
+    seed: Seed = (0, 0),
+    ax: "Axes | None" = None,
+) -> "Axes":
     """Draws the prediction of a model with one input and one output along a line.
 
     The figure shows the mean, the central `level` interval of the observations (exact quantiles of
@@ -151,9 +165,10 @@ def plot_predictive_band(
     prediction = model.predict(x)
     centre = _one_column("model.predict(x)['mean']", prediction["mean"])[:, 0]
     tail, percent = (1.0 - level) / 2.0, f"{100 * level:g} %"
-    if hasattr(model, "function_quantiles"):
+    function_quantiles = getattr(model, "function_quantiles", None)
+    if function_quantiles is not None:
         levels = [tail, 0.5, 1.0 - tail]
-        low, centre, high = np.asarray(model.function_quantiles(x, levels))[:, 0].T
+        low, centre, high = np.asarray(function_quantiles(x, levels))[:, 0].T
         name, inner_label = "median", f"{percent} of f"
     else:
         z = NormalDist().inv_cdf(0.5 + level / 2)
@@ -184,7 +199,9 @@ def plot_predictive_band(
     return _finish(ax, loc="upper center", ncols=3)
 
 
-def plot_calibration(y, distribution, *, ax=None):
+def plot_calibration(
+    y: ArrayLike, distribution: Distribution, *, ax: "Axes | None" = None
+) -> "Axes":
     """Draws the frequencies with which observations fall below their predictive quantiles.
 
     With the probability integral transform u = F(y) of each observation, the curve is the share of
@@ -220,7 +237,12 @@ def plot_calibration(y, distribution, *, ax=None):
     return _finish(ax)
 
 
-def plot_history(history, *, metrics=None, ax=None):
+def plot_history(
+    history: keras.callbacks.History | Mapping[str, ArrayLike],
+    *,
+    metrics: Sequence[str] | None = None,
+    ax: "Axes | None" = None,
+) -> "Axes":
     """Draws training curves: each metric solid, its `val_` twin dashed in the same colour.
 
     The epoch with the smallest `val_nll` is marked if that curve is drawn.
@@ -239,8 +261,8 @@ def plot_history(history, *, metrics=None, ax=None):
         ValueError: If nothing was recorded, a metric was not recorded, or curves differ in length.
         ImportError: If matplotlib is not installed.
     """
-    curves = getattr(history, "history", history).items()
-    curves = {k: arrays.as_array(v, k).astype(np.float64) for k, v in curves}
+    recorded: Any = getattr(history, "history", history)
+    curves = {k: arrays.as_array(v, k).astype(np.float64) for k, v in recorded.items()}
     metrics = _recorded_metrics(curves, metrics)
     epochs = _epochs(history, curves)
     curves = {name: values for name, values in curves.items() if _base(name) in metrics}

@@ -13,13 +13,18 @@ the data favour it, the targets are warped first (`warping.chosen_warp`).
 """
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
 
 import keras
 import numpy as np
 
-from tfp_fnspace.trials import Table, fit, least_epochs, tried
-from tfp_fnspace.warping import WarpedModel, chosen_warp
+from tfp_fnspace.model import FunctionSpaceModel
+from tfp_fnspace.trials import Table, Trial, fit, least_epochs, tried
+from tfp_fnspace.typing import Array
+from tfp_fnspace.warping import Warp, WarpedModel, chosen_warp
 
 #: The share of the time that trials may take; the rest is for the fit to all rows.
 TIME_FOR_TRIALS = 0.6
@@ -39,13 +44,22 @@ class Fitted:
         trials: List of `Trial`, one for each candidate that was tried.
     """
 
-    model: keras.Model
-    settings: dict
+    model: FunctionSpaceModel
+    settings: dict | list
     score: float
     trials: list
 
 
-def fit_table(recipe, x, y, *, time_limit=60.0, seed=0, num_classes=None, report=None):
+def fit_table(
+    recipe: ModuleType,
+    x: Array | list[Array],
+    y: Array,
+    *,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    num_classes: int | None = None,
+    report: Callable[[float, str], None] | None = None,
+) -> Fitted:
     """Chooses settings on held-out rows and fits a model with them to all rows.
 
     Args:
@@ -75,7 +89,7 @@ def fit_table(recipe, x, y, *, time_limit=60.0, seed=0, num_classes=None, report
     return Fitted(unwarped(model, warp), best.settings, best.score, trials)
 
 
-def warped_table(table, seed):
+def warped_table(table: Table, seed: int) -> tuple[Table, Warp | None]:
     """Warps the targets of a table if the data favour it.
 
     Args:
@@ -92,17 +106,24 @@ def warped_table(table, seed):
     return Table(table.x, warp(table.y), None, warp.log_jacobian(table.y)), warp
 
 
-def unwarped(model, warp):
+def unwarped(model: FunctionSpaceModel, warp: Warp | None) -> FunctionSpaceModel:
     """Returns the model of the targets, given a model of the warped targets."""
     return model if warp is None else WarpedModel(model, *warp)
 
 
-def candidates_of(recipe, table):
+def candidates_of(recipe: ModuleType, table: Table) -> list[tuple[ModuleType, dict[str, Any]]]:
     """Returns the candidates of a recipe, the best first, as pairs of the recipe and settings."""
     return [(recipe, settings) for settings in recipe.candidates(table)]
 
 
-def try_candidates(candidates, table, seconds, seed, report=None, at_least=1):
+def try_candidates(
+    candidates: Sequence[tuple[ModuleType, dict[str, Any]]],
+    table: Table,
+    seconds: float,
+    seed: int,
+    report: Callable[[float, str], None] | None = None,
+    at_least: int = 1,
+) -> list[Trial]:
     """Tries candidates in order, as many as the time allows.
 
     Args:
@@ -132,7 +153,7 @@ def try_candidates(candidates, table, seconds, seed, report=None, at_least=1):
     return trials
 
 
-def fit_as_tried(trial, table, seconds, seed):
+def fit_as_tried(trial: Trial, table: Table, seconds: float, seed: int) -> FunctionSpaceModel:
     """Fits a model with the settings of a trial to all rows.
 
     Args:
@@ -153,7 +174,7 @@ def fit_as_tried(trial, table, seconds, seed):
     return model
 
 
-def scale_learnt_noise(model, factor):
+def scale_learnt_noise(model: FunctionSpaceModel, factor: float) -> None:
     """Multiplies the standard deviation of a Gaussian likelihood's noise, down to its minimum.
 
     Args:

@@ -6,6 +6,7 @@ choices made from the training rows.
 """
 
 import importlib
+from types import ModuleType
 
 #: Name -> module.
 METHODS = {
@@ -16,7 +17,7 @@ METHODS = {
 }
 
 
-def method(name):
+def method(name: str) -> ModuleType:
     """Returns the benchmark module of a method.
 
     Raises:

@@ -1,5 +1,8 @@
 """Stacking: a mixture of several fitted models, weighed by held-out rows."""
 
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn, Self
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -9,12 +12,13 @@ from tfp_fnspace.boundary import arguments
 from tfp_fnspace.distributions import observations
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.model import FunctionSpaceModel, checks, summary
+from tfp_fnspace.typing import Array, Config, Distribution, Rows, Seed, Tensor
 
 #: The most iterations of EM, and the gain per row in nats below which they end.
 _MOST_ITERATIONS, _LEAST_GAIN = 10_000, 1e-9
 
 
-def stacking_weights(log_densities):
+def stacking_weights(log_densities: Array) -> Array:
     r"""Returns the weights that maximise the held-out log density of the mixture.
 
         max_w  sum_n log sum_k w_k p_k(y_n),     w_k >= 0,  sum_k w_k = 1
@@ -66,7 +70,9 @@ class StackedModel(FunctionSpaceModel):
 
     input_scaler_dtype = "float64"  # members take inputs in the user's units
 
-    def __init__(self, members, mixture_weights, **kwargs):
+    def __init__(
+        self, members: Sequence[FunctionSpaceModel], mixture_weights: Iterable[float], **kwargs: Any
+    ):
         super().__init__(autocast=False, **kwargs)
         self.members = list(members)
         self.mixture_weights = [float(weight) for weight in mixture_weights]
@@ -107,7 +113,7 @@ class StackedModel(FunctionSpaceModel):
             for values in zip(*parts, strict=True)
         )
 
-    def predicted(self, x):
+    def predicted(self, x: Tensor | list[Tensor]) -> summary.Predicted:
         if self.likelihood.is_classifier:
             outputs = self._averages(x)
             distribution = self.likelihood.from_probabilities(outputs["probabilities"])
@@ -147,7 +153,7 @@ class StackedModel(FunctionSpaceModel):
             "aleatoric_stddev": tf.sqrt(noise),
         }
 
-    def functions(self, inputs, num_samples, seed):
+    def functions(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> Tensor:
         """Draws functions `[S, N, D]`, from each member a number in proportion to its weight."""
         ends = np.round(np.cumsum([0.0, *self.mixture_weights]) * num_samples).astype(int)
         draws, x = [], self.checks.pack(inputs)
@@ -159,7 +165,9 @@ class StackedModel(FunctionSpaceModel):
 
     # ------------------------------------------------------------------------------------------
 
-    def predict_distribution(self, x, batch_size=None, joint=False):
+    def predict_distribution(
+        self, x: Rows, batch_size: int | None = None, joint: bool = False
+    ) -> Distribution:
         """Returns the predictive distribution of the observations at each point.
 
         Args:
@@ -180,7 +188,7 @@ class StackedModel(FunctionSpaceModel):
         parts = self.in_batches(self.traced(self._components), inputs, rows)
         return _mixture(*(tf.concat(values, axis=0) for values in zip(*parts, strict=True)))
 
-    def fit(self, *args, **kwargs):
+    def fit(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raises an error: each member is fitted by its own method.
 
         Raises:
@@ -191,7 +199,7 @@ class StackedModel(FunctionSpaceModel):
             f"them. Received: fit of {len(self.members)} members"
         )
 
-    def get_config(self):
+    def get_config(self) -> Config:
         serialize = keras.saving.serialize_keras_object
         return {
             "name": self.name,
@@ -200,7 +208,7 @@ class StackedModel(FunctionSpaceModel):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: Config, custom_objects: dict[str, Any] | None = None) -> Self:
         load = keras.saving.deserialize_keras_object
         members = [load(each, custom_objects=custom_objects) for each in config["members"]]
         return cls(**{**config, "members": members})
@@ -210,7 +218,9 @@ def _mixture(logits, mean, stddev):
     return observations.mixture(logits, observations.Normal(mean, stddev))
 
 
-def stacked(models, log_densities, least_weight):
+def stacked(
+    models: Callable[[int], FunctionSpaceModel], log_densities: Array, least_weight: float
+) -> tuple[StackedModel, Array]:
     """Makes the mixture of models that their held-out log densities favour.
 
     Args:

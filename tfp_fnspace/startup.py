@@ -9,19 +9,20 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Iterator
 
 _LINES_OF_LIBRARIES = re.compile(
     rb"WARNING: All log messages before absl|[IW]\d{4} .*\.cc:\d+\] |E\d{4} .*failed call to cuInit"
 )
 
 
-def is_command_line():
+def is_command_line() -> bool:
     """Returns whether Python was started by `python -m tfp_fnspace`."""
     words = sys.orig_argv[1:]
     return any(pair == ("-m", "tfp_fnspace") for pair in zip(words, words[1:], strict=False))
 
 
-def load_tensorflow_quietly():
+def load_tensorflow_quietly() -> None:
     """Imports TensorFlow without the lines that its libraries write to standard error.
 
     Later, only errors are written, unless `TF_CPP_MIN_LOG_LEVEL` is set.
@@ -33,7 +34,7 @@ def load_tensorflow_quietly():
 
 
 @contextlib.contextmanager
-def without_lines_of_libraries():
+def without_lines_of_libraries() -> Iterator[None]:
     """Holds standard error back; writes it at the end without TensorFlow's own lines."""
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as written:

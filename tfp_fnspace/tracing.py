@@ -3,13 +3,18 @@
 import functools
 import types
 import weakref
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import tensorflow as tf
 import tensorflow_probability as tfp
 from tensorflow.python.framework import ops
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def collectable(function):
+
+def collectable(function: Callable[P, R]) -> Callable[P, R]:
     """Returns a function whose graphs are freed when nothing uses them any more.
 
     TensorFlow registers the gradients that `tf.custom_gradient` defines in a graph for as long as
@@ -93,12 +98,12 @@ def _weakly(registered, name):
     def gradient_of_live_graph(op, *result_gradients):
         return reference()(op, *result_gradients)
 
-    gradient_of_live_graph._fns_is_weak = True
+    vars(gradient_of_live_graph).update(_fns_is_weak=True)
     registered[name] = {**registered[name], "type": gradient_of_live_graph}
     return gradient
 
 
-def traced(function, **options):
+def traced(function: Callable[..., Any], **options: Any) -> Any:
     """Returns `tf.function` of a function of one model, `collectable` and without autograph.
 
     TensorFlow counts traces by the code of a function, over all models of a process. So it warns of
@@ -115,21 +120,21 @@ def traced(function, **options):
     return tf.function(functools.partial(collectable(function)), autograph=False, **options)
 
 
-def traced_for_all(function, **options):
+def traced_for_all(function: Callable[..., Any], **options: Any) -> Any:
     """Returns `tf.function` of a function that all models share, without autograph.
 
     It is traced for the shapes of each model's data, which is not a reason to warn.
     """
-    function = tf.function(function, autograph=False, **options)
-    function._omit_frequent_tracing_warning = True
-    return function
+    found: Any = tf.function(function, autograph=False, **options)
+    found._omit_frequent_tracing_warning = True
+    return found
 
 
 class _Key:
     """A key for counts of traces; unlike the function itself, it makes no cycle of references."""
 
 
-def count_apart(function):
+def count_apart(function: Callable[..., Any]) -> Callable[..., Any]:
     """Lets TensorFlow count separately the traces of functions that Keras made for a model.
 
     Args:
@@ -146,8 +151,9 @@ def count_apart(function):
             continue
         seen.add(id(part))
         if isinstance(part, tf.types.experimental.PolymorphicFunction):
-            part._key_for_call_stats = _Key()  # in place of its code
-            left.append(part.python_function)
+            found: Any = part
+            found._key_for_call_stats = _Key()  # in place of its code
+            left.append(found.python_function)
         elif isinstance(part, types.FunctionType):
             left += [cell.cell_contents for cell in part.__closure__ or ()]
     return function

@@ -3,12 +3,16 @@
 import time
 import warnings
 from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Self
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.model import FunctionSpaceModel
 from tfp_fnspace.tracing import traced
+from tfp_fnspace.typing import Array
 
 #: With at least this many rows one part is held out; with fewer rows there are `_NUM_FOLDS` folds.
 _ROWS_FOR_ONE_PART = 500
@@ -45,28 +49,28 @@ class Table:
     log_jacobian: np.ndarray | None = None
 
     @property
-    def inputs(self):
+    def inputs(self) -> list[Array]:
         """List of the arrays of inputs."""
         return self.x if isinstance(self.x, list) else [self.x]
 
     @property
-    def num_rows(self):
+    def num_rows(self) -> int:
         return len(self.y)
 
     @property
-    def num_inputs(self):
+    def num_inputs(self) -> int:
         return self.inputs[0].shape[1]
 
     @property
-    def num_outputs(self):
+    def num_outputs(self) -> int:
         return self.num_classes or self.y.shape[1]
 
     @property
-    def has_variances(self):
+    def has_variances(self) -> bool:
         """Whether the inputs are means and variances."""
         return isinstance(self.x, list)
 
-    def rows(self, index):
+    def rows(self, index: Array) -> "Table":
         """Returns the table of some rows."""
         inputs = [values[index] for values in self.inputs]
         x = inputs if self.has_variances else inputs[0]
@@ -87,7 +91,7 @@ class Trial:
         model: A model that may be fitted again, or `None` if one has to be built.
     """
 
-    recipe: object
+    recipe: ModuleType
     settings: dict
     rows: np.ndarray
     log_density: np.ndarray
@@ -95,12 +99,12 @@ class Trial:
     model: "Reusable | None" = None
 
     @property
-    def score(self):
+    def score(self) -> float:
         """Mean held-out log density, in nats."""
         return float(np.mean(self.log_density))
 
 
-def held_out_parts(num_rows, seed):
+def held_out_parts(num_rows: int, seed: int) -> list[Array]:
     """Returns row numbers to hold out: one array, or one for each fold if there are few rows.
 
     Args:
@@ -115,7 +119,9 @@ def held_out_parts(num_rows, seed):
     return [order[: min(int(_HELD_OUT * num_rows), _MOST_HELD_OUT)]]
 
 
-def tried(recipe, table, settings, seconds, seed):
+def tried(
+    recipe: ModuleType, table: Table, settings: dict[str, Any], seconds: float, seed: int
+) -> Trial:
     """Fits a candidate without each held-out part in turn.
 
     Args:
@@ -154,7 +160,7 @@ def tried(recipe, table, settings, seconds, seed):
     looks = range(len(longest))
     sums = [sum(np.sum(path.at(look)[0]) for path in paths) for look in looks]
     best, epochs = int(np.argmax(sums)), longest.epochs
-    epochs = _of_all_rows(epochs[best], settings["batch_size"], train.num_rows, table.num_rows)
+    epochs = _of_all_rows(epochs[best], settings["batch_size"], trains[0].num_rows, table.num_rows)
     if best + 1 == len(sums) and any(path.is_late for path in paths):
         epochs = min(2 * epochs, settings["epochs"])  # still improving when time was over
     densities = []
@@ -168,7 +174,7 @@ def tried(recipe, table, settings, seconds, seed):
     return Trial(recipe, chosen, rows, densities[factor], seconds, reusable)
 
 
-def least_epochs(settings):
+def least_epochs(settings: dict[str, Any]) -> int:
     """Returns the number of epochs of a fit before time may end it."""
     return _LEAST_LOOKS * settings["epochs_between_looks"]
 
@@ -193,13 +199,13 @@ class Scored:
         model: `FunctionSpaceModel`.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: FunctionSpaceModel):
         self.model = model
         self._function = traced(
             lambda inputs, y: model.predictive(inputs).log_prob(y), reduce_retracing=True
         )
 
-    def log_density(self, table):
+    def log_density(self, table: Table) -> Array:
         """Returns the log density of the targets of a table, `[N]`, float64.
 
         For warped targets it is the log density of the original targets.
@@ -226,13 +232,15 @@ class Reusable(Scored):
         seed: Non-negative integer.
     """
 
-    def __init__(self, recipe, train, table, settings, seed):
+    def __init__(
+        self, recipe: ModuleType, train: Table, table: Table, settings: dict[str, Any], seed: int
+    ):
         super().__init__(recipe.build(settings, train, seed))
         self.model.adapt(table.x, table.y)
         self._weights = self.model.get_weights()
         self._of_optimizer = None
 
-    def put_back(self):
+    def put_back(self) -> Self:
         """Resets the model to its state after it was built, and returns this object."""
         self.model.set_weights(self._weights)
         optimizer = getattr(self.model, "optimizer", None)
@@ -261,7 +269,12 @@ def _factors(table):
     return _NOISE_FACTORS if table.num_classes is None else _NOISE_FACTORS[:1]
 
 
-def fit(model, settings, table, callback):
+def fit(
+    model: FunctionSpaceModel,
+    settings: dict[str, Any],
+    table: Table,
+    callback: keras.callbacks.Callback,
+) -> None:
     """Fits a model as the settings say."""
     model.fit(
         table.x,
@@ -293,7 +306,14 @@ class Path(keras.callbacks.Callback):
 
     allows_ahead = True  # it uses the weights every `looks_every` epochs
 
-    def __init__(self, scored, held_out, settings, deadline, fits_left):
+    def __init__(
+        self,
+        scored: Scored,
+        held_out: Table,
+        settings: dict[str, Any],
+        deadline: float,
+        fits_left: int,
+    ):
         super().__init__()
         self.scored, self.held_out, self.settings = scored, held_out, settings
         self.deadline, self.fits_left, self.ends = deadline, fits_left, None
@@ -303,12 +323,12 @@ class Path(keras.callbacks.Callback):
     def __len__(self):
         return len(self.epochs)
 
-    def at(self, look):
+    def at(self, look: int) -> tuple[Array, list[Array]]:
         """Returns the log densities and weights of a look, or of the last look before it."""
         look = min(look, len(self) - 1)
         return self.log_densities[look], self.weights[look]
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         now = time.monotonic()
         if self.ends is None:
             self.ends = now + max(self.deadline - now, 0.0) / self.fits_left

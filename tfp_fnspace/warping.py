@@ -1,6 +1,6 @@
 """Warped targets: the choice of a monotone transform, and models of transformed targets."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn, Self
 
 import keras
 import numpy as np
@@ -11,6 +11,7 @@ from tfp_fnspace import likelihoods
 from tfp_fnspace.distributions import observations
 from tfp_fnspace.distributions.quantile import is_mixture
 from tfp_fnspace.model import FunctionSpaceModel, summary
+from tfp_fnspace.typing import Array, ArrayLike, Config, Distribution, Rows, Seed, Tensor
 
 tfd = tfp.distributions
 
@@ -49,11 +50,11 @@ class Warp(NamedTuple):
     scale: np.ndarray
     most_stddev: np.ndarray
 
-    def __call__(self, y):
+    def __call__(self, y: Array) -> Array:
         """Returns the warped targets `[N, D]`."""
         return np.arcsinh((y - self.shift) / self.scale)
 
-    def log_jacobian(self, y):
+    def log_jacobian(self, y: Array) -> Array:
         """Returns `sum_d log dz_d / dy_d`, `[N]`."""
         u = (y - self.shift) / self.scale
         return -np.sum(0.5 * np.log1p(np.square(u)) + np.log(self.scale), axis=1)
@@ -71,7 +72,7 @@ class Choice(NamedTuple):
     log_density: float
 
 
-def chosen_warp(x, y, seed=0):
+def chosen_warp(x: Array, y: Array, seed: int = 0) -> Choice:
     """Returns the warp under which a regression predicts unseen rows best.
 
     The regression is linear in the inputs and in random ReLU features of them, with a quadratic
@@ -210,7 +211,14 @@ class WarpedModel(FunctionSpaceModel):
 
     input_scaler_dtype = "float64"  # the member takes inputs in the user's units
 
-    def __init__(self, member, shift, scale, most_stddev, **kwargs):
+    def __init__(
+        self,
+        member: FunctionSpaceModel,
+        shift: ArrayLike,
+        scale: ArrayLike,
+        most_stddev: ArrayLike,
+        **kwargs: Any,
+    ):
         super().__init__(autocast=False, **kwargs)
         self.member = member
         width = member.num_target_columns
@@ -228,7 +236,7 @@ class WarpedModel(FunctionSpaceModel):
         self.setup(likelihoods.Gaussian(1.0), False, 0)
         self.setup_shapes(member.input_tensors, width)
 
-    def predicted(self, x):
+    def predicted(self, x: Tensor | list[Tensor]) -> summary.Predicted:
         found = self.member.predicted(x)
         distribution = self._unwarped(found.distribution())
         return summary.Predicted(
@@ -285,7 +293,7 @@ class WarpedModel(FunctionSpaceModel):
         factor = tf.where(stddev > 0.0, factor, 1.0)
         return mean, factor * of_function, factor * noise, factor
 
-    def functions(self, inputs, num_samples, seed):
+    def functions(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> Tensor:
         """Draws functions `[S, N, D]`, the means of y over the noise given f."""
         x = self.checks.pack(inputs)
         draws = tf.cast(self.member.draw_functions(x, num_samples, seed), tf.float64)
@@ -293,7 +301,9 @@ class WarpedModel(FunctionSpaceModel):
         draws = mean + factor * (draws - mean)
         return self.warp.shift + self.warp.scale * tf.exp(0.5 * tf.square(noise)) * tf.sinh(draws)
 
-    def predict_distribution(self, x, batch_size=None, joint=False):
+    def predict_distribution(
+        self, x: Rows, batch_size: int | None = None, joint: bool = False
+    ) -> Distribution:
         """Returns the predictive distribution of the observations at each point.
 
         Args:
@@ -311,7 +321,7 @@ class WarpedModel(FunctionSpaceModel):
             return super().predict_distribution(x, batch_size=batch_size, joint=joint)
         return self._unwarped(self.member.predict_distribution(x, batch_size=batch_size))
 
-    def fit(self, *args, **kwargs):
+    def fit(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raises an error: only the member is fitted, to warped targets.
 
         Raises:
@@ -322,7 +332,7 @@ class WarpedModel(FunctionSpaceModel):
             "`model.member.fit(x, model.warp(y))` continues its training. Received: a call of fit"
         )
 
-    def with_member(self, member):
+    def with_member(self, member: FunctionSpaceModel) -> "WarpedModel":
         """Returns a model with the same warp and another member.
 
         Args:
@@ -333,7 +343,7 @@ class WarpedModel(FunctionSpaceModel):
         """
         return WarpedModel(member, *self.warp)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             "name": self.name,
             "member": keras.saving.serialize_keras_object(self.member),
@@ -341,7 +351,7 @@ class WarpedModel(FunctionSpaceModel):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: Config, custom_objects: dict[str, Any] | None = None) -> Self:
         load = keras.saving.deserialize_keras_object
         return cls(**{**config, "member": load(config["member"], custom_objects=custom_objects)})
 

@@ -8,10 +8,12 @@ import importlib.metadata
 import json
 import math
 import os
+import pathlib
 import sys
 import threading
 import time
 import traceback
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from tfp_fnspace.benchmark import estimators
 from tfp_fnspace.benchmark.records import machine, versions
 from tfp_fnspace.benchmark.rivals.base import Declined
 from tfp_fnspace.benchmark.selection import load
+from tfp_fnspace.typing import ArrayLike, Distribution
 
 try:
     import resource
@@ -32,7 +35,9 @@ LEVELS = np.arange(1, 20) / 20
 _PACKAGES_OF_RIVALS = ("scikit-learn", "scipy", "ngboost")
 
 
-def run(estimator, dataset, split, data_dir):
+def run(
+    estimator: str, dataset: str, split: int, data_dir: str | os.PathLike[str] | None
+) -> dict[str, Any]:
     """Fits and scores an estimator on a split.
 
     Args:
@@ -71,7 +76,7 @@ def run(estimator, dataset, split, data_dir):
     return {**record, "machine": machine()}
 
 
-def scores(y, distribution):
+def scores(y: ArrayLike, distribution: Distribution) -> dict[str, Any]:
     """Returns scores of a predictive distribution, in the user's units.
 
     Args:
@@ -116,7 +121,7 @@ def _versions_of_rivals():
     return found
 
 
-def write(path, record):
+def write(path: pathlib.Path, record: dict[str, Any]) -> None:
     """Writes a record in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.replacing(path) as partial:
@@ -128,7 +133,7 @@ def _end_with_the_run():
     os._exit(1)
 
 
-def main(estimator, dataset, split, data_dir, path):
+def main(estimator: str, dataset: str, split: str, data_dir: str, path: str) -> None:
     """Runs a cell and writes its record."""
     threading.Thread(target=_end_with_the_run, daemon=True).start()
     write(files.checked_path("path", path), run(estimator, dataset, int(split), data_dir or None))

@@ -4,6 +4,7 @@ Each has `fit(X, y)` and `predict_distribution(X)`, and `random_state` is its on
 """
 
 import importlib
+from typing import Any
 
 _RIVALS = "tfp_fnspace.benchmark.rivals"
 _OURS = "tfp_fnspace.sklearn"
@@ -38,19 +39,19 @@ _TITLES = {
 }
 
 
-def is_ours(name):
+def is_ours(name: str) -> bool:
     """Returns whether an estimator is one of this package's methods."""
     return ESTIMATORS.get(name, "").startswith(_OURS)
 
 
-def title(name):
+def title(name: str) -> str:
     """Returns the title of an estimator in pictures and tables: the class name for ours."""
     if is_ours(name):
         return ESTIMATORS[name].partition(":")[2]
     return _TITLES.get(name, name.replace("_", " "))
 
 
-def make(name, random_state):
+def make(name: str, random_state: int) -> Any:
     """Returns an estimator with its shipped defaults.
 
     Args:

@@ -1,6 +1,9 @@
 """The protocols of the papers on data sets with fixed splits; runs resume cell by cell."""
 
+import os
 import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -9,6 +12,8 @@ from tfp_fnspace import metrics, registry
 from tfp_fnspace.benchmark import protocol
 from tfp_fnspace.benchmark.records import add_records, machine, read_records, versions
 from tfp_fnspace.benchmark.selection import load, parse_splits
+from tfp_fnspace.datasets import Split
+from tfp_fnspace.model import FunctionSpaceModel
 
 #: Cost of a cell of any size (tracing, compiling), in rows, for estimates of the time left.
 _FIXED_WORK = 3000
@@ -22,7 +27,7 @@ _FIELDS = {
 }
 
 
-def score(model, split):
+def score(model: FunctionSpaceModel, split: Split) -> dict[str, float]:
     """Scores a fitted model on the test rows of a split, in the user's units."""
     distribution = model.predict_distribution(split.x_test)
     y = np.asarray(split.y_test, np.float64)
@@ -33,7 +38,15 @@ def score(model, split):
     return scores
 
 
-def run_paper(file, variants, names, splits, data_dir, out, echo=print):
+def run_paper(
+    file: str | os.PathLike[str],
+    variants: Sequence[str] | None,
+    names: Sequence[str] | None,
+    splits: str,
+    data_dir: str | os.PathLike[str] | None,
+    out: str | os.PathLike[str],
+    echo: Callable[[str], None] = print,
+) -> list[dict[str, Any]]:
     """Fits and scores a protocol on every split of every data set, in the order given.
 
     Each cell is written to `out` when it is done. Cells that are there with the same settings are
@@ -117,7 +130,7 @@ def _run_cell(method, variant, dataset, name, k, config):
     }
 
 
-def summary(records):
+def summary(records: Sequence[dict[str, Any]]) -> str:
     """Returns the mean and standard error over splits, a text table."""
     lines = [
         f"{'variant':<24} {'dataset':<10} {'splits':>6} {'rmse':>16} {'nll':>16} {'seconds':>9}"

@@ -2,8 +2,10 @@
 
 import decimal
 import math
+import os
 import pathlib
 import statistics
+from collections.abc import Sequence
 
 from tfp_fnspace.benchmark import protocol
 from tfp_fnspace.benchmark.records import read_records
@@ -15,7 +17,7 @@ _SCORES = {
 }
 
 
-def rows(path):
+def rows(path: str | os.PathLike[str]) -> tuple[list[list[str]], str]:
     """Returns rows of a table, and a sentence about missing ones.
 
     Args:
@@ -64,14 +66,14 @@ def _cells(score, theirs, records, errors):
     ]
 
 
-def printed(text):
+def printed(text: str) -> tuple[float, float, float]:
     """Returns a printed number, its error after ± and a unit of its last digit."""
     mean, _, error = (part.strip() for part in text.partition("±"))
     digit = 10.0 ** decimal.Decimal(mean).as_tuple().exponent
     return float(mean), float(error or 0.0), digit
 
 
-def written(values):
+def written(values: Sequence[float]) -> str:
     """Returns the mean and standard error, with three significant digits or decimals."""
     mean = statistics.mean(values)
     decimals = 3 if abs(mean) >= 0.1 else 3 - math.floor(math.log10(abs(mean) or 1.0))
@@ -83,7 +85,7 @@ def _error(values):
     return statistics.stdev(values) / math.sqrt(len(values))
 
 
-def verdict(values, mean, error, digit, better):
+def verdict(values: Sequence[float], mean: float, error: float, digit: float, better: float) -> str:
     """Returns whether our number is as good as a printed one.
 
     The two are level if they differ by at most two standard errors of the difference and half a

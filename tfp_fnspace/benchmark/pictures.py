@@ -1,11 +1,15 @@
 """Pictures of the cells that `benchmark uci` wrote: ranks, calibration, quality against seconds."""
 
+import os
 import pathlib
 import textwrap
+from collections.abc import Iterator, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib import ticker
+from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 from scipy import stats
 
@@ -13,6 +17,7 @@ from tfp_fnspace.benchmark import tables
 from tfp_fnspace.benchmark.cell import LEVELS
 from tfp_fnspace.benchmark.estimators import is_ours, title
 from tfp_fnspace.plotting import BLUE, GREY, VERMILLION
+from tfp_fnspace.typing import Array
 
 _TICKS = (0.25, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0)
 
@@ -27,7 +32,9 @@ _PLACES = [
 ]
 
 
-def write(cells, folder, prefix=""):
+def write(
+    cells: pd.DataFrame, folder: str | os.PathLike[str], prefix: str = ""
+) -> Iterator[pathlib.Path]:
     """Writes all pictures as PNG.
 
     Args:
@@ -52,7 +59,7 @@ def write(cells, folder, prefix=""):
         yield path
 
 
-def nemenyi_distance(num_estimators, num_sets, level=0.05):
+def nemenyi_distance(num_estimators: int, num_sets: int, level: float = 0.05) -> float:
     """Returns the critical distance of mean ranks in the Nemenyi test, q sqrt(k (k + 1) / (6 N)).
 
     Args:
@@ -68,7 +75,7 @@ def nemenyi_distance(num_estimators, num_sets, level=0.05):
     return float(q * np.sqrt(k * (k + 1) / (6.0 * num_sets)))
 
 
-def level_groups(ranks, distance):
+def level_groups(ranks: Sequence[float] | Array, distance: float) -> list[tuple[int, int]]:
     """Returns runs of sorted ranks within a distance, as pairs of places, none inside another.
 
     Args:
@@ -84,7 +91,7 @@ def level_groups(ranks, distance):
     return found
 
 
-def critical_difference(cells, score):
+def critical_difference(cells: pd.DataFrame, score: str) -> Figure:
     """Draws mean ranks on a line; bars join ranks that the Nemenyi test at 5 % cannot distinguish.
 
     The first panel has all data sets and the estimators that have each of them. If some estimators
@@ -99,7 +106,7 @@ def critical_difference(cells, score):
         The figure.
     """
     panels = [tables.comparable(cells)]
-    if panels[0]["estimator"].nunique() < cells["estimator"].nunique():
+    if set(panels[0]["estimator"]) < set(cells["estimator"]):
         panels.append(tables.comparable(cells, by_all=True))
     panels = [panel for panel in panels if len(panel)] or panels[:1]
     heights = [1.0 + 0.28 * panel["estimator"].nunique() for panel in panels]
@@ -115,7 +122,7 @@ def critical_difference(cells, score):
         text = f"Mean rank in {score.upper()} on {panel['dataset'].nunique()} data sets"
         if missing:
             text += f", without those that do not have all: {', '.join(map(title, missing))}"
-        elif panel["dataset"].nunique() < cells["dataset"].nunique():
+        elif set(panel["dataset"]) < set(cells["dataset"]):
             text += ", those that all have"
         _ranks_on_a_line(ax, panel, score, text)
     return figure
@@ -143,7 +150,7 @@ def _ranks_on_a_line(ax, cells, score, text):
     ax.plot([1, max(size, 1)], [0.0, 0.0], color="black", lw=0.8)
 
 
-def calibration(cells):
+def calibration(cells: pd.DataFrame) -> Figure:
     """Draws the frequency of the PIT less the level, averaged over data sets, for each estimator.
 
     Distributions are too wide if the curve is below 0 on the left and above 0 on the right, and too
@@ -185,7 +192,7 @@ def _with_sets(name, number, cells):
     return title(name) if number == total else f"{title(name)} ({number} of {total} sets)"
 
 
-def quality_against_seconds(cells):
+def quality_against_seconds(cells: pd.DataFrame) -> Figure:
     """Draws CRPS relative to conformal boosting against the median seconds of a cell.
 
     Args:
@@ -203,7 +210,7 @@ def quality_against_seconds(cells):
     colours = [BLUE if is_ours(name) else GREY for name in table.index]
     for (_, row), colour in zip(table.iterrows(), colours, strict=True):
         ax.plot(row["seconds"], row["crps"], "o", color=colour)
-    low, high = table["crps"].min(), table["crps"].max()
+    low, high = float(table["crps"].min()), float(table["crps"].max())
     ticks = [value for value in _TICKS if 0.9 * low <= value <= 1.1 * high]
     ax.yaxis.set_minor_locator(ticker.NullLocator())
     ax.set_yticks(ticks, [f"{value:g}" for value in ticks])
@@ -223,6 +230,7 @@ def _label(ax, points, names, colours):
         text = ax.annotate(
             name, point, xytext=(0, 0), textcoords="offset points", fontsize=8, color=colour
         )
+        x, y, box = 0, 0, inside
         for x, y, side in _PLACES:
             text.set(position=(x, y), ha=side, va="center")
             box = text.get_window_extent(renderer)

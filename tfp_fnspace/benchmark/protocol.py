@@ -9,9 +9,11 @@ errors = "deviation"         # what follows ±: "deviation" over `runs`, "error"
 """
 
 import inspect
+import os
 import pathlib
 import tomllib
 from dataclasses import dataclass
+from typing import Any
 
 from tfp_fnspace import registry
 
@@ -45,17 +47,17 @@ class Protocol:
     variants: dict
     results: dict
 
-    def config(self, variant, dataset, split):
+    def config(self, variant: str, dataset: str, split: int) -> dict[str, Any]:
         """Returns keyword arguments of the method's `fit`; split k has seed k."""
         other = {**self.variants[variant], **self.sets.get(dataset, {})}
         return {**self.settings, **other, "seed": split}
 
-    def datasets(self):
+    def datasets(self) -> list[str]:
         """Returns the names of the data sets that have results in the paper."""
         return sorted({name for rows in self.results.values() for name in rows})
 
 
-def read(path):
+def read(path: str | os.PathLike[str]) -> Protocol:
     """Reads a file.
 
     Args:

@@ -6,13 +6,15 @@ import os
 import pathlib
 import platform
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from tfp_fnspace import files
 
 _PACKAGES = ("tfp_fnspace", "tensorflow", "keras", "tensorflow-probability", "numpy")
 
 
-def versions():
+def versions() -> dict[str, str]:
     """Returns versions of Python and of the packages that a number depends on."""
     # The versions are those of the modules: this package need not be installed, and TensorFlow's
     # distribution goes by several names.
@@ -21,7 +23,7 @@ def versions():
     return {"python": platform.python_version(), **found}
 
 
-def machine():
+def machine() -> dict[str, Any]:
     """Returns a description of the machine on which the numbers were measured."""
     return {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()}
 
@@ -34,7 +36,9 @@ def _processor():
         return platform.processor() or platform.machine()
 
 
-def read_records(path, fields=None):
+def read_records(
+    path: str | os.PathLike[str], fields: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
     """Returns the records of a results file, none if there is no file.
 
     Args:
@@ -66,7 +70,7 @@ def read_records(path, fields=None):
     return records
 
 
-def write_records(path, records):
+def write_records(path: str | os.PathLike[str], records: Sequence[dict[str, Any]]) -> None:
     """Writes a results file in one step, so that a killed run leaves a complete file."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +78,11 @@ def write_records(path, records):
         _write(path, records)
 
 
-def add_records(path, records, replaced=lambda record: False):
+def add_records(
+    path: str | os.PathLike[str],
+    records: Iterable[dict[str, Any]],
+    replaced: Callable[[dict[str, Any]], bool] = lambda record: False,
+) -> list[dict[str, Any]]:
     """Adds records to a results file, to which many processes may add at a time.
 
     Args:
@@ -98,7 +106,11 @@ def _write(path, records):
         partial.write_text(json.dumps(records, indent=1) + "\n")
 
 
-def run_missing(path, cells, run):
+def run_missing(
+    path: str | os.PathLike[str],
+    cells: Iterable[dict[str, Any]],
+    run: Callable[..., dict[str, Any]],
+) -> Iterator[dict[str, Any]]:
     """Runs the cells that a results file does not have, and writes it after each.
 
     Args:

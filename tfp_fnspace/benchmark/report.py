@@ -7,11 +7,15 @@ lists for GROUP. A line `{{method NAME}}` stands for the paper's numbers beside 
 """
 
 import importlib.util
+import os
 import pathlib
 import re
 import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from tfp_fnspace import files
 from tfp_fnspace.benchmark import paper_rows, protocol, tables
@@ -49,7 +53,7 @@ _COLUMNS = {
 }
 
 
-def write(root="."):
+def write(root: str | os.PathLike[str] = ".") -> Iterator[pathlib.Path]:
     """Writes the page, the pictures, and the short tables on pages that have marks for them.
 
     Args:
@@ -84,7 +88,7 @@ def _replace(path, text):
     return path
 
 
-def read_groups(root):
+def read_groups(root: str | os.PathLike[str]) -> dict[str, pd.DataFrame | None]:
     """Returns a dict from names of groups to their cells, `None` for a group without cells.
 
     Args:
@@ -107,11 +111,13 @@ def read_groups(root):
         raise ValueError(
             f"{_SETS} must have all data sets. Received: {sorted(unknown)} in no group"
         )
-    parts = {group: cells[cells["dataset"].isin(names)] for group, names in sets.items()}
+    parts: dict[str, Any] = {
+        group: cells[cells["dataset"].isin(names)] for group, names in sets.items()
+    }
     return {group: part if len(part) else None for group, part in parts.items()}
 
 
-def page(root="."):
+def page(root: str | os.PathLike[str] = ".") -> str:
     """Returns the text of the page.
 
     Args:
@@ -142,7 +148,7 @@ def _markdown(head, rows):
     )
 
 
-def method_table(path, rows):
+def method_table(path: pathlib.Path, rows: Sequence[Sequence[Any]]) -> str:
     """Returns the table of a method.
 
     Args:
@@ -155,7 +161,7 @@ def method_table(path, rows):
     return f"{table}\n\n{missing}" if missing else table
 
 
-def common_table(cells, group):
+def common_table(cells: pd.DataFrame | None, group: str) -> str:
     """Returns the table of a group of data sets, sentences about its cells, and its pictures.
 
     Args:
@@ -166,7 +172,7 @@ def common_table(cells, group):
         return "No cell of this table has been run yet."
     found = tables.summary(cells)
     columns = dict(_COLUMNS)
-    if found["rank_nll"].notna().all():  # everyone has all data sets
+    if all(found["rank_nll"].notna()):  # everyone has all data sets
         del columns["shared, NLL"], columns["shared, CRPS"]
     body = [
         [title(name), *(_cell(row[column], style) for column, style in columns.values())]
@@ -193,12 +199,12 @@ def _cell(value, style):
     return style.format(value).replace("%", " %")
 
 
-def which_cells(cells):
+def which_cells(cells: pd.DataFrame) -> str:
     """Returns sentences about the cells that exist, and those that are missing."""
     splits = cells.groupby("dataset")["split"].nunique()
     shared = tables.comparable(cells, by_all=True)["dataset"].nunique()
     ranked = tables.comparable(cells)
-    least, most = splits.min(), splits.max()
+    least, most = int(splits.min()), int(splits.max())
     number = f"{least}" if least == most else f"{least} to {most}"
     sentences = [
         f"Data sets: {len(splits)}; splits of each: {number}; estimators: "
@@ -225,7 +231,7 @@ def which_cells(cells):
     return " ".join(sentences)
 
 
-def short_table(groups):
+def short_table(groups: Mapping[str, pd.DataFrame | None]) -> str:
     """Returns the table of the README: ranks on each group of data sets.
 
     Ranks on the data sets that all estimators have are in brackets if they differ.

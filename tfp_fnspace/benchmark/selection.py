@@ -6,7 +6,7 @@ import pathlib
 from tfp_fnspace import datasets
 
 
-def parse_splits(text, num_splits):
+def parse_splits(text: str, num_splits: int) -> list[int]:
     """Returns split numbers from `"0-4"`, `"0,2,5-7"` or `"all"`.
 
     Args:
@@ -34,7 +34,7 @@ def parse_splits(text, num_splits):
     return chosen
 
 
-def load(name, data_dir):
+def load(name: str, data_dir: str | os.PathLike[str] | None) -> datasets.Benchmark:
     """Returns a data set from the folder itself or from its `uci` folder."""
     inside, folder = f"uci/{name}", data_dir or os.environ.get(datasets.DATA_DIR_VARIABLE)
     nested = bool(folder) and (pathlib.Path(folder) / f"{inside}.npz").exists()

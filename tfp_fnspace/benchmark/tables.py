@@ -1,7 +1,9 @@
 """Tables of the cells that `benchmark uci` wrote, with pandas."""
 
 import json
+import os
 import pathlib
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +15,7 @@ _REFERENCE, _MUST_BEAT = "conformal_boosting", ("linear", "climatology")
 _KEYS = ["dataset", "split"]
 
 
-def read_cells(folder):
+def read_cells(folder: str | os.PathLike[str]) -> pd.DataFrame:
     """Returns the cells of a folder, one row for each.
 
     Args:
@@ -53,7 +55,7 @@ def _columns(records):
     return list(dict.fromkeys([name for record in records for name in record] + needed))
 
 
-def comparable(cells, by_all=False):
+def comparable(cells: pd.DataFrame, by_all: bool = False) -> pd.DataFrame:
     """Returns cells on which ranks are fair: each estimator in them has all of these splits.
 
     Args:
@@ -65,7 +67,7 @@ def comparable(cells, by_all=False):
     Returns:
         The cells of the splits that all of these estimators have.
     """
-    tried = cells[cells["status"] != "declined"]
+    tried: Any = cells[cells["status"] != "declined"]
     axis, other = ("dataset", "estimator") if by_all else ("estimator", "dataset")
     counts = tried.groupby(axis)[other].nunique()
     kept = tried[tried[axis].isin(counts.index[counts == cells[other].nunique()])]
@@ -73,7 +75,7 @@ def comparable(cells, by_all=False):
     return kept[counts == kept["estimator"].nunique()]
 
 
-def mean_ranks(cells, score):
+def mean_ranks(cells: pd.DataFrame, score: str) -> pd.Series:
     """Averages ranks of each estimator over the splits of a data set, then over data sets.
 
     Failed cells have the worst rank. Equal scores share the mean of their ranks.
@@ -85,13 +87,13 @@ def mean_ranks(cells, score):
     Returns:
         Series by estimator.
     """
-    values = cells[score].where(cells["status"] == "done")
+    values: Any = cells[score].where(cells["status"] == "done")
     ranks = values.groupby([cells[key] for key in _KEYS]).rank(na_option="bottom")
     by_set = ranks.groupby([cells["estimator"], cells["dataset"]]).mean()
     return by_set.groupby("estimator").mean()
 
 
-def summary(cells):
+def summary(cells: pd.DataFrame) -> pd.DataFrame:
     """Returns a row for each estimator, means over data sets of means over splits.
 
     Args:
@@ -108,7 +110,7 @@ def summary(cells):
         CRPS/NLL is better than that of each of the plainest two.
     """
     done = cells[cells["status"] == "done"]
-    by_set = done.groupby(["estimator", "dataset"])
+    by_set: Any = done.groupby(["estimator", "dataset"])
     coverage = by_set["coverage_90"].mean().groupby("estimator")
     ranked, shared = comparable(cells), comparable(cells, by_all=True)
     counts = pd.crosstab(cells["estimator"], cells["status"])
@@ -153,7 +155,7 @@ def _relative(done, score):
     return np.exp(ratio.groupby("estimator").mean())
 
 
-def _against(done, other, score, difference):
+def _against(done, other, score, difference) -> Any:
     """Returns `difference(ours, theirs)` by set, of mean scores over the splits that both have."""
     theirs = done[done["estimator"] == other][[*_KEYS, score]]
     both = done.merge(theirs, on=_KEYS, suffixes=("", "_of_other"))
@@ -161,7 +163,7 @@ def _against(done, other, score, difference):
     return difference(means[score], means[f"{score}_of_other"])
 
 
-def compare(first, second):
+def compare(first: pd.DataFrame, second: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Returns paired differences of two versions, second less first, on cells that both have.
 
     The differences in CRPS are relative to the mean CRPS of the first on the data set, those in NLL
@@ -228,7 +230,7 @@ def _tests(differences):
         "better": better,
         "worse": worse,
         "sign": stats.binomtest(better, decided).pvalue if decided else 1.0,
-        "wilcoxon": stats.wilcoxon(differences).pvalue if decided else 1.0,
+        "wilcoxon": stats.wilcoxon(differences)[1] if decided else 1.0,  # the p-value
     }
 
 
@@ -247,6 +249,6 @@ def _ranks(pairs, score):
     return mean_ranks(pd.concat(versions, ignore_index=True), score).to_dict()
 
 
-def as_text(table):
+def as_text(table: pd.DataFrame) -> str:
     """Returns a whole table in plain text, with three decimals."""
     return table.to_string(float_format="{:.3f}".format)

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tfp_fnspace import datasets
@@ -39,12 +40,20 @@ class Cell(NamedTuple):
     dataset: str
     split: int
 
-    def path(self, folder):
+    def path(self, folder: str | os.PathLike[str]) -> pathlib.Path:
         """Returns the path of its record."""
         return pathlib.Path(folder) / self.estimator / f"{self.dataset}-{self.split}.json"
 
 
-def run(names, dataset_names, splits, data_dir, out, jobs=1, echo=print):
+def run(
+    names: Sequence[str],
+    dataset_names: Sequence[str],
+    splits: str,
+    data_dir: str | os.PathLike[str] | None,
+    out: str | os.PathLike[str],
+    jobs: int = 1,
+    echo: Callable[[str], None] = print,
+) -> None:
     """Fits and scores all estimators on all splits of all data sets that the folder does not have.
 
     Args:
@@ -105,7 +114,15 @@ class Run:
         echo: Function that prints a line.
     """
 
-    def __init__(self, cells, out, jobs, command, sizes, echo):
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        out: str | os.PathLike[str],
+        jobs: int,
+        command: Callable[[Cell, pathlib.Path], Sequence[str]],
+        sizes: Mapping[str, int],
+        echo: Callable[[str], None],
+    ):
         self._out, self._jobs, self._command, self._echo = out, jobs, command, echo
         self._sizes = sizes
         self._left = [c for c in cells if not c.path(out).exists()]
@@ -113,7 +130,7 @@ class Run:
         self._lock, self._stopped, self._processes = threading.Lock(), False, set()
         self._rates = defaultdict(list)  # estimator -> seconds a row of the cells done
 
-    def all(self):
+    def all(self) -> None:
         """Runs until all cells have files, from this run or another."""
         self._echo(f"{self._num_cells} cells, {self._num_done} of them done before")
         workers = [threading.Thread(target=self._work, daemon=True) for _ in range(self._jobs)]
@@ -209,7 +226,7 @@ class Run:
 
 
 @contextlib.contextmanager
-def claimed(path):
+def claimed(path: pathlib.Path) -> Iterator[bool]:
     """Tells a block whether it alone may write a file.
 
     A file beside `path` is locked. The lock ends with its process, however that ends. The locked

@@ -41,7 +41,9 @@ class LowRankOuterProduct(tfb.AutoCompositeTensorBijector):
         and some applications to shape theory", Journal of Multivariate Analysis 63.
     """
 
-    def __init__(self, rank, validate_args=False, name="low_rank_outer_product"):
+    def __init__(
+        self, rank: int, validate_args: bool = False, name: str = "low_rank_outer_product"
+    ):
         parameters = dict(locals())
         self._rank = checked_count("rank", rank)
         self._size = self._rank * (self._rank + 1) // 2  # of the triangle
@@ -59,7 +61,7 @@ class LowRankOuterProduct(tfb.AutoCompositeTensorBijector):
         return {}
 
     @property
-    def rank(self):
+    def rank(self) -> int:
         """Number of columns n of the factor."""
         return self._rank
 

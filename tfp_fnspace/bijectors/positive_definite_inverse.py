@@ -33,7 +33,7 @@ class PositiveDefiniteInverse(tfb.AutoCompositeTensorBijector):
         Muirhead (1982), "Aspects of multivariate statistical theory", theorem 2.1.8.
     """
 
-    def __init__(self, validate_args=False, name="positive_definite_inverse"):
+    def __init__(self, validate_args: bool = False, name: str = "positive_definite_inverse"):
         parameters = dict(locals())
         with tf.name_scope(name) as name:
             super().__init__(

@@ -2,23 +2,25 @@
 
 import math
 import numbers
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 
-def is_number(value):
+def is_number(value: Any) -> bool:
     """Returns whether a value is a real number and not a boolean."""
     # NumPy treats a duration as an integer.
     no_numbers = bool | np.bool_ | np.timedelta64
     return isinstance(value, numbers.Real) and not isinstance(value, no_numbers)
 
 
-def is_integer(value):
+def is_integer(value: Any) -> bool:
     """Returns whether a value has an integer type; booleans do not count."""
     return isinstance(value, int | np.integer) and is_number(value)
 
 
-def check_count(name, value, least=1):
+def check_count(name: str, value: Any, least: int = 1) -> None:
     """Refuses values that are not integers of at least `least`.
 
     Args:
@@ -35,13 +37,15 @@ def check_count(name, value, least=1):
         raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
 
 
-def checked_count(name, value, least=1):
+def checked_count(name: str, value: Any, least: int = 1) -> int:
     """Returns a checked Python integer (see `check_count`)."""
     check_count(name, value, least)
     return int(value)
 
 
-def checked_number(name, value, above=-math.inf, inclusive=False):
+def checked_number(
+    name: str, value: Any, above: float = -math.inf, inclusive: bool = False
+) -> float:
     """Checks and returns a finite number above a limit.
 
     Args:
@@ -64,7 +68,7 @@ def checked_number(name, value, above=-math.inf, inclusive=False):
     return number
 
 
-def checked_positive(name, value):
+def checked_positive(name: str, value: Any) -> float:
     """Checks and returns a positive finite number.
 
     Args:
@@ -83,7 +87,7 @@ def checked_positive(name, value):
     return number
 
 
-def checked_fraction(name, value):
+def checked_fraction(name: str, value: Any) -> float:
     """Checks and returns a number from 0 to 1.
 
     Raises:
@@ -95,7 +99,7 @@ def checked_fraction(name, value):
     return number
 
 
-def checked_rate(name, value):
+def checked_rate(name: str, value: Any) -> float:
     """Checks and returns a number from 0 to less than 1.
 
     Raises:
@@ -107,7 +111,7 @@ def checked_rate(name, value):
     return number
 
 
-def checked_choice(name, value, choices):
+def checked_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
     """Checks and returns one of several strings or numbers.
 
     Args:
@@ -132,7 +136,7 @@ def checked_choice(name, value, choices):
     return value
 
 
-def check_verbose(verbose):
+def check_verbose(verbose: Any) -> None:
     """Refuses values of `verbose` that Keras does not know.
 
     Raises:
@@ -141,7 +145,7 @@ def check_verbose(verbose):
     checked_choice("verbose", verbose, ("auto", 0, 1, 2))
 
 
-def _as_float(value):
+def _as_float(value: Any) -> float:
     """Returns a float: NaN for other types, infinity for integers beyond the largest float."""
     try:
         return float(value) if is_number(value) else math.nan
@@ -149,7 +153,7 @@ def _as_float(value):
         return math.inf
 
 
-def refuse_unknown(method, options):
+def refuse_unknown(method: str, options: dict[str, Any]) -> None:
     """Refuses arguments that a method does not have.
 
     Args:
@@ -164,7 +168,7 @@ def refuse_unknown(method, options):
         raise TypeError(f"`{method}` takes no `{next(iter(options))}`. Received: {given}")
 
 
-def what_it_is(value):
+def what_it_is(value: Any) -> str:
     """Returns a hint for messages if a class, or an object of `tf_keras`, was given.
 
     It is a clause that begins with a colon and has no full stop, or an empty string.
@@ -178,7 +182,7 @@ def what_it_is(value):
     return ""
 
 
-def check_model(model, *methods):
+def check_model(model: Any, *methods: str) -> None:
     """Refuses objects that are not models of this library, judging by the methods they need.
 
     Args:
@@ -197,7 +201,7 @@ def check_model(model, *methods):
         )
 
 
-def refuse_old_tensors(values):
+def refuse_old_tensors(values: Any) -> None:
     """Refuses symbolic tensors of `tf_keras`, which layers of Keras 3 cannot take.
 
     Args:

@@ -2,11 +2,13 @@
 
 import decimal
 import numbers
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace.boundary.columns import column_names, is_series
+from tfp_fnspace.boundary.columns import Names, column_names, is_series
+from tfp_fnspace.typing import Array, ArrayLike
 
 #: How to convert words to numbers, in columns of inputs and in labels.
 _ENCODE_COLUMNS = "`pandas.get_dummies` makes numbers of them"
@@ -27,7 +29,7 @@ _REMEDIES = {
 _TIMES = ("date", "time", "duration", "period", "interval")
 
 
-def as_array(values, name, labels=False):
+def as_array(values: ArrayLike, name: str, labels: bool = False) -> Array:
     """Converts arrays, tensors, data frames or nested lists to a numeric NumPy array.
 
     Masked values, `None` and `pandas.NA` are missing values and become NaN.
@@ -66,7 +68,7 @@ def as_array(values, name, labels=False):
     return array
 
 
-def _converted(values, name):
+def _converted(values: ArrayLike, name: str) -> Array:
     """Returns an array, which is masked where `values` are."""
     try:
         parts = values if isinstance(values, list | tuple) else [values]
@@ -93,7 +95,7 @@ def _converted(values, name):
     return array
 
 
-def is_read_by_item(value):
+def is_read_by_item(value: Any) -> bool:
     """Returns whether NumPy would read items 0, 1, ... of an object until an `IndexError`.
 
     If the object is not a Python container, this may never end.
@@ -110,7 +112,7 @@ def is_read_by_item(value):
     return False
 
 
-def _refuse_times(values, name):
+def _refuse_times(values: ArrayLike, name: str) -> None:
     """Refuses a data frame with dates or durations, which polars would convert to numbers."""
     dtypes, names = getattr(values, "dtypes", None), column_names(values)
     if dtypes is None or names is None or is_series(values) or len(names) != len(dtypes):
@@ -123,7 +125,7 @@ def _refuse_times(values, name):
         )
 
 
-def _numbers_in(array, names, name, encoder):
+def _numbers_in(array: Array, names: Names | None, name: str, encoder: str) -> tuple[Array, str]:
     """Returns an array of objects as float64 if they are numbers; otherwise it describes them."""
     flat = array.reshape(-1)
     missing = np.fromiter((_is_missing(value) for value in flat), bool, flat.size)
@@ -146,10 +148,10 @@ def _numbers_in(array, names, name, encoder):
     return array, f" with {what}{where}" + (f": {encoder}" if what == "words" else "")
 
 
-def _is_missing(value):
+def _is_missing(value: Any) -> bool:
     return value is None or value is np.ma.masked or type(value).__name__ == "NAType"
 
 
-def _is_real(value):
+def _is_real(value: Any) -> bool:
     real = isinstance(value, numbers.Real | np.bool_ | decimal.Decimal)
     return real and not isinstance(value, np.timedelta64)

@@ -2,11 +2,17 @@
 
 import json
 import numbers
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from tfp_fnspace.typing import Array
 
-def column_names(values):
+#: Names of columns: strings, numbers, and tuples of them.
+Names: TypeAlias = tuple[Any, ...]
+
+
+def column_names(values: Any) -> Names | None:
     """Returns the names of the columns of a data frame, or of a series, as a tuple.
 
     Args:
@@ -26,12 +32,12 @@ def column_names(values):
     return tuple(map(_plain, names)) or None
 
 
-def is_series(values):
+def is_series(values: Any) -> bool:
     """Returns whether `values` is one column, with or without a name."""
     return hasattr(values, "to_frame") and hasattr(values, "name")
 
 
-def _plain(name):
+def _plain(name: Any) -> Any:
     """Returns a name in a form that JSON can hold."""
     if isinstance(name, tuple | list):  # a name of several levels
         return tuple(map(_plain, name))
@@ -44,18 +50,20 @@ def _plain(name):
     return str(name)
 
 
-def is_default(names):
+def is_default(names: Names | None) -> bool:
     """Returns whether the names are only the column numbers, the default of pandas."""
     return names is None or names == tuple(range(len(names)))
 
 
-def names_to_keep(values):
+def names_to_keep(values: Any) -> Names | None:
     """Returns the column names to compare later ones with, or `None` if there are none."""
     names = column_names(values)
     return None if is_default(names) else names
 
 
-def check_column_names(values, expected, name, attribute="column_names"):
+def check_column_names(
+    values: Any, expected: Names | None, name: str, attribute: str = "column_names"
+) -> None:
     """Refuses a data frame with other columns than an earlier one, or in another order.
 
     Data without names are only compared by their number of columns. Column numbers in order count
@@ -75,7 +83,9 @@ def check_column_names(values, expected, name, attribute="column_names"):
     check_names(column_names(values), expected, name, attribute)
 
 
-def check_names(names, expected, name, attribute="column_names"):
+def check_names(
+    names: Names | None, expected: Names | None, name: str, attribute: str = "column_names"
+) -> None:
     """Runs `check_column_names` on given names, or `None`."""
     if names is None:
         return
@@ -100,11 +110,11 @@ def check_names(names, expected, name, attribute="column_names"):
     )
 
 
-def as_bytes(names):
+def as_bytes(names: Names | None) -> Array:
     """Converts names to an array of bytes, for files."""
     return np.frombuffer(json.dumps(names).encode(), np.uint8)
 
 
-def from_bytes(array):
+def from_bytes(array: Array) -> Names:
     """Converts an array of `as_bytes` back to names."""
     return tuple(map(_plain, json.loads(np.asarray(array).tobytes().decode())))

@@ -1,12 +1,17 @@
 """Checks of inputs, targets and labels."""
 
 import numbers
+from collections.abc import Sequence
+from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import DTypeLike
 
 from tfp_fnspace.boundary.arrays import as_array, is_read_by_item
-from tfp_fnspace.boundary.columns import column_names
+from tfp_fnspace.boundary.columns import Names, column_names
+from tfp_fnspace.typing import Array, ArrayLike, Rows, Shape, Tensor
 
 #: The largest number in the user's units, such that float64 holds its square times that of a far
 #: point.
@@ -19,7 +24,7 @@ LARGEST_SCALED = 1e9
 _ONE_HOT = ": labels, not one-hot, `np.argmax(y, axis=1)` say"
 
 
-def check_structure(inputs, input_tensors):
+def check_structure(inputs: Any, input_tensors: Sequence[keras.KerasTensor]) -> list[Tensor]:
     """Returns the tensors of a batch as a list with the ranks and widths of the model's inputs.
 
     Args:
@@ -37,7 +42,7 @@ def check_structure(inputs, input_tensors):
     return [_shaped(x, spec.shape, "x") for x, spec in zip(tensors, input_tensors, strict=True)]
 
 
-def check_columns(targets, num_outputs, num_labels=None):
+def check_columns(targets: Tensor, num_outputs: int, num_labels: int | None = None) -> Tensor:
     """Returns a batch of targets as a tensor `[N, D]`.
 
     Args:
@@ -52,7 +57,7 @@ def check_columns(targets, num_outputs, num_labels=None):
     return _shaped(targets, (None, num_outputs), "y", _ONE_HOT if one_hot else "")
 
 
-def _shaped(tensor, shape, name, hint=""):
+def _shaped(tensor: Tensor, shape: Shape, name: str, hint: str = "") -> Tensor:
     tensor = tf.convert_to_tensor(tensor)
     shape = (None, *shape[1:])  # a model with a static batch size may get other sizes
     if tensor.shape.rank == 1 and shape == (None, 1):
@@ -65,7 +70,9 @@ def _shaped(tensor, shape, name, hint=""):
     return tf.ensure_shape(tensor, shape)
 
 
-def _names(inputs, input_tensors, name):
+def _names(
+    inputs: dict[str, Any], input_tensors: Sequence[keras.KerasTensor], name: str
+) -> list[str]:
     """Returns the names of the model's inputs, which must be the keys of the dict."""
     names = [tensor.name for tensor in input_tensors]
     if set(inputs) != set(names):
@@ -76,7 +83,9 @@ def _names(inputs, input_tensors, name):
     return names
 
 
-def input_items(x, input_tensors, name="x"):
+def input_items(
+    x: Rows, input_tensors: Sequence[keras.KerasTensor], name: str = "x"
+) -> list[ArrayLike]:
     """Returns a list of what is given for each of a model's inputs.
 
     Args:
@@ -102,7 +111,7 @@ def input_items(x, input_tensors, name="x"):
     return items
 
 
-def _rank(values):
+def _rank(values: ArrayLike) -> int | None:
     if is_read_by_item(values):
         return None
     try:
@@ -111,7 +120,12 @@ def _rank(values):
         return None
 
 
-def check_inputs(x, input_tensors, name="x", standardized=None):
+def check_inputs(
+    x: Rows,
+    input_tensors: Sequence[keras.KerasTensor],
+    name: str = "x",
+    standardized: Sequence[bool] | None = None,
+) -> list[Array]:
     """Checks model inputs and returns them as a list of arrays.
 
     Args:
@@ -146,7 +160,9 @@ def check_inputs(x, input_tensors, name="x", standardized=None):
     return arrays
 
 
-def _check_input(values, tensor, name, standardized):
+def _check_input(
+    values: ArrayLike, tensor: keras.KerasTensor, name: str, standardized: bool
+) -> Array:
     array = as_array(values, name)
     expected = tuple(tensor.shape)
     if array.ndim == 1 and expected == (None, 1):
@@ -177,12 +193,12 @@ def _check_input(values, tensor, name, standardized):
     return array
 
 
-def _what_is_bad(values):
+def _what_is_bad(values: ArrayLike) -> str:
     masked = isinstance(values, np.ma.MaskedArray)
     return "masked, NaN or infinite values" if masked else "NaN or infinite values"
 
 
-def check_size(name, array, largest, columns=None):
+def check_size(name: str, array: Array, largest: float, columns: Names | None = None) -> None:
     """Refuses finite numbers that are too large.
 
     Args:
@@ -204,7 +220,9 @@ def check_size(name, array, largest, columns=None):
     _check_none(name, np.abs(array.astype(np.float64)) > largest, rule, "larger values", columns)
 
 
-def check_finite(name, array, columns=None, what="NaN or infinite values"):
+def check_finite(
+    name: str, array: Array, columns: Names | None = None, what: str = "NaN or infinite values"
+) -> None:
     """Refuses NaN and infinite values.
 
     Args:
@@ -219,7 +237,13 @@ def check_finite(name, array, columns=None, what="NaN or infinite values"):
     _check_none(name, ~np.isfinite(array), "must be finite", what, columns)
 
 
-def _check_none(name, bad, rule, what="NaN or infinite values", columns=None):
+def _check_none(
+    name: str,
+    bad: Array,
+    rule: str,
+    what: str = "NaN or infinite values",
+    columns: Names | None = None,
+) -> None:
     if np.any(bad):
         count, first = np.count_nonzero(bad), np.argwhere(bad)[0]
         column = f", in column {columns[first[1]]!r}" if columns else ""
@@ -229,7 +253,7 @@ def _check_none(name, bad, rule, what="NaN or infinite values", columns=None):
         )
 
 
-def check_not_infinite(name, array):
+def check_not_infinite(name: str, array: Array) -> None:
     """Refuses infinite values where NaN is missing.
 
     Raises:
@@ -240,15 +264,15 @@ def check_not_infinite(name, array):
 
 
 def check_targets(
-    y,
-    num_rows,
-    num_outputs,
-    missing_allowed,
-    dtype,
-    name="y",
-    num_labels=None,
-    largest=LARGEST_VALUE,
-):
+    y: ArrayLike,
+    num_rows: int | None,
+    num_outputs: int,
+    missing_allowed: bool,
+    dtype: DTypeLike,
+    name: str = "y",
+    num_labels: int | None = None,
+    largest: float = LARGEST_VALUE,
+) -> Array:
     """Checks targets and returns them as an array `[N, D]`.
 
     Args:
@@ -289,7 +313,7 @@ def check_targets(
     return _cast(array, dtype)
 
 
-def _cast(array, dtype):
+def _cast(array: Array, dtype: DTypeLike) -> Array:
     """Converts numbers to another dtype, including float32 numbers below 1.2e-38.
 
     The threads of TensorFlow, which read batches of streams, would treat these as zero.
@@ -303,7 +327,7 @@ def _cast(array, dtype):
     return cast
 
 
-def check_labels(values, num_labels, name="y", what="labels"):
+def check_labels(values: ArrayLike, num_labels: int, name: str = "y", what: str = "labels") -> None:
     """Refuses class labels or indices of a table that are not integers from 0 to `num_labels - 1`.
 
     Args:
@@ -324,7 +348,7 @@ def check_labels(values, num_labels, name="y", what="labels"):
         )
 
 
-def split_rows(arrays, fraction):
+def split_rows(arrays: Sequence[Array], fraction: float) -> tuple[list[Array], list[Array]]:
     """Splits off the last `fraction` of the rows, as Keras's `validation_split` does.
 
     Args:

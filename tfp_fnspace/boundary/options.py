@@ -1,11 +1,15 @@
 """Values of an option that have options themselves, such as the chains of a sampler."""
 
 import dataclasses
+from typing import Any, Self
 
 import keras
 import numpy as np
 
+from tfp_fnspace.typing import Config
 
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Options:
     """Base of frozen dataclasses that are saved with the model whose argument they are.
 
@@ -13,12 +17,12 @@ class Options:
     """
 
     @classmethod
-    def names(cls):
+    def names(cls) -> list[str]:
         """Returns the names of the fields."""
         return [field.name for field in dataclasses.fields(cls)]
 
     @classmethod
-    def checked(cls, name, value):
+    def checked(cls, name: str, value: Any) -> Self:
         """Returns an object of this class, `cls()` for `None`.
 
         Args:
@@ -37,11 +41,11 @@ class Options:
             )
         return value
 
-    def get_config(self):
+    def get_config(self) -> Config:
         values = {name: getattr(self, name) for name in self.names()}
         return {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Self:
         load = keras.saving.deserialize_keras_object
         return cls(**{k: load(v) if isinstance(v, dict) else v for k, v in config.items()})

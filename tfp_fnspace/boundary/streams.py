@@ -4,25 +4,28 @@ import contextlib
 import itertools
 import multiprocessing
 import queue
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.boundary import arguments
+from tfp_fnspace.typing import Array
 
 
-def is_stream(x):
+def is_stream(x: Any) -> bool:
     """Returns whether `x` yields batches (a dataset or a generator) rather than being arrays."""
     kinds = (tf.data.Dataset, keras.utils.PyDataset, tf.distribute.DistributedDataset)
     return isinstance(x, kinds) or hasattr(x, "__next__") or _is_torch_loader(x)
 
 
-def _is_torch_loader(x):
+def _is_torch_loader(x: Any) -> bool:
     return any(cls.__name__ == "DataLoader" for cls in type(x).__mro__)
 
 
-def count_batches(stream):
+def count_batches(stream: Any) -> int | None:
     """Returns the number of batches of a stream, or `None` if it is endless or unknown."""
     if isinstance(stream, tf.data.Dataset):
         return int(stream.cardinality()) if stream.cardinality() >= 0 else None
@@ -34,7 +37,7 @@ def count_batches(stream):
         return None
 
 
-def _num_batches(dataset):
+def _num_batches(dataset: keras.utils.PyDataset) -> int | None:
     try:
         count = dataset.num_batches
     except (NotImplementedError, TypeError) as error:
@@ -49,14 +52,14 @@ def _num_batches(dataset):
     return count
 
 
-def is_endless(stream):
+def is_endless(stream: Any) -> bool:
     """Returns whether a stream declares that it has no end."""
     if isinstance(stream, tf.data.Dataset):
         return int(stream.cardinality()) == tf.data.INFINITE_CARDINALITY
     return isinstance(stream, keras.utils.PyDataset) and _num_batches(stream) is None
 
 
-def one_pass(stream):
+def one_pass(stream: Any) -> Iterator[Any]:
     """Returns the batches of a stream as they are, in one pass."""
     if isinstance(stream, keras.utils.PyDataset):
         count = _num_batches(stream)
@@ -65,14 +68,16 @@ def one_pass(stream):
     return iter(stream)
 
 
-def all_parts(stream, with_targets):
+def all_parts(stream: Any, with_targets: bool) -> Iterator[tuple[Any, ...]]:
     """Returns `parts_of` of all batches of a stream, in one pass."""
     if isinstance(stream, tf.data.Dataset):
         check_spec(stream, with_targets)
     return (parts_of(batch, with_targets) for batch in one_pass(stream))
 
 
-def first_batches(stream, num_rows, with_targets=True):
+def first_batches(
+    stream: Any, num_rows: int, with_targets: bool = True
+) -> tuple[list[tuple[Any, ...]], Any]:
     """Returns the first batches of a stream, and a stream that still yields them.
 
     Args:
@@ -89,19 +94,19 @@ def first_batches(stream, num_rows, with_targets=True):
     batches, taken, rows = all_parts(stream, with_targets), [], 0
     while rows < num_rows and (parts := next(batches, None)) is not None:
         taken.append(parts)
-        first = next(iter(tf.nest.flatten(parts)), None)
-        rows += len(first) if hasattr(first, "__len__") else 1
+        flat = tf.nest.flatten(parts)
+        rows += len(flat[0]) if flat and hasattr(flat[0], "__len__") else 1
     if not taken:
         refuse_empty(stream)
     return taken, itertools.chain(taken, stream) if hasattr(stream, "__next__") else stream
 
 
-def refuse_empty(stream):
+def refuse_empty(stream: Any) -> NoReturn:
     """Raises the error that a stream has no batches."""
     raise ValueError(f"A dataset must have at least one batch. Received: x={stream!r}")
 
 
-def parts_of(batch, with_targets):
+def parts_of(batch: Any, with_targets: bool) -> tuple[Any, ...]:
     """Returns the inputs and targets of a batch of a stream, or only the inputs.
 
     Args:
@@ -135,7 +140,7 @@ _REMEDIES = {
 }
 
 
-def check_spec(dataset, with_targets):
+def check_spec(dataset: tf.data.Dataset, with_targets: bool) -> None:
     """Refuses a `tf.data.Dataset` that yields anything but batches of real numbers.
 
     Args:
@@ -153,9 +158,8 @@ def check_spec(dataset, with_targets):
                 f"Received: y of type {type(part).__name__} of {len(part)} parts"
             )
         for spec in tf.nest.flatten(part):
-            is_dense = isinstance(spec, tf.TensorSpec)
-            kind = spec.dtype if is_dense else None
-            if not is_dense or not (kind.is_floating or kind.is_integer or kind.is_bool):
+            kind = spec.dtype if isinstance(spec, tf.TensorSpec) else None
+            if kind is None or not (kind.is_floating or kind.is_integer or kind.is_bool):
                 remedy = next((text for k, text in _REMEDIES.items() if isinstance(spec, k)), "")
                 if kind == tf.string:
                     remedy = ": `keras.layers.StringLookup` makes integers of words"
@@ -170,7 +174,7 @@ def check_spec(dataset, with_targets):
                 )
 
 
-def batches_of(*arrays, size):
+def batches_of(*arrays: Any, size: int) -> tf.data.Dataset:
     """Returns a dataset of the batches of arrays in their own dtypes.
 
     Args:
@@ -191,7 +195,9 @@ def batches_of(*arrays, size):
 class _CheckedPyDataset(keras.utils.PyDataset):
     """A `PyDataset` whose batches are checked by the worker that makes them."""
 
-    def __init__(self, dataset, read):
+    def __init__(
+        self, dataset: keras.utils.PyDataset, read: Callable[[keras.utils.PyDataset, int], Any]
+    ):
         super().__init__(
             workers=dataset.workers,
             use_multiprocessing=dataset.use_multiprocessing,
@@ -199,17 +205,17 @@ class _CheckedPyDataset(keras.utils.PyDataset):
         )
         self.dataset, self.read = dataset, read
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         return self.read(self.dataset, index)
 
     @property
-    def num_batches(self):
+    def num_batches(self) -> int | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.dataset.num_batches
 
-    def on_epoch_begin(self):
+    def on_epoch_begin(self) -> None:
         self.dataset.on_epoch_begin()
 
-    def on_epoch_end(self):
+    def on_epoch_end(self) -> None:
         self.dataset.on_epoch_end()
 
 
@@ -231,7 +237,13 @@ class CheckedStream:
             parts or shapes.
     """
 
-    def __init__(self, stream, check, check_shapes, signature):
+    def __init__(
+        self,
+        stream: Any,
+        check: Callable[..., Any],
+        check_shapes: Callable[..., None],
+        signature: tuple[Any, ...],
+    ):
         self.given, self._check, self._signature = stream, check, signature
         self._with_targets = len(signature) > 1
         processes = getattr(stream, "use_multiprocessing", False)
@@ -257,7 +269,7 @@ class CheckedStream:
 
     # Reading ----------------------------------------------------------------------------------
 
-    def _checked(self, number, batch):
+    def _checked(self, number: int, batch: Any) -> Any:
         parts = parts_of(batch, self._with_targets)
         self._is_empty = False
         try:
@@ -267,7 +279,7 @@ class CheckedStream:
             raise kind(f"{error}, in batch {number}") from None
 
     @contextlib.contextmanager
-    def _keeping_errors(self):
+    def _keeping_errors(self) -> Iterator[None]:
         """Stores errors of its block, since TensorFlow replaces them by its own errors."""
         try:
             yield
@@ -275,24 +287,26 @@ class CheckedStream:
             self._errors.put(error)
             raise
 
-    def _read(self, batches):
+    def _read(self, batches: Iterable[Any]) -> Iterator[Any]:
         with self._keeping_errors():
             for number, batch in enumerate(batches):
                 yield self._checked(number, batch)
             self._refuse_end()
 
-    def _read_item(self, dataset, number):
+    def _read_item(self, dataset: keras.utils.PyDataset, number: int) -> Any:
         with self._keeping_errors():
             return self._checked(number, dataset[number])
 
-    def _refuse_end(self):
+    def _refuse_end(self) -> None:
         if self._is_empty:
             refuse_empty(self.given)
 
-    def _in_graph(self, generator):
+    def _in_graph(self, generator: Callable[[], Iterable[Any]]) -> tf.data.Dataset:
         return tf.data.Dataset.from_generator(generator, output_signature=self._signature)
 
-    def _checked_dataset(self, dataset, check_shapes):
+    def _checked_dataset(
+        self, dataset: tf.data.Dataset, check_shapes: Callable[..., None]
+    ) -> tf.data.Dataset:
         specs = tf.nest.flatten(self._signature)
 
         @tf.autograph.experimental.do_not_convert
@@ -319,38 +333,38 @@ class CheckedStream:
 
     # For models -----------------------------------------------------------------------
 
-    def count_batches(self):
+    def count_batches(self) -> int | None:
         """Returns the number of batches, or `None` if it is endless or unknown."""
         return count_batches(self.given)
 
-    def batches(self):
+    def batches(self) -> Iterator[tuple[list[Array], Array]]:
         """Returns the batches in one pass, each a list of input arrays and an array of targets."""
         return map(_as_arrays, one_pass(self._stream))
 
-    def count_rows(self):
+    def count_rows(self) -> int | None:
         """Counts the rows in one pass; returns `None` if `count_batches` does."""
         if self.count_batches() is None:
             return None
         return sum(len(targets) for _, targets in self.batches())
 
-    def first_batches(self, num_rows):
+    def first_batches(self, num_rows: int) -> list[tuple[list[Array], Array]]:
         """Returns the first batches with `num_rows` rows, which the stream yields again."""
         taken, self._stream = first_batches(self._stream, num_rows)
         return list(map(_as_arrays, taken))
 
-    def for_keras(self):
+    def for_keras(self) -> Any:
         """Returns a stream for Keras."""
         if hasattr(self._stream, "__next__"):  # Keras would read a generator's first batches twice
             return self._in_graph(lambda: self._stream)
         return self._stream
 
-    def raise_own_error(self):
+    def raise_own_error(self) -> None:
         """Raises the first stored error, if there is one."""
         if not self._errors.empty():
             raise self._errors.get() from None
 
 
-def _as_arrays(batch):
+def _as_arrays(batch: Any) -> tuple[list[Array], Array]:
     *inputs, targets = map(np.asarray, tf.nest.flatten(batch))
     return inputs, targets
 
@@ -366,7 +380,7 @@ _RULES = {
 
 
 @contextlib.contextmanager
-def own_errors(*streams):
+def own_errors(*streams: Any) -> Iterator[None]:
     """Restores the type and the text of errors in streams that TensorFlow has replaced.
 
     Args:

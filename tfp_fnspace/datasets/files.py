@@ -57,7 +57,7 @@ class Benchmark:
         """Number of fixed splits."""
         return len(self.test_index)
 
-    def split(self, k) -> Split:
+    def split(self, k: int) -> Split:
         """Returns the rows of split `k`: the test rows in the file's list, all others for training.
 
         Args:
@@ -79,7 +79,7 @@ class Benchmark:
         return Split(self.x[train], self.y[train], self.x[test], self.y[test])
 
 
-def load(name, data_dir=None) -> Benchmark:
+def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Benchmark:
     """Reads the benchmark `<data_dir>/<name>.npz`.
 
     The file holds `x` `[N, X]`, `y` `[N, D]` or `[N]`, and `test_index` `[num_splits, N_test]` or
@@ -117,7 +117,7 @@ def load(name, data_dir=None) -> Benchmark:
     return Benchmark(str(name), x, y, _checked_test_index(test_index, len(x), path))
 
 
-def available(data_dir=None) -> list[str]:
+def available(data_dir: str | os.PathLike[str] | None = None) -> list[str]:
     """Returns the names that `load` accepts: files in the folder and in folders inside it.
 
     Args:
@@ -137,7 +137,7 @@ def available(data_dir=None) -> list[str]:
     return sorted(name.removesuffix(".npz") for name in names)
 
 
-def k_fold(num_rows, num_folds, seed=0) -> list[tuple[np.ndarray, np.ndarray]]:
+def k_fold(num_rows: int, num_folds: int, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns random folds of the rows 0 ... num_rows - 1 for cross-validation.
 
     Every row is a validation row exactly once; fold sizes differ by at most one.

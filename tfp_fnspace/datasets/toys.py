@@ -27,7 +27,7 @@ class Dataset(NamedTuple):
 # --------------------------------------------------------------------------- toys: TAGI, fBNN
 
 
-def cubic(seed=0, num_points=20) -> Dataset:
+def cubic(seed: int = 0, num_points: int = 20) -> Dataset:
     """Returns a noisy cube, y = x^3 + v with v ~ N(0, 9) and x ~ U(-4, 4).
 
     The validation set of the paper is a second draw: `train, valid = cubic(0), cubic(1)`.
@@ -53,7 +53,7 @@ def cubic(seed=0, num_points=20) -> Dataset:
     return _with_gaussian_noise(x, lambda x: x**3, 3.0, rng)
 
 
-def periodic(seed=0, num_points=20) -> Dataset:
+def periodic(seed: int = 0, num_points: int = 20) -> Dataset:
     """Returns a sinusoid on both sides of a gap, y = 2 sin(4 x) + e with e ~ N(0, 0.04).
 
     The inputs are uniform on [-2, -0.5] u [0.5, 2]; the gap and both outsides test extrapolation.
@@ -77,7 +77,7 @@ def periodic(seed=0, num_points=20) -> Dataset:
     return _with_gaussian_noise(x, lambda x: 2.0 * np.sin(4.0 * x), 0.2, rng)
 
 
-def piecewise_constant(seed=0, num_points=40) -> Dataset:
+def piecewise_constant(seed: int = 0, num_points: int = 40) -> Dataset:
     """Returns a random step function on [0, 1], seen without noise at its two ends.
 
     It has n ~ Poisson(3) jumps at uniform locations and n + 1 levels that are uniform on [0, 1].
@@ -107,7 +107,7 @@ def piecewise_constant(seed=0, num_points=40) -> Dataset:
     return _seen_at_both_ends(function, num_points, rng)
 
 
-def piecewise_linear(seed=0, num_points=40) -> Dataset:
+def piecewise_linear(seed: int = 0, num_points: int = 40) -> Dataset:
     """Returns a random broken line on [0, 1], f(1) = 0, seen without noise at its two ends.
 
     It has n ~ Poisson(3) knots at uniform locations. The values at 0 and at the knots are uniform
@@ -169,7 +169,7 @@ _FUNCTIONS_2D = {
 }
 
 
-def step_1d(seed=0, num_points=40, *, function="three_jumps") -> Dataset:
+def step_1d(seed: int = 0, num_points: int = 40, *, function: str = "three_jumps") -> Dataset:
     """Returns a function of x with jumps, y = f(x) + N(0, 0.25), x equally spaced on [-2, 2].
 
     | `function` | f(x) | section |
@@ -200,7 +200,7 @@ def step_1d(seed=0, num_points=40, *, function="three_jumps") -> Dataset:
     return _with_gaussian_noise(x, f, 0.5, np.random.default_rng(seed))
 
 
-def step_2d(seed=0, points_per_axis=7, *, function="quadrants") -> Dataset:
+def step_2d(seed: int = 0, points_per_axis: int = 7, *, function: str = "quadrants") -> Dataset:
     """Returns a function with jumps, y = f(x) + N(0, 0.25), x on a square grid of [-1, 1]^2.
 
     | `function` | f(x1, x2) | section |
@@ -241,7 +241,7 @@ def step_2d(seed=0, points_per_axis=7, *, function="quadrants") -> Dataset:
 # --------------------------------------------------------------------------- toys: SIP
 
 
-def bimodal(seed=0, num_points=1000) -> Dataset:
+def bimodal(seed: int = 0, num_points: int = 1000) -> Dataset:
     """Returns crossing curves, y = 10 sin(x - 0.5) + e or 10 cos(x - 0.5) + e, each w.p. 1/2.
 
     Here e ~ N(0, 1) and x ~ U(-4, 4), and each point chooses its curve independently. The
@@ -268,7 +268,7 @@ def bimodal(seed=0, num_points=1000) -> Dataset:
     return Dataset(x, curve + rng.standard_normal(x.shape))
 
 
-def heteroscedastic(seed=0, num_points=1000) -> Dataset:
+def heteroscedastic(seed: int = 0, num_points: int = 1000) -> Dataset:
     """Returns a sine with varying noise, y = 7 sin(x) + e sin(x) + 10 with e ~ N(0, 2^2).
 
     The inputs are x ~ U(-4, 4). The noise has standard deviation 2 |sin(x)| and vanishes at
@@ -293,7 +293,7 @@ def heteroscedastic(seed=0, num_points=1000) -> Dataset:
     return _with_gaussian_noise(x, lambda x: 7.0 * np.sin(x) + 10.0, 2.0 * np.sin(x), rng)
 
 
-def kinked(seed=0, num_points=1000) -> Dataset:
+def kinked(seed: int = 0, num_points: int = 1000) -> Dataset:
     """Returns a constant that turns into a sine, y = f(x) + e, e ~ N(0, 2^2), x ~ U(-4, 5).
 
     The function is f(x) = 10 for x < 0 and 10 (1 + sin(x)) for x >= 0. It is continuous, without a

@@ -1,9 +1,14 @@
 """Contextual bandits by Thompson sampling."""
 
+from typing import Any
+
+import keras
 import numpy as np
 
 from tfp_fnspace.boundary import arguments, arrays, columns, data
 from tfp_fnspace.math.random import as_seed, fold_in, permutation
+from tfp_fnspace.model import FunctionSpaceModel
+from tfp_fnspace.typing import Array, ArrayLike
 
 
 class ContextualBandit:
@@ -41,7 +46,9 @@ class ContextualBandit:
         Riquelme, Tucker and Snoek (2018), "Deep Bayesian bandits showdown", ICLR.
     """
 
-    def __init__(self, model, num_actions, initial_pulls=3, seed=0):
+    def __init__(
+        self, model: FunctionSpaceModel, num_actions: int, initial_pulls: int = 3, seed: int = 0
+    ):
         arguments.check_model(model, "fit", "sample_functions")
         arguments.check_count("num_actions", num_actions, least=2)
         arguments.check_count("initial_pulls", initial_pulls, least=0)
@@ -52,16 +59,16 @@ class ContextualBandit:
         self._columns = None
 
     @property
-    def num_observations(self):
+    def num_observations(self) -> int:
         """Number of rewards that have been observed."""
         return len(self._rewards)
 
     @property
-    def observations(self):
+    def observations(self) -> tuple[Array, Array]:
         """The data for the model: rows `[N, C + K]` and rewards `[N, 1]`, float64 arrays."""
         return np.array(self._rows, np.float64), np.array(self._rewards, np.float64)
 
-    def rows(self, contexts, actions=None):
+    def rows(self, contexts: ArrayLike, actions: ArrayLike | None = None) -> Array:
         """Makes the inputs of the model.
 
         Args:
@@ -107,7 +114,7 @@ class ContextualBandit:
         is_scaled = getattr(self.model, "standardize", False)
         return data.LARGEST_VALUE if is_scaled else data.LARGEST_SCALED
 
-    def choose(self, contexts):
+    def choose(self, contexts: ArrayLike) -> Array:
         """Chooses actions for some contexts.
 
         The first `initial_pulls` times K choices take the actions in turn, in random order. So do
@@ -143,7 +150,7 @@ class ContextualBandit:
         turn, place = divmod(int(number), self.num_actions)
         return permutation(as_seed(self.seed).numpy(), turn, self.num_actions)[place]
 
-    def observe(self, contexts, actions, rewards):
+    def observe(self, contexts: ArrayLike, actions: ArrayLike, rewards: ArrayLike) -> None:
         """Stores the rewards of some choices.
 
         Args:
@@ -165,7 +172,7 @@ class ContextualBandit:
         self._rows.extend(rows)
         self._rewards.extend(rewards)
 
-    def fit(self, **options):
+    def fit(self, **options: Any) -> keras.callbacks.History:
         """Fits the model to all observations, continuing from its present state.
 
         Args:

@@ -1,7 +1,7 @@
 """Bayesian optimisation by max-value entropy search."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -12,7 +12,9 @@ from numpy.polynomial.legendre import leggauss
 
 from tfp_fnspace.boundary import arguments, arrays, data
 from tfp_fnspace.math.random import as_seed, fold_in
+from tfp_fnspace.model import FunctionSpaceModel
 from tfp_fnspace.tracing import traced
+from tfp_fnspace.typing import Array, ArrayLike, Seed
 
 tfd = tfp.distributions
 
@@ -42,7 +44,13 @@ class Optima(NamedTuple):
     values: np.ndarray
 
 
-def max_value_entropy(mean, stddev, optima, minimize=True, noise_scale=0.0):
+def max_value_entropy(
+    mean: ArrayLike,
+    stddev: ArrayLike,
+    optima: ArrayLike,
+    minimize: bool = True,
+    noise_scale: ArrayLike = 0.0,
+) -> Array:
     r"""Returns the information of a measurement of f about the optimum's value, in nats.
 
     It is the entropy of the measurement y ~ N(f(x), noise_scale^2), f(x) ~ N(mean, stddev^2),
@@ -145,16 +153,16 @@ def _divergence_by_cutting_off(gap, log_cdf, rho):
 
 
 def sample_optima(
-    model,
-    low,
-    high,
-    num_functions=10,
-    num_starts=30,
-    num_steps=100,
-    learning_rate=0.02,
-    minimize=True,
-    seed=0,
-):
+    model: FunctionSpaceModel,
+    low: ArrayLike,
+    high: ArrayLike,
+    num_functions: int = 10,
+    num_starts: int = 30,
+    num_steps: int = 100,
+    learning_rate: float = 0.02,
+    minimize: bool = True,
+    seed: Seed = 0,
+) -> Optima:
     """Finds optima of function draws in a box, by projected Adam steps from random points.
 
     Args:
@@ -233,7 +241,16 @@ def sample_optima(
     return Optima(x.numpy(), sign * tf.reduce_min(best, axis=1).numpy())
 
 
-def suggest(model, low, high, num_candidates=2000, minimize=True, seed=0, measured=None, **options):
+def suggest(
+    model: FunctionSpaceModel,
+    low: ArrayLike,
+    high: ArrayLike,
+    num_candidates: int = 2000,
+    minimize: bool = True,
+    seed: Seed = 0,
+    measured: ArrayLike | None = None,
+    **options: Any,
+) -> Array:
     """Returns the point of a box whose measurement would tell most about the optimum of f.
 
     The acquisition function `max_value_entropy`, with the noise of the model, is maximised over

@@ -1,6 +1,6 @@
 """Parameters of distributions: their dtype, their ranges, and checks of their values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -51,6 +51,7 @@ class CheckedParameters:
     """
 
     _RULES: ClassVar[dict[str, Rule]] = {}
+    validate_args: bool  # of the distribution
 
     def _store_parameters(self, dtype, **values):
         """Sets `_<name>` to the result of `as_parameter` for each value, and checks known values.
@@ -77,7 +78,7 @@ class CheckedParameters:
         return assertions(is_init, *rules)
 
 
-def parameter(name, doc):
+def parameter(name: str, doc: str) -> property:
     """Makes a property that reads `_<name>`.
 
     Args:
@@ -90,7 +91,7 @@ def parameter(name, doc):
     return property(lambda self: getattr(self, f"_{name}"), doc=doc)
 
 
-def properties_of(rules, dtype):
+def properties_of(rules: Mapping[str, Rule], dtype: tf.DType) -> dict[str, Any]:
     """Returns the result of TFP's `_parameter_properties` for parameters without event axes.
 
     Args:
@@ -111,7 +112,7 @@ def properties_of(rules, dtype):
     return {name: properties(rule) for name, rule in rules.items()}
 
 
-def common_dtype(*values):
+def common_dtype(*values: Any) -> tf.DType:
     """Returns the dtype of the values that have one, or float32 if none has.
 
     Args:
@@ -132,7 +133,7 @@ def common_dtype(*values):
     return found.pop() if found else tf.float32
 
 
-def check_known_parameter(name, value, is_valid, rule):
+def check_known_parameter(name: str, value: Any, is_valid: Callable[[Any], Any], rule: str) -> None:
     """Raises a ValueError if a parameter has a known value and breaks its rule.
 
     Args:
@@ -149,7 +150,7 @@ def check_known_parameter(name, value, is_valid, rule):
         raise ValueError(f"`{name}` must be {rule}. Received: {name}={known}")
 
 
-def assertions(is_init, *rules):
+def assertions(is_init: bool, *rules: tuple[Any, Callable[[Any], Any], str]) -> list[Any]:
     """Returns assertions: for tensors in the constructor, for variables at every use.
 
     Args:

@@ -1,6 +1,10 @@
 """Base of univariate distributions that compute both tails at once."""
 
+from collections.abc import Sequence
+
 import tensorflow as tf
+
+from tfp_fnspace.typing import Tensor
 
 
 class Univariate:
@@ -9,6 +13,9 @@ class Univariate:
     The class has `_log_probabilities(x)`, which returns the logarithms of P(X <= x) and P(X > x).
     The mixin comes before the distribution among the bases.
     """
+
+    def _log_probabilities(self, x: Tensor) -> Sequence[Tensor]:
+        raise NotImplementedError
 
     def _event_shape_tensor(self):
         return tf.constant([], dtype=tf.int32)

@@ -1,6 +1,7 @@
 """Bases of Wishart and inverse Wishart distributions: parameters, shapes, samples as factors."""
 
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -9,6 +10,7 @@ import tensorflow_probability as tfp
 from tfp_fnspace.distributions._parameters import assertions, check_known_parameter, common_dtype
 from tfp_fnspace.math import bartlett, linalg
 from tfp_fnspace.math.parameters import as_parameter
+from tfp_fnspace.typing import ArrayLike, Tensor
 
 tfd = tfp.distributions
 tfb = tfp.bijectors
@@ -31,7 +33,16 @@ class ScaledByMatrix(tfd.AutoCompositeTensorDistribution):
             or a wrong known value.
     """
 
-    def __init__(self, scale, scale_tril, dtype, parameters, validate_args, allow_nan_stats, name):
+    def __init__(
+        self,
+        scale: ArrayLike | None,
+        scale_tril: ArrayLike | None,
+        dtype: tf.DType,
+        parameters: dict[str, Any],
+        validate_args: bool,
+        allow_nan_stats: bool,
+        name: str,
+    ):
         if (scale is None) == (scale_tril is None):
             raise ValueError(
                 "Exactly one of `scale` and `scale_tril` must be given. "
@@ -78,16 +89,16 @@ class ScaledByMatrix(tfd.AutoCompositeTensorDistribution):
         )
 
     @property
-    def scale(self):
+    def scale(self) -> Any:
         """Scale matrix as given, or None."""
         return self._scale
 
     @property
-    def scale_tril(self):
+    def scale_tril(self) -> Any:
         """Cholesky factor of the scale matrix as given, or None."""
         return self._scale_tril
 
-    def scale_factor(self):
+    def scale_factor(self) -> Tensor:
         """Returns the Cholesky factor of the scale matrix, `[..., k, k]`, whichever was given."""
         if self._fixed_factor is not None:
             return self._fixed_factor
@@ -133,13 +144,13 @@ class WishartBase(ScaledByMatrix):
 
     def __init__(
         self,
-        df,
-        scale=None,
-        scale_tril=None,
-        input_output_cholesky=False,
-        validate_args=False,
-        allow_nan_stats=True,
-        name=None,
+        df: ArrayLike,
+        scale: ArrayLike | None = None,
+        scale_tril: ArrayLike | None = None,
+        input_output_cholesky: bool = False,
+        validate_args: bool = False,
+        allow_nan_stats: bool = True,
+        name: str | None = None,
     ):
         parameters = dict(locals())
         with tf.name_scope(name or type(self).__name__) as name:
@@ -164,12 +175,12 @@ class WishartBase(ScaledByMatrix):
         return dict(df=df, **super()._parameter_properties(dtype, num_classes))
 
     @property
-    def df(self):
+    def df(self) -> Any:
         """Degrees of freedom nu."""
         return self._df
 
     @property
-    def input_output_cholesky(self):
+    def input_output_cholesky(self) -> bool:
         """Whether samples, means and arguments are Cholesky factors of the matrices."""
         return self._input_output_cholesky
 
@@ -237,7 +248,7 @@ class WishartBase(ScaledByMatrix):
         return assertions(is_init, rule, *self._scale_rules())
 
 
-def kl_from_traces(a, b, trace, log_det_ratio):
+def kl_from_traces(a: WishartBase, b: WishartBase, trace: Tensor, log_det_ratio: Tensor) -> Tensor:
     r"""Returns `KL(a || b)` of two Wishart or two inverse Wishart distributions.
 
     Inversion does not change a divergence. With V the scale, or its inverse, both divergences are

@@ -1,14 +1,21 @@
 """Distributions of observations that accept values of any dtype."""
 
+from typing import TYPE_CHECKING
+
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.distributions.quantile import is_mixture
+from tfp_fnspace.typing import Distribution, Tensor
 
 tfd = tfp.distributions
 
 
-class _AnyDtype:
+# The methods are those of the distribution that comes after the mixin among the bases.
+_Host = tfd.Distribution if TYPE_CHECKING else object
+
+
+class _AnyDtype(_Host):
     """Mixin of distributions of numbers that casts values of any dtype to its own dtype.
 
     For a float64 distribution TFP accepts a float32 array but refuses a float32 tensor. Predictions
@@ -52,7 +59,7 @@ class JohnsonSU(_AnyDtype, tfd.JohnsonSU):
     """`tfd.JohnsonSU` for values of any dtype."""
 
 
-def normal_components(distribution):
+def normal_components(distribution: Distribution) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the components of a distribution of observations.
 
     Args:
@@ -73,7 +80,7 @@ def normal_components(distribution):
     return tf.zeros(tf.shape(mean)[:2], mean.dtype), mean, stddev
 
 
-def mixture(logits, components):
+def mixture(logits: Tensor, components: Distribution) -> Distribution:
     """Makes a mixture with batch `[N]` and event `[D]`.
 
     Args:

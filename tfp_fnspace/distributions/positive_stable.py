@@ -1,5 +1,6 @@
 """The positive stable distribution, a TFP distribution."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -17,12 +18,15 @@ from tfp_fnspace.distributions._parameters import (
 from tfp_fnspace.distributions._univariate import Univariate
 from tfp_fnspace.math import kanter
 from tfp_fnspace.math.stable import positive
+from tfp_fnspace.typing import ArrayLike, Seed, Tensor
 
 tfd = tfp.distributions
 tfb = tfp.bijectors
 
 
-def uniform_and_exponential(shape, seed):
+def uniform_and_exponential(
+    shape: Sequence[int | Tensor] | Tensor, seed: Seed | None
+) -> tuple[Tensor, Tensor]:
     """Returns independent float64 draws, uniform on (0, 1) and standard exponential.
 
     Args:
@@ -90,7 +94,12 @@ class PositiveStable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistr
     scale = parameter("scale", "Scale.")
 
     def __init__(
-        self, index, scale=1.0, validate_args=False, allow_nan_stats=True, name="PositiveStable"
+        self,
+        index: ArrayLike,
+        scale: ArrayLike = 1.0,
+        validate_args: bool = False,
+        allow_nan_stats: bool = True,
+        name: str = "PositiveStable",
     ):
         parameters = dict(locals())
         with tf.name_scope(name) as name:
@@ -109,7 +118,12 @@ class PositiveStable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistr
     def _parameter_properties(cls, dtype, num_classes=None):
         return properties_of(cls._RULES, dtype)
 
-    def sample_log(self, sample_shape=(), seed=None, name="sample_log"):
+    def sample_log(
+        self,
+        sample_shape: int | Sequence[int] | Tensor = (),
+        seed: Seed | None = None,
+        name: str = "sample_log",
+    ) -> Tensor:
         """Draws the logarithms of samples, which are finite in float32 for every index.
 
         Args:
@@ -128,7 +142,7 @@ class PositiveStable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistr
             log_s = kanter.log_scale(uniform, tf.math.log(exponential), index)
             return tf.cast(log_s + log_scale, self.dtype)
 
-    def log_prob_of_log(self, log_x, name="log_prob_of_log"):
+    def log_prob_of_log(self, log_x: ArrayLike, name: str = "log_prob_of_log") -> Tensor:
         """Returns the logarithm of the density of log x, at log x: `log_prob(x) + log x`.
 
         Args:

@@ -5,9 +5,13 @@ N points. Its marginals are N D distributions of one number each, which form one
 batch `[N, D]` and event `[]`.
 """
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
+
+from tfp_fnspace.typing import ArrayLike, Distribution, Tensor
 
 tfd = tfp.distributions
 
@@ -17,7 +21,7 @@ _SPARE_BITS = 17
 _MAX_DOUBLINGS = 120
 
 
-def marginals(distribution):
+def marginals(distribution: Distribution) -> Distribution:
     """Returns the one-dimensional marginals of a distribution, one for every output.
 
     Args:
@@ -51,7 +55,7 @@ def marginals(distribution):
     )
 
 
-def marginal_cdf(distribution, y):
+def marginal_cdf(distribution: Distribution, y: ArrayLike) -> Tensor:
     """Returns the marginal distribution function of every output at `y`.
 
     Args:
@@ -68,7 +72,7 @@ def marginal_cdf(distribution, y):
     return _cdf(scalar, tf.cast(tf.convert_to_tensor(y, dtype_hint=scalar.dtype), scalar.dtype))
 
 
-def quantile(distribution, q):
+def quantile(distribution: Distribution, q: ArrayLike) -> Tensor:
     """Returns quantiles of every output, `inf {y : F(y) >= q}` for its distribution function F.
 
     They have a closed form if TFP has one, and for `tfd.Empirical` (an order statistic). Otherwise
@@ -105,7 +109,7 @@ def quantile(distribution, q):
     return tf.transpose(values, [*range(1, rank + 1), 0])
 
 
-def quantile_of_marginals(scalar, levels):
+def quantile_of_marginals(scalar: Distribution, levels: Tensor) -> Tensor:
     """Returns quantiles at levels that may differ from output to output.
 
     Args:
@@ -125,7 +129,7 @@ def quantile_of_marginals(scalar, levels):
         return tf.stop_gradient(_bisect(scalar, levels, lower, upper))
 
 
-def check_distribution(distribution):
+def check_distribution(distribution: Any) -> None:
     """Raises TypeError if `distribution` is not a TFP distribution."""
     if not isinstance(distribution, tfd.Distribution):
         raise TypeError(
@@ -135,12 +139,12 @@ def check_distribution(distribution):
         )
 
 
-def event_rank(distribution):
+def event_rank(distribution: Distribution) -> int | None:
     """Returns the number of event axes, or None for a joint distribution of several parts."""
     return getattr(distribution.event_shape, "rank", None)
 
 
-def is_independent(distribution):
+def is_independent(distribution: Distribution) -> bool:
     """Returns whether a distribution is a `tfd.Independent`.
 
     This is decided by an attribute: around a distribution that is not a composite tensor,
@@ -150,21 +154,21 @@ def is_independent(distribution):
     return hasattr(distribution, "reinterpreted_batch_ndims")
 
 
-def is_mixture(distribution):
+def is_mixture(distribution: Distribution) -> bool:
     """Returns whether a distribution is a `tfd.MixtureSameFamily`; see `is_independent`."""
     return hasattr(distribution, "mixture_distribution") and hasattr(
         distribution, "components_distribution"
     )
 
 
-def is_factorised(distribution):
+def is_factorised(distribution: Distribution) -> bool:
     """Returns whether the outputs are independent of each other, as far as the type shows."""
     if is_independent(distribution):
         return is_factorised(distribution.distribution)
     return event_rank(distribution) == 0 or isinstance(distribution, tfd.MultivariateNormalDiag)
 
 
-def with_weights_of_components(distribution):
+def with_weights_of_components(distribution: Distribution) -> Distribution:
     """Returns the same distribution, for a mixture with weights in its components' dtype.
 
     TFP converts a list of weights to float32 whatever the components are, and then fails to add

@@ -20,6 +20,7 @@ from tfp_fnspace.distributions._parameters import (
 from tfp_fnspace.distributions._univariate import Univariate
 from tfp_fnspace.distributions.positive_stable import uniform_and_exponential
 from tfp_fnspace.math.stable import general, sampling
+from tfp_fnspace.typing import ArrayLike
 
 tfd = tfp.distributions
 tfb = tfp.bijectors
@@ -94,13 +95,13 @@ class Stable(CheckedParameters, Univariate, tfd.AutoCompositeTensorDistribution)
 
     def __init__(
         self,
-        alpha,
-        beta,
-        loc=0.0,
-        scale=1.0,
-        validate_args=False,
-        allow_nan_stats=True,
-        name="Stable",
+        alpha: ArrayLike,
+        beta: ArrayLike,
+        loc: ArrayLike = 0.0,
+        scale: ArrayLike = 1.0,
+        validate_args: bool = False,
+        allow_nan_stats: bool = True,
+        name: str = "Stable",
     ):
         parameters = dict(locals())
         with tf.name_scope(name) as name:

@@ -10,6 +10,7 @@ from tfp_fnspace.boundary.arguments import is_integer
 from tfp_fnspace.distributions._parameters import common_dtype
 from tfp_fnspace.distributions._wishart_base import ScaledByMatrix, WishartBase, kl_from_traces
 from tfp_fnspace.math import bartlett, linalg, random
+from tfp_fnspace.typing import ArrayLike
 
 tfd = tfp.distributions
 
@@ -140,12 +141,12 @@ class SingularWishart(ScaledByMatrix):
 
     def __init__(
         self,
-        df,
-        scale=None,
-        scale_tril=None,
-        validate_args=False,
-        allow_nan_stats=True,
-        name="SingularWishart",
+        df: int,
+        scale: ArrayLike | None = None,
+        scale_tril: ArrayLike | None = None,
+        validate_args: bool = False,
+        allow_nan_stats: bool = True,
+        name: str = "SingularWishart",
     ):
         parameters = dict(locals())
         with tf.name_scope(name) as name:
@@ -167,7 +168,7 @@ class SingularWishart(ScaledByMatrix):
         return super()._parameter_properties(dtype, num_classes)
 
     @property
-    def df(self):
+    def df(self) -> int:
         """Degrees of freedom n, a Python integer."""
         return self._df
 

@@ -1,6 +1,7 @@
 """Arc-cosine kernels of Gram entries, and of features as a TFP kernel."""
 
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -9,7 +10,9 @@ import tensorflow_probability as tfp
 from tfp_fnspace.boundary.arguments import checked_choice
 from tfp_fnspace.kernels.gram import GramKernel
 from tfp_fnspace.math.broadcasting import sum_to
+from tfp_fnspace.math.gradients import custom_gradient
 from tfp_fnspace.math.parameters import as_parameter, is_deferred
+from tfp_fnspace.typing import ArrayLike, Config
 
 tfpk = tfp.math.psd_kernels
 
@@ -54,11 +57,11 @@ class ArcCosine(GramKernel):
         Aitchison, Yang and Ober (2021), "Deep kernel processes", ICML, section 4.
     """
 
-    def __init__(self, order=1, amplitude=None):
+    def __init__(self, order: int = 1, amplitude: ArrayLike | None = None):
         super().__init__(amplitude=amplitude)
         self.order = int(checked_choice("order", order, _ORDERS))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {"order": self.order, **super().get_config()}
 
     def _entries(self, g_xx, g_xy, g_yy):
@@ -107,7 +110,12 @@ class ArcCosineKernel(tfpk.AutoCompositeTensorPsdKernel):
     """
 
     def __init__(
-        self, order=1, amplitude=None, feature_ndims=1, validate_args=False, name="ArcCosineKernel"
+        self,
+        order: int = 1,
+        amplitude: ArrayLike | None = None,
+        feature_ndims: int = 1,
+        validate_args: bool = False,
+        name: str = "ArcCosineKernel",
     ):
         parameters = dict(locals())
         self._order = int(checked_choice("order", order, _ORDERS))
@@ -130,12 +138,12 @@ class ArcCosineKernel(tfpk.AutoCompositeTensorPsdKernel):
         )
 
     @property
-    def order(self):
+    def order(self) -> int:
         """Power of the activation."""
         return self._order
 
     @property
-    def amplitude(self):
+    def amplitude(self) -> Any:
         """Square root of the factor of the kernel, or None."""
         return self._amplitude
 
@@ -171,7 +179,7 @@ class ArcCosineKernel(tfpk.AutoCompositeTensorPsdKernel):
         return [tf.debugging.assert_positive(self.amplitude, message=message)]
 
 
-@tf.custom_gradient
+@custom_gradient
 def _order_zero(g_xx, g_xy, g_yy):
     product = g_xx * g_yy
     squared = product - tf.square(g_xy)
@@ -193,7 +201,7 @@ def _order_zero(g_xx, g_xy, g_yy):
     return 1.0 - angle / math.pi, gradient
 
 
-@tf.custom_gradient
+@custom_gradient
 def _order_one(g_xx, g_xy, g_yy):
     # All is divided by pi at the start, where tensors are small; the angle is unaffected.
     shares = g_xx * (1.0 / math.pi), g_yy * (1.0 / math.pi)
@@ -212,7 +220,7 @@ def _order_one(g_xx, g_xy, g_yy):
     return sine - angle * opposite, gradient
 
 
-@tf.custom_gradient
+@custom_gradient
 def _order_two(g_xx, g_xy, g_yy):
     squared, sine, weight = _sine_and_weight(g_xx, g_xy, g_yy)
     of_order_one = sine * (1.0 / math.pi) + weight * g_xy

@@ -1,10 +1,14 @@
 """Checks of the arguments of Gram kernels."""
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.typing import Tensor
 
-def check_parameter(name, value):
+
+def check_parameter(name: str, value: Any) -> None:
     """Raises a ValueError unless a parameter is None or a scalar that can be positive and finite.
 
     Args:
@@ -24,7 +28,7 @@ def check_parameter(name, value):
         raise ValueError(f"`{name}` must be positive and finite. Received: {name}={value}")
 
 
-def check_class_name(cls, other):
+def check_class_name(cls: type, other: type) -> None:
     """Raises a ValueError if a foreign class has the name of a kernel of the library.
 
     Args:
@@ -42,7 +46,7 @@ def check_class_name(cls, other):
         )
 
 
-def check_broadcast(g_xx, g_xy, g_yy):
+def check_broadcast(g_xx: Tensor, g_xy: Tensor, g_yy: Tensor) -> None:
     """Raises a ValueError unless the static shapes of the norms can broadcast to that of `g_xy`.
 
     Args:
@@ -65,7 +69,7 @@ def check_broadcast(g_xx, g_xy, g_yy):
             )
 
 
-def check_square(gram):
+def check_square(gram: Tensor) -> None:
     """Raises a ValueError unless the static shape of a tensor can be `[..., P, P]`.
 
     Args:
@@ -80,7 +84,7 @@ def check_square(gram):
         )
 
 
-def check_blocks(ii, it, tt):
+def check_blocks(ii: Tensor, it: Tensor, tt: Tensor) -> None:
     """Raises a ValueError unless the static shapes of three tensors can be those of `GramBlocks`.
 
     Args:

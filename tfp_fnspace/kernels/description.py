@@ -3,7 +3,8 @@
 import functools
 import inspect
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,13 +12,14 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace import kernels
+from tfp_fnspace.typing import Config
 
 tfpk = tfp.math.psd_kernels
 
 _COMPOSITES = {"SumKernel": operator.add, "ProductKernel": operator.mul}
 
 
-def describe(kernel):
+def describe(kernel: Any) -> Config:
     """Describes a kernel and its parts by names and arguments that JSON can hold.
 
     Args:
@@ -55,7 +57,8 @@ def _describe_value(key, value, is_tensor):
         return [_describe_value(key, v, is_tensor) for v in value]
     if not is_tensor and not (is_list or tf.is_tensor(value) or isinstance(value, np.ndarray)):
         return _describe_object(key, value)
-    known = value.numpy() if hasattr(value, "numpy") else value
+    to_numpy = getattr(value, "numpy", None)
+    known = value if to_numpy is None else to_numpy()
     if tf.is_tensor(known):
         raise ValueError(f"A kernel's `{key}` must have a known value. Received: {key}={value}")
     return {"tensor": np.asarray(known, np.float64).tolist()}
@@ -79,7 +82,11 @@ def _is_parameter_object(value):
     return isinstance(value, tfpk.PositiveSemidefiniteKernel) or tf.is_tensor(value)
 
 
-def build(description, leaf, path=""):
+def build(
+    description: Config,
+    leaf: Callable[[str, Any, Callable[[tf.DType], Any] | None], Any],
+    path: str = "",
+) -> Any:
     """Builds a kernel from its description.
 
     Args:

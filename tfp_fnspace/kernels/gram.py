@@ -3,6 +3,8 @@
 import functools
 import math
 import operator
+from collections.abc import Sequence
+from typing import Any, Self
 
 import tensorflow as tf
 import tensorflow_probability as tfp
@@ -15,7 +17,7 @@ from tfp_fnspace.kernels.checks import (
     check_square,
 )
 from tfp_fnspace.math import linalg
-from tfp_fnspace.typing import GramBlocks
+from tfp_fnspace.typing import ArrayLike, Config, GramBlocks, Tensor
 
 tfpk = tfp.math.psd_kernels
 
@@ -65,13 +67,13 @@ class GramKernel:
     # This makes NumPy leave `2.0 * kernel` to the kernel.
     __array_ufunc__ = None
 
-    def __init__(self, **parameters):
+    def __init__(self, **parameters: ArrayLike | None):
         for name, value in parameters.items():
             check_parameter(name, value)
             setattr(self, name, value)
         self._parameter_names = tuple(parameters)
 
-    def entries(self, g_xx, g_xy, g_yy):
+    def entries(self, g_xx: ArrayLike, g_xy: ArrayLike, g_yy: ArrayLike) -> Tensor:
         """Computes kernel values, entry by entry.
 
         Args:
@@ -94,7 +96,7 @@ class GramKernel:
         check_broadcast(g_xx, g_xy, g_yy)
         return self._with_amplitude(self._entries(g_xx, g_xy, g_yy))
 
-    def diagonal(self, g_xx):
+    def diagonal(self, g_xx: ArrayLike) -> Tensor:
         """Computes the kernel values of points with themselves, exactly and cheaply.
 
         Args:
@@ -105,7 +107,7 @@ class GramKernel:
         """
         return self._with_amplitude(self._diagonal(tf.convert_to_tensor(g_xx)))
 
-    def matrix(self, gram):
+    def matrix(self, gram: ArrayLike) -> Tensor:
         """Computes the kernel matrix of a Gram matrix, with an exact diagonal.
 
         The result is symmetric up to the last bit.
@@ -130,7 +132,7 @@ class GramKernel:
     def _between(self, row_norms, inner, column_norms):
         return self.entries(tf.expand_dims(row_norms, -1), inner, tf.expand_dims(column_norms, -2))
 
-    def blocks(self, blocks):
+    def blocks(self, blocks: GramBlocks | Sequence[Tensor]) -> GramBlocks:
         """Computes the kernel matrix of a Gram matrix in blocks.
 
         Args:
@@ -154,7 +156,9 @@ class GramKernel:
             tt=self._matrix(tt, norms_t) if is_full else self.diagonal(tt),
         )
 
-    def psd_kernel(self, num_features, feature_ndims=1, dtype=tf.float32):
+    def psd_kernel(
+        self, num_features: int, feature_ndims: int = 1, dtype: tf.DType | str = tf.float32
+    ) -> Any:
         """Returns the same kernel as a function of features, for TFP's Gaussian processes.
 
         `kernel.psd_kernel(D).matrix(X, X)` is `kernel.matrix(X X^T / D)`.
@@ -176,7 +180,7 @@ class GramKernel:
             )
         return self._psd_kernel(num_features, feature_ndims, tf.as_dtype(dtype))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         """Returns the parameters as Python numbers, from which `from_config` makes an equal kernel.
 
         Returns:
@@ -189,7 +193,7 @@ class GramKernel:
         return {name: self._number(name) for name in self._parameter_names}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Self:
         """Returns a kernel from the result of `get_config`.
 
         Args:
@@ -249,7 +253,7 @@ class Linear(GramKernel):
         amplitude: Positive scalar; None is 1.
     """
 
-    def __init__(self, amplitude=None):
+    def __init__(self, amplitude: ArrayLike | None = None):
         super().__init__(amplitude=amplitude)
 
     def _entries(self, g_xx, g_xy, g_yy):
@@ -272,7 +276,7 @@ class Constant(GramKernel):
         value: Positive scalar.
     """
 
-    def __init__(self, value=1.0):
+    def __init__(self, value: ArrayLike = 1.0):
         super().__init__(value=value)
 
     def _entries(self, g_xx, g_xy, g_yy):
@@ -355,7 +359,7 @@ class Product(_Composition):
     _join = staticmethod(operator.mul)
 
 
-def serialize(kernel):
+def serialize(kernel: GramKernel) -> Config:
     """Converts a kernel to a dictionary of plain Python values.
 
     Args:
@@ -367,7 +371,7 @@ def serialize(kernel):
     return {"class_name": type(kernel).__name__, "config": kernel.get_config()}
 
 
-def deserialize(config):
+def deserialize(config: Config) -> GramKernel:
     """Returns a kernel from the result of `serialize`.
 
     Args:

@@ -1,12 +1,15 @@
 """Kernels composed by a network of sums and products."""
 
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.math.parameters import as_parameter, is_deferred
+from tfp_fnspace.typing import Array, ArrayLike
 
 tfpk = tfp.math.psd_kernels
 
@@ -49,7 +52,12 @@ class NeuralKernelNetwork(tfpk.AutoCompositeTensorPsdKernel):
     """
 
     def __init__(
-        self, kernels, weights, biases=None, validate_args=False, name="NeuralKernelNetwork"
+        self,
+        kernels: Sequence[Any],
+        weights: Sequence[ArrayLike],
+        biases: Sequence[ArrayLike] | None = None,
+        validate_args: bool = False,
+        name: str = "NeuralKernelNetwork",
     ):
         parameters = dict(locals())
         _check_structure(kernels, weights, biases)
@@ -87,17 +95,17 @@ class NeuralKernelNetwork(tfpk.AutoCompositeTensorPsdKernel):
         )
 
     @property
-    def kernels(self):
+    def kernels(self) -> list[Any]:
         """The primitive kernels."""
         return self._kernels
 
     @property
-    def weights(self):
+    def weights(self) -> list[Any]:
         """Weights of the sums, a list of tensors `[units, inputs]`."""
         return self._weights
 
     @property
-    def biases(self):
+    def biases(self) -> list[Any] | None:
         """Constants added to the sums, a list of tensors `[units]`, or None."""
         return self._biases
 
@@ -150,7 +158,9 @@ def _with_examples(values, event_ndims, example_ndims):
     return values[(..., *(example_ndims * [None]), *(event_ndims * [slice(None)]))]
 
 
-def initial_weights(num_kernels, units=(8, 4), seed=0):
+def initial_weights(
+    num_kernels: int, units: Sequence[int] = (8, 4), seed: int = 0
+) -> tuple[list[Array], list[Array]]:
     """Returns initial weights and biases of a `NeuralKernelNetwork`.
 
     Entries are uniform on `[0.5, 1.5] / inputs`. They are unequal so that units can differ, and the

@@ -3,6 +3,7 @@
 from tfp_fnspace.kernels.arc_cosine import ArcCosine
 from tfp_fnspace.kernels.gram import GramKernel, Linear, deserialize
 from tfp_fnspace.kernels.stationary import Matern, RationalQuadratic, SquaredExponential
+from tfp_fnspace.typing import Config
 
 _NAMES = {
     "arccosine0": (ArcCosine, {"order": 0}),
@@ -19,7 +20,7 @@ _NAMES = {
 }
 
 
-def get(identifier):
+def get(identifier: GramKernel | Config | str) -> GramKernel:
     """Returns the kernel for an identifier.
 
     Args:

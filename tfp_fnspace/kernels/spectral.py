@@ -2,12 +2,16 @@
 
 import numpy as np
 
+from tfp_fnspace.typing import Array, Config
+
 #: Matern kernels -> degrees of freedom of the t distribution of their frequencies, which are twice
 #: the smoothness.
 _DEGREES = {"MaternOneHalf": 1, "MaternThreeHalves": 3, "MaternFiveHalves": 5}
 
 
-def spectral_draws(description, num_inputs, units, generator):
+def spectral_draws(
+    description: Config, num_inputs: int, units: int, generator: np.random.Generator
+) -> tuple[Array, Array]:
     r"""Draws frequencies w_u and variances v_u with `k(r) = E 1/units sum_u v_u cos(w_u . r)`.
 
     - For the squared exponential kernel, w is normal with standard deviation 1 / length_scale. For
@@ -103,7 +107,7 @@ def _fourier_weights(count, z):
     return weights
 
 
-def scales_of(parameters):
+def scales_of(parameters: Config) -> Array:
     """Returns the scales of the inputs of a `FeatureScaled`, `[I]`, from its parameters.
 
     Raises:

@@ -9,6 +9,8 @@ import tensorflow_probability as tfp
 from tfp_fnspace.boundary.arguments import checked_choice
 from tfp_fnspace.kernels.gram import GramKernel
 from tfp_fnspace.math.broadcasting import sum_to
+from tfp_fnspace.math.gradients import custom_gradient
+from tfp_fnspace.typing import ArrayLike, Config
 
 tfpk = tfp.math.psd_kernels
 
@@ -63,7 +65,7 @@ class SquaredExponential(_Stationary):
 
     _psd_kernel_class = tfpk.ExponentiatedQuadratic
 
-    def __init__(self, amplitude=None, length_scale=None):
+    def __init__(self, amplitude: ArrayLike | None = None, length_scale: ArrayLike | None = None):
         super().__init__(amplitude, length_scale)
 
     def _of_exponent(self, exponent):
@@ -87,7 +89,12 @@ class RationalQuadratic(_Stationary):
 
     _psd_kernel_class = tfpk.RationalQuadratic
 
-    def __init__(self, amplitude=None, length_scale=None, scale_mixture_rate=None):
+    def __init__(
+        self,
+        amplitude: ArrayLike | None = None,
+        length_scale: ArrayLike | None = None,
+        scale_mixture_rate: ArrayLike | None = None,
+    ):
         super().__init__(amplitude, length_scale, scale_mixture_rate=scale_mixture_rate)
 
     def _of_exponent(self, exponent):
@@ -123,11 +130,16 @@ class Matern(_Stationary):
         Rasmussen and Williams (2006), "Gaussian processes for machine learning", section 4.2.
     """
 
-    def __init__(self, nu=1.5, amplitude=None, length_scale=None):
+    def __init__(
+        self,
+        nu: float = 1.5,
+        amplitude: ArrayLike | None = None,
+        length_scale: ArrayLike | None = None,
+    ):
         super().__init__(amplitude, length_scale)
         self.nu = float(checked_choice("nu", nu, sorted(_MATERN)))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {"nu": self.nu, **super().get_config()}
 
     def _exponent(self, g_xx, g_xy, g_yy):
@@ -146,7 +158,7 @@ class Matern(_Stationary):
         return _MATERN[self.nu][1]
 
 
-@tf.custom_gradient
+@custom_gradient
 def _gaussian_exponent(g_xx, g_xy, g_yy):
     """Returns `min(G_xy - (G_xx + G_yy) / 2, 0)`, with the gradient of its first argument."""
 
@@ -161,21 +173,21 @@ def _gaussian_exponent(g_xx, g_xy, g_yy):
 # 1/2.
 
 
-@tf.custom_gradient
+@custom_gradient
 def _matern_one_half(exponent):
     z = tf.sqrt(-2.0 * exponent)
     value = tf.exp(-z)
     return value, lambda upstream: tf.math.divide_no_nan(upstream * value, z)
 
 
-@tf.custom_gradient
+@custom_gradient
 def _matern_three_halves(exponent):
     z = tf.sqrt(-6.0 * exponent)
     decay = tf.exp(-z)
     return (1.0 + z) * decay, lambda upstream: 3.0 * upstream * decay
 
 
-@tf.custom_gradient
+@custom_gradient
 def _matern_five_halves(exponent):
     z = tf.sqrt(-10.0 * exponent)
     decay = tf.exp(-z)

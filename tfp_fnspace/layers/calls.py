@@ -1,12 +1,14 @@
 """Checks of how layers of this library are called, by Keras or by users."""
 
+from typing import Any
+
 import keras
 from keras.src.backend.common import global_state
 
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import GaussianMoments, Tensor
 
 
-def plain_keras_model():
+def plain_keras_model() -> keras.Model | None:
     """Returns the compiled plain Keras model that now trains or scores layers, or None.
 
     While Keras trains or scores a model, it passes `training` to the layers. The models of this
@@ -23,7 +25,7 @@ def plain_keras_model():
     return model if is_of_a_user or context.get_value("training") is not None else None
 
 
-def refuse_keras_training(layer, instead):
+def refuse_keras_training(layer: keras.layers.Layer, instead: str) -> None:
     """Refuses the `fit` and `evaluate` of a compiled Keras model from outside this library.
 
     Args:
@@ -42,7 +44,7 @@ def refuse_keras_training(layer, instead):
         )
 
 
-def refuse_moments(layer, inputs):
+def refuse_moments(layer: keras.layers.Layer, inputs: Any) -> None:
     """Refuses the moments that TAGI layers return: other layers take values or draws.
 
     Args:
@@ -61,13 +63,13 @@ def refuse_moments(layer, inputs):
         )
 
 
-def masks_of(*inputs):
+def masks_of(*inputs: Any) -> list[Tensor]:
     """Returns a list of the masks that Keras keeps with tensors of any structure, each once."""
     masks = [getattr(tensor, "_keras_mask", None) for tensor in keras.tree.flatten(inputs)]
     return list({id(mask): mask for mask in masks if mask is not None}.values())
 
 
-def refuse_masks(layer, inputs, instead):
+def refuse_masks(layer: keras.layers.Layer, inputs: Any, instead: str) -> None:
     """Refuses inputs with a mask that a layer would ignore, since padding would change its outputs.
 
     Args:
@@ -86,7 +88,7 @@ def refuse_masks(layer, inputs, instead):
         )
 
 
-def refuse_masked_units(network, standardize):
+def refuse_masked_units(network: keras.Model, standardize: bool) -> None:
     """Refuses `Masking` of standardised inputs, whose padding has another value.
 
     Args:

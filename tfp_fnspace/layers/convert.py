@@ -1,5 +1,7 @@
 """Conversion of deterministic networks into variational ones."""
 
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -62,7 +64,7 @@ _LEFT_OUT = (
 )
 
 
-def from_keras(model, **options):
+def from_keras(model: keras.Model, **options: Any) -> keras.Model:
     """Returns a variational network with its posterior means at the weights of a deterministic one.
 
     It computes the same function apart from a little noise: the posterior of a layer starts with

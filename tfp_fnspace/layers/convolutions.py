@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -9,6 +11,7 @@ import tensorflow as tf
 from tfp_fnspace.boundary import arguments
 from tfp_fnspace.layers.dense import matmul_each
 from tfp_fnspace.layers.variational import VariationalLayer
+from tfp_fnspace.typing import Config, Shape, Tensor
 
 _PADDINGS = ("valid", "same")
 
@@ -19,7 +22,15 @@ class _VariationalConv(VariationalLayer):
     estimators = ("function", "flipout")
     num_axes = None
 
-    def __init__(self, filters, kernel_size, strides=1, padding="valid", dilation_rate=1, **kwargs):
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: int | Sequence[int],
+        strides: int | Sequence[int] = 1,
+        padding: str = "valid",
+        dilation_rate: int | Sequence[int] = 1,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.filters = arguments.checked_count("filters", filters)
         self.kernel_size = self._per_axis("kernel_size", kernel_size)
@@ -41,11 +52,11 @@ class _VariationalConv(VariationalLayer):
         return tuple(arguments.checked_count(name, each) for each in values)
 
     @property
-    def row_rank(self):
+    def row_rank(self) -> int:
         """Rank of the inputs of one row: the axes and the channels."""
         return self.num_axes + 1
 
-    def kernel_shape(self, input_shape):
+    def kernel_shape(self, input_shape: Shape) -> tuple[int, ...]:
         if input_shape[-1] is None:
             raise ValueError(
                 "The last axis of the inputs, the channels, must be known. "
@@ -53,7 +64,7 @@ class _VariationalConv(VariationalLayer):
             )
         return (*self.kernel_size, input_shape[-1], self.filters)
 
-    def fans(self, kernel_shape):
+    def fans(self, kernel_shape: tuple[int, ...]) -> tuple[int, int]:
         field = math.prod(self.kernel_size)
         return field * kernel_shape[-2], field * kernel_shape[-1]
 
@@ -62,7 +73,7 @@ class _VariationalConv(VariationalLayer):
             x, kernel, self.strides, self.padding.upper(), dilations=self.dilation_rate
         )
 
-    def map_each(self, x, kernel):
+    def map_each(self, x: Tensor, kernel: Tensor) -> Tensor:
         """Applies the convolution with a kernel for each draw, see `VariationalLayer`.
 
         For inputs without draws, the kernels of all draws are filters of one convolution. For
@@ -115,7 +126,7 @@ class _VariationalConv(VariationalLayer):
             taps.append(x[tuple(window)])
         return tf.concat(taps, axis=-1)
 
-    def map_all(self, x, kernel):
+    def map_all(self, x: Tensor, kernel: Tensor) -> Tensor:
         if len(x.shape) == self.row_rank + 1:
             return self._convolve(x, kernel)
         shape = tf.shape(x)
@@ -125,7 +136,7 @@ class _VariationalConv(VariationalLayer):
         unfolded = tf.concat([shape[:2], tf.shape(outputs)[1:]], axis=0)
         return tf.ensure_shape(tf.reshape(outputs, unfolded), [*x.shape[:2], *outputs.shape[1:]])
 
-    def row_output_shape(self, row_shape):
+    def row_output_shape(self, row_shape: Shape) -> Shape:
         lengths = []
         each = zip(row_shape[:-1], self.kernel_size, self.strides, self.dilation_rate, strict=True)
         for size, width, stride, dilation in each:
@@ -137,7 +148,7 @@ class _VariationalConv(VariationalLayer):
                 lengths.append((size - (width - 1) * dilation - 1) // stride + 1)
         return (*lengths, self.filters)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "filters": self.filters,

@@ -1,12 +1,14 @@
 """Dense layers whose weights are drawn once for each function."""
 
 import math
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary import arguments
 from tfp_fnspace.layers.variational import VariationalLayer
+from tfp_fnspace.typing import Config, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -42,12 +44,12 @@ class VariationalDense(VariationalLayer):
     estimators = ("function", "local_reparameterization", "flipout")
     heeds_masks = True
 
-    def __init__(self, units, row_rank=1, **kwargs):
+    def __init__(self, units: int, row_rank: int = 1, **kwargs: Any):
         super().__init__(**kwargs)
         for name, value in {"units": units, "row_rank": row_rank}.items():
             setattr(self, name, arguments.checked_count(name, value))
 
-    def kernel_shape(self, input_shape):
+    def kernel_shape(self, input_shape: Shape) -> tuple[int, int]:
         if input_shape[-1] is None:
             raise ValueError(
                 "The last axis of the inputs must be known. "
@@ -55,23 +57,23 @@ class VariationalDense(VariationalLayer):
             )
         return (input_shape[-1], self.units)
 
-    def fans(self, kernel_shape):
+    def fans(self, kernel_shape: tuple[int, int]) -> tuple[int, int]:
         return kernel_shape
 
-    def map_each(self, x, kernel):
+    def map_each(self, x: Tensor, kernel: Tensor) -> Tensor:
         return matmul_each(x, kernel, self.row_rank)
 
-    def map_all(self, x, kernel):
+    def map_all(self, x: Tensor, kernel: Tensor) -> Tensor:
         return tf.tensordot(x, kernel, axes=1)
 
-    def row_output_shape(self, row_shape):
+    def row_output_shape(self, row_shape: Shape) -> Shape:
         return (*row_shape[:-1], self.units)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "units": self.units, "row_rank": self.row_rank}
 
 
-def matmul_each(x, kernel, row_rank):
+def matmul_each(x: Tensor, kernel: Tensor, row_rank: int) -> Tensor:
     """Multiplies inputs by a matrix for each draw.
 
     Args:

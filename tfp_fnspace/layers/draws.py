@@ -2,11 +2,13 @@
 
 import contextlib
 import threading
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
 from tfp_fnspace.math import linalg, random, replicas
 from tfp_fnspace.math.normals import fast_normal
+from tfp_fnspace.typing import Seed, Tensor
 
 #: How the noise of the data points is drawn. `"independent"`: separately for each point, for
 #: training. `"shared"`: one draw for all points, so that the prediction at a point does not depend
@@ -34,7 +36,13 @@ class FunctionDraws:
             jitter.
     """
 
-    def __init__(self, num_samples=1, seed=(0, 0), noise="independent", prior="fan_in"):
+    def __init__(
+        self,
+        num_samples: int = 1,
+        seed: Seed = (0, 0),
+        noise: str = "independent",
+        prior: str = "fan_in",
+    ):
         self.num_samples = num_samples
         self.noise = noise
         self.prior = prior
@@ -44,26 +52,26 @@ class FunctionDraws:
         self._count = 0
         self._columns = {}
 
-    def next_seed(self):
+    def next_seed(self) -> Tensor:
         """Returns a different seed for each call, in the order of the calls."""
         self._count += 1
         return self._seed + tf.constant([0, self._count])
 
-    def add_divergence(self, values):
+    def add_divergence(self, values: Tensor) -> None:
         """Adds the mean of KL divergences, a tensor of any shape."""
         self.divergences.append(tf.reduce_mean(values))
 
-    def kl(self, dtype):
+    def kl(self, dtype: str | tf.DType) -> Tensor:
         """Returns the sum of the divergences, a scalar."""
         return tf.add_n(self.divergences) if self.divergences else tf.zeros([], dtype)
 
-    def cholesky(self, matrix):
+    def cholesky(self, matrix: Tensor) -> Tensor:
         """Returns the factor of `linalg.cholesky`, and counts the matrices that needed jitter."""
         factor, jitter = linalg.cholesky(matrix)
         self.num_jittered += tf.math.count_nonzero(jitter, dtype=tf.int32)
         return factor
 
-    def normal(self, shape, dtype):
+    def normal(self, shape: Sequence[int | Tensor], dtype: str | tf.DType) -> Tensor:
         """Returns standard normal draws.
 
         Args:
@@ -75,7 +83,7 @@ class FunctionDraws:
         """
         return fast_normal(tf.stack(shape), self.next_seed(), dtype)
 
-    def point_normal(self, shape, dtype):
+    def point_normal(self, shape: Sequence[int | Tensor], dtype: str | tf.DType) -> Tensor:
         """Returns standard normal draws whose last axis is over data points.
 
         All draws of a point are independent of each other. Where the noise is independent or joint,
@@ -109,7 +117,9 @@ class FunctionDraws:
 
 
 @contextlib.contextmanager
-def function_draws(num_samples, seed, noise="independent", prior="fan_in"):
+def function_draws(
+    num_samples: int, seed: Seed, noise: str = "independent", prior: str = "fan_in"
+) -> Iterator[FunctionDraws]:
     """Makes the layers called in its `with` block draw `num_samples` functions from `seed`.
 
     Args:
@@ -130,12 +140,12 @@ def function_draws(num_samples, seed, noise="independent", prior="fan_in"):
         _state.draws = outer
 
 
-def draws_of_scope():
+def draws_of_scope() -> FunctionDraws | None:
     """Returns the `FunctionDraws` of the innermost `function_draws`, or None outside of one."""
     return getattr(_state, "draws", None)
 
 
-def current_draws():
+def current_draws() -> FunctionDraws:
     """Returns the `FunctionDraws` of the innermost scope; outside, one draw with a new seed."""
     draws = draws_of_scope()
     if draws is None:

@@ -1,10 +1,13 @@
 """Embeddings whose table is drawn once for each function."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary import arguments
 from tfp_fnspace.layers.variational import VariationalLayer
+from tfp_fnspace.typing import Config, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -36,7 +39,14 @@ class VariationalEmbedding(VariationalLayer):
     takes_indices = True
     heeds_masks = True
 
-    def __init__(self, input_dim, output_dim, mask_zero=False, kernel_initializer=None, **kwargs):
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        mask_zero: bool = False,
+        kernel_initializer: Any = None,
+        **kwargs: Any,
+    ):
         if kernel_initializer is None:
             kernel_initializer = keras.initializers.RandomNormal(stddev=1.0)
         options = {"use_bias": False, "kernel_initializer": kernel_initializer, **kwargs}
@@ -48,34 +58,34 @@ class VariationalEmbedding(VariationalLayer):
         if self.use_bias:
             raise ValueError("An embedding has no bias. Received: use_bias=True")
 
-    def has_draws(self, input_shape):
+    def has_draws(self, input_shape: Shape) -> bool:
         return False
 
     def _check_rank(self, input_shape):
         """Accepts indices of any rank."""
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         return super().call(tf.cast(inputs, tf.int32), training)
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         return keras.ops.not_equal(inputs, 0) if self.mask_zero else None
 
-    def kernel_shape(self, input_shape):
+    def kernel_shape(self, input_shape: Shape) -> tuple[int, int]:
         return (self.input_dim, self.output_dim)
 
-    def fans(self, kernel_shape):
+    def fans(self, kernel_shape: tuple[int, int]) -> tuple[int, int]:
         return 1, kernel_shape[1]
 
-    def map_each(self, x, kernel):
+    def map_each(self, x: Tensor, kernel: Tensor) -> Tensor:
         return tf.gather(kernel, x, axis=1)
 
-    def map_all(self, x, kernel):
+    def map_all(self, x: Tensor, kernel: Tensor) -> Tensor:
         return tf.gather(kernel, x)
 
-    def row_output_shape(self, row_shape):
+    def row_output_shape(self, row_shape: Shape) -> Shape:
         return (*row_shape, self.output_dim)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         config = super().get_config()
         del config["use_bias"]
         options = ("input_dim", "output_dim", "mask_zero")

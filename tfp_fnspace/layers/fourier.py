@@ -2,6 +2,7 @@
 
 import math
 import random
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ from tfp_fnspace.boundary import arguments
 from tfp_fnspace.kernels.description import describe
 from tfp_fnspace.kernels.spectral import scales_of, spectral_draws
 from tfp_fnspace.layers import calls
+from tfp_fnspace.typing import Config, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -58,7 +60,14 @@ class RandomFourierFeatures(keras.layers.Layer):
         Rahimi and Recht (2007), "Random features for large-scale kernel machines", NeurIPS.
     """
 
-    def __init__(self, units, kernel, seed=None, trainable=False, **kwargs):
+    def __init__(
+        self,
+        units: int,
+        kernel: Any,
+        seed: int | None = None,
+        trainable: bool = False,
+        **kwargs: Any,
+    ):
         super().__init__(trainable=trainable, autocast=False, **kwargs)
         self.units = arguments.checked_count("units", units)
         self.kernel = dict(kernel) if isinstance(kernel, dict) else describe(kernel)
@@ -69,11 +78,11 @@ class RandomFourierFeatures(keras.layers.Layer):
             arguments.check_count("seed", seed, least=0)
         self.seed = seed
 
-    def __call__(self, inputs, **kwargs):
+    def __call__(self, inputs: Any, **kwargs: Any) -> Any:
         calls.refuse_moments(self, inputs)
         return super().__call__(inputs, **kwargs)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         size = input_shape[-1]
         if size is None:
             raise ValueError(
@@ -101,7 +110,7 @@ class RandomFourierFeatures(keras.layers.Layer):
         options = {"name": name, "autocast": False, **options}
         return self.add_weight(shape=value.shape, initializer=initializer, **options)
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         frequencies, phases, amplitudes = (
             tf.convert_to_tensor(v) for v in (self.frequencies, self.phases, self.amplitudes)
         )
@@ -109,10 +118,10 @@ class RandomFourierFeatures(keras.layers.Layer):
         angles = tf.tensordot(inputs, frequencies, axes=1) + phases
         return tf.cast(amplitudes * tf.cos(angles), self.compute_dtype)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.units)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         options = {"units": self.units, "kernel": self.kernel, "seed": self.seed}
         return {**super().get_config(), **options}
 

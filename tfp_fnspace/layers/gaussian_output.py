@@ -1,5 +1,6 @@
 """Networks with Gaussian functions, which have fixed features and a random last layer."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import keras
@@ -12,6 +13,7 @@ from tfp_fnspace.layers.networks import acts_in_training
 from tfp_fnspace.layers.posteriors import ConditionedGaussian
 from tfp_fnspace.layers.variational import VariationalLayer
 from tfp_fnspace.math.regression import LinearRegression
+from tfp_fnspace.typing import Array, Tensor
 
 tfd = tfp.distributions
 
@@ -27,7 +29,7 @@ class JointGaussian(NamedTuple):
     mean: tf.Tensor
     root: tf.Tensor
 
-    def variance(self):
+    def variance(self) -> Tensor:
         """Returns the variance of each value, `[N, D]`."""
         return tf.reduce_sum(tf.square(self.root), axis=-1)
 
@@ -48,7 +50,7 @@ class GaussianOutput:
             users have written are not detected.
     """
 
-    def __init__(self, network):
+    def __init__(self, network: keras.Model):
         layer, node_index, _ = network.outputs[0]._keras_history
         rule = (
             "Functions have closed-form moments only where the network ends in a "
@@ -77,7 +79,7 @@ class GaussianOutput:
             raise ValueError(f"{rule}features of shape {features.shape}")
         self.layer = layer
 
-    def joint(self, x):
+    def joint(self, x: Tensor) -> JointGaussian:
         """Returns `JointGaussian` of the values at points x `[N, ...]`."""
         layer = self.layer
         rows = self._design(x)
@@ -92,7 +94,7 @@ class GaussianOutput:
             rows = rows[:, tf.newaxis]
         return JointGaussian(mean, layer.posterior.times_root(rows))
 
-    def prior_scales(self):
+    def prior_scales(self) -> Array:
         """Returns the prior standard deviations of the rows of the weights, `[I]`.
 
         Raises:
@@ -111,7 +113,7 @@ class GaussianOutput:
         sizes = [width - 1, 1] if self.layer.use_bias else [width]
         return np.repeat(scales, sizes)
 
-    def regression(self, batches):
+    def regression(self, batches: Iterable[tuple[Tensor, Tensor]]) -> LinearRegression:
         """Makes the Bayesian linear regression on the features, with the layer's weight prior.
 
         The memory does not grow with the number of rows.

@@ -11,7 +11,7 @@ from tfp_fnspace.layers.variational import VariationalLayer
 _LEARNS_IN_A_PASS = (keras.layers.BatchNormalization, keras.layers.SpectralNormalization)
 
 
-def seed_generators(model):
+def seed_generators(model: keras.Model) -> list[keras.random.SeedGenerator]:
     """Returns a list of the `SeedGenerator` objects in the Keras layers of a model."""
     return [
         value
@@ -21,7 +21,7 @@ def seed_generators(model):
     ]
 
 
-def acts_in_training(layer):
+def acts_in_training(layer: keras.layers.Layer) -> bool:
     """Returns whether a Keras layer behaves differently in training than in prediction.
 
     Args:
@@ -41,7 +41,7 @@ def acts_in_training(layer):
     return draws and (not rates or any(rates))
 
 
-def refuse_acting_in_training(network, where):
+def refuse_acting_in_training(network: keras.layers.Layer, where: str) -> None:
     """Refuses networks whose function in training differs from that in prediction.
 
     Args:
@@ -66,7 +66,7 @@ def refuse_acting_in_training(network, where):
     refuse_states(network, where)
 
 
-def refuse_states(network, where):
+def refuse_states(network: keras.layers.Layer, where: str) -> None:
     """Refuses recurrent layers that pass a state from batch to batch.
 
     Args:
@@ -84,7 +84,7 @@ def refuse_states(network, where):
         )
 
 
-def refuse_mixed_rows(network):
+def refuse_mixed_rows(network: keras.Model) -> None:
     """Refuses networks of function draws in which a row sees the other rows of its batch.
 
     Layers behind a random one see `[S, N, ...]`. Those that treat the second axis as a part of a

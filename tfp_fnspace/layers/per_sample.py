@@ -1,12 +1,15 @@
 """Deterministic layers in a network of function draws."""
 
 import inspect
+from collections.abc import Sequence
+from typing import Any, Self
 
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.layers import calls
 from tfp_fnspace.layers.draws import current_draws
+from tfp_fnspace.typing import Config, Shape, Tensor
 
 #: Part of the error about a mask.
 _INSTEAD = "Recurrent layers and GlobalAveragePooling1D do."
@@ -41,23 +44,23 @@ class PerSample(keras.layers.Layer):
         >>> hidden = PerSample(keras.layers.MaxPooling2D())(hidden)  # [S, N, 13, 13, 8]
     """
 
-    def __init__(self, layer, **kwargs):
+    def __init__(self, layer: keras.layers.Layer, **kwargs: Any):
         if not isinstance(layer, keras.layers.Layer):
             raise TypeError(f"`layer` must be a Keras layer. Received: layer={layer!r}")
         super().__init__(**{"name": f"each_{layer.name}", "autocast": False, **kwargs})
         self.layer = layer
 
-    def __call__(self, inputs, **kwargs):
+    def __call__(self, inputs: Any, **kwargs: Any) -> Any:
         calls.refuse_moments(self, inputs)
         if isinstance(inputs, list | tuple) or not self.layer.supports_masking:
             calls.refuse_masks(self.layer, inputs, _INSTEAD)
         return super().__call__(inputs, **kwargs)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape | Sequence[Shape]) -> None:
         if not self.layer.built:  # a shared layer, or that of a loaded one, is built
             self.layer.build(_each_shape(_without_draws, input_shape))
 
-    def call(self, inputs, mask=None):
+    def call(self, inputs: Tensor | Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
         several = isinstance(inputs, list | tuple)
         tensors = [tf.convert_to_tensor(x) for x in (inputs if several else [inputs])]
         shape = tf.shape(tensors[0])[:2]
@@ -79,12 +82,12 @@ class PerSample(keras.layers.Layer):
     def _takes_mask(self):
         return "mask" in inspect.signature(self.layer.call).parameters
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         if all(mask is None for mask in keras.tree.flatten(previous_mask)):
             return None
         return self.layer.compute_mask(inputs, previous_mask)
 
-    def compute_output_spec(self, inputs, mask=None):
+    def compute_output_spec(self, inputs: Any, mask: Any = None) -> keras.KerasTensor:
         shapes = keras.tree.map_structure(lambda x: tuple(x.shape), inputs)
         each = keras.tree.map_structure(
             lambda x: keras.KerasTensor(_without_draws(x.shape), x.dtype), inputs
@@ -92,16 +95,16 @@ class PerSample(keras.layers.Layer):
         dtype = self.layer.compute_output_spec(each).dtype
         return keras.KerasTensor(self.compute_output_shape(shapes), dtype)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Shape:
         first = input_shape[0] if _is_several(input_shape) else input_shape
         inner = self.layer.compute_output_shape(_each_shape(_without_draws, input_shape))
         return (*first[:2], *inner[1:])
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "layer": keras.saving.serialize_keras_object(self.layer)}
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: Config, custom_objects: dict[str, Any] | None = None) -> Self:
         layer = keras.saving.deserialize_keras_object(
             config["layer"], custom_objects=custom_objects
         )
@@ -124,22 +127,22 @@ class RepeatSamples(keras.layers.Layer):
         Tensor `[S, N, ...]`, S equal copies.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
         self.built = True
 
-    def __call__(self, inputs, **kwargs):
+    def __call__(self, inputs: Any, **kwargs: Any) -> Any:
         calls.refuse_moments(self, inputs)
         return super().__call__(inputs, **kwargs)
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         x = tf.convert_to_tensor(inputs)[tf.newaxis]
         return tf.repeat(x, current_draws().num_samples, axis=0)
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         return previous_mask  # the mask of the rows holds for all draws
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (None, *input_shape)
 
 

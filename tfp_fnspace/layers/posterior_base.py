@@ -1,11 +1,15 @@
 """The base class of approximate posteriors of the weights of a layer."""
 
 import math
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
+import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary import arguments
 from tfp_fnspace.layers import priors as weight_priors
+from tfp_fnspace.typing import ArrayLike, Config, Distribution, Seed, Tensor
 
 
 class Posterior:
@@ -35,10 +39,16 @@ class Posterior:
     #: Whether the weights `<part>_mean` are trained.
     trains_means = True
 
-    def __init__(self, initial_scale=0.1):
+    def __init__(self, initial_scale: float = 0.1):
         self.initial_scale = arguments.checked_positive("initial_scale", initial_scale)
 
-    def build(self, layer, shapes, initializers, fan_in):
+    def build(
+        self,
+        layer: keras.layers.Layer,
+        shapes: Mapping[str, tuple[int, ...]],
+        initializers: Mapping[str, Any],
+        fan_in: int,
+    ) -> None:
         """Adds the weights to a layer.
 
         Args:
@@ -61,16 +71,16 @@ class Posterior:
         scale = self.initial_scale * fan_in**-0.5
         self._build_scales(layer, scale + math.log(-math.expm1(-scale)))
 
-    def set_means(self, **means):
+    def set_means(self, **means: ArrayLike) -> None:
         """Assigns the means of parts, arrays of their shapes."""
         for name, value in means.items():
             self.means[name].assign(value)
 
-    def mean_values(self):
+    def mean_values(self) -> dict[str, Tensor]:
         """Returns the mean of each weight, a dict of tensors of the parts' shapes."""
         return {name: mean.value for name, mean in self.means.items()}
 
-    def sample(self, seed, num_samples):
+    def sample(self, seed: Seed, num_samples: int) -> dict[str, Tensor]:
         """Draws all weights.
 
         Args:
@@ -83,7 +93,9 @@ class Posterior:
         deviations, means = self.deviations(seed, num_samples), self.mean_values()
         return {name: means[name] + part for name, part in deviations.items()}
 
-    def kl(self, priors, draw):
+    def kl(
+        self, priors: Mapping[str, Distribution], draw: Callable[[], dict[str, Tensor]]
+    ) -> Tensor:
         """Returns `KL(q || p)` (see the class).
 
         Args:
@@ -110,19 +122,19 @@ class Posterior:
         """Adds the weights of the deviations; softplus of `raw_scale` is the initial scale."""
         raise NotImplementedError
 
-    def deviations(self, seed, num_samples):
+    def deviations(self, seed: Seed, num_samples: int) -> dict[str, Tensor]:
         """Draws the deviations from the means, as `sample` does with the means."""
         raise NotImplementedError
 
-    def variances(self):
+    def variances(self) -> dict[str, Tensor]:
         """Returns the variance of each weight, a dict of tensors of the parts' shapes."""
         raise NotImplementedError
 
-    def entropy(self):
+    def entropy(self) -> Tensor:
         """Returns `-E_q log q(w)` over all parts, a scalar."""
         raise NotImplementedError
 
-    def times_root(self, rows):
+    def times_root(self, rows: Tensor) -> Tensor | None:
         """Returns `rows R`, where `R R^T` is the covariance of all weights, part after part.
 
         Args:
@@ -136,7 +148,7 @@ class Posterior:
     # Shared -----------------------------------------------------------------------------------
 
     @property
-    def size(self):
+    def size(self) -> int:
         """Number of weights in all parts."""
         return sum(math.prod(shape) for shape in self.shapes.values())
 
@@ -150,9 +162,9 @@ class Posterior:
         parts = zip(self.shapes.items(), tf.split(flat, sizes, axis=-1), strict=True)
         return {name: tf.reshape(part, [*leading, *shape]) for (name, shape), part in parts}
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {"initial_scale": self.initial_scale}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Self:
         return cls(**config)

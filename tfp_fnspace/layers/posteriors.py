@@ -10,6 +10,8 @@ from tfp_fnspace.boundary import arguments
 from tfp_fnspace.layers.posterior_base import Posterior
 from tfp_fnspace.math import linalg
 from tfp_fnspace.math.normals import fast_normal
+from tfp_fnspace.math.regression import LinearRegression
+from tfp_fnspace.typing import Array, Config, Seed, Tensor
 
 #: The smallest standard deviation of a weight, whose logarithm must be finite.
 _SMALLEST = 1e-10
@@ -33,7 +35,7 @@ class _ScalePerWeight(Posterior):
             for name, shape in self.shapes.items()
         }
 
-    def scales(self):
+    def scales(self) -> dict[str, Tensor]:
         """Returns positive scales, a dict of tensors of the parts' shapes."""
         return {name: _positive(raw.value) for name, raw in self._raw_scales.items()}
 
@@ -51,17 +53,17 @@ class FactorizedGaussian(_ScalePerWeight):
 
     is_factorized = True
 
-    def deviations(self, seed, num_samples):
+    def deviations(self, seed: Seed, num_samples: int) -> dict[str, Tensor]:
         noise = self._by_part(fast_normal([num_samples, self.size], seed, self._dtype()))
         return {name: scale * noise[name] for name, scale in self.scales().items()}
 
-    def variances(self):
+    def variances(self) -> dict[str, Tensor]:
         return {name: tf.square(scale) for name, scale in self.scales().items()}
 
-    def times_root(self, rows):
+    def times_root(self, rows: Tensor) -> Tensor:
         return rows * tf.concat([tf.reshape(s, [-1]) for s in self.scales().values()], axis=0)
 
-    def entropy(self):
+    def entropy(self) -> Tensor:
         logs = [tf.reduce_sum(tf.math.log(scale)) for scale in self.scales().values()]
         return tf.add_n(logs) + 0.5 * self.size * (1.0 + _LOG_2PI)
 
@@ -89,7 +91,7 @@ class Radial(_ScalePerWeight):
 
     has_gaussian_marginals = False
 
-    def deviations(self, seed, num_samples):
+    def deviations(self, seed: Seed, num_samples: int) -> dict[str, Tensor]:
         scales = self.scales()
         count = self.size + len(scales)
         noise = fast_normal([num_samples, count], seed, self._dtype())
@@ -102,12 +104,12 @@ class Radial(_ScalePerWeight):
             parts[name] = scale * direction * tf.reshape(radius, [-1] + [1] * len(scale.shape))
         return parts
 
-    def variances(self):
+    def variances(self) -> dict[str, Tensor]:
         return {
             name: tf.square(scale) / math.prod(scale.shape) for name, scale in self.scales().items()
         }
 
-    def entropy(self):
+    def entropy(self) -> Tensor:
         total = tf.add_n([tf.reduce_sum(tf.math.log(s)) for s in self.scales().values()])
         return total + sum(_radial_entropy(math.prod(s)) for s in self.shapes.values())
 
@@ -130,23 +132,23 @@ class FullCovarianceGaussian(Posterior):
             autocast=False,
         )
 
-    def cholesky(self):
+    def cholesky(self) -> Tensor:
         """Returns L, `[P, P]`, its rows in the order of the parts."""
         raw = self._raw.value
         lower = tf.linalg.band_part(raw, -1, 0)
         return tf.linalg.set_diag(lower, _positive(tf.linalg.diag_part(raw)))
 
-    def deviations(self, seed, num_samples):
+    def deviations(self, seed: Seed, num_samples: int) -> dict[str, Tensor]:
         noise = fast_normal([num_samples, self.size], seed, self._dtype())
         return self._by_part(tf.matmul(noise, self.cholesky(), transpose_b=True))
 
-    def variances(self):
+    def variances(self) -> dict[str, Tensor]:
         return self._by_part(tf.reduce_sum(tf.square(self.cholesky()), axis=1))
 
-    def times_root(self, rows):
+    def times_root(self, rows: Tensor) -> Tensor:
         return tf.tensordot(rows, self.cholesky(), axes=1)
 
-    def entropy(self):
+    def entropy(self) -> Tensor:
         return 0.5 * (linalg.log_determinant(self.cholesky()) + self.size * (1.0 + _LOG_2PI))
 
 
@@ -164,7 +166,7 @@ class LowRankGaussian(Posterior):
         ValueError: If `rank` is not a positive integer.
     """
 
-    def __init__(self, rank=2, initial_scale=0.1):
+    def __init__(self, rank: int = 2, initial_scale: float = 0.1):
         super().__init__(initial_scale)
         self.rank = arguments.checked_count("rank", rank)
 
@@ -183,22 +185,22 @@ class LowRankGaussian(Posterior):
             autocast=False,
         )
 
-    def deviations(self, seed, num_samples):
+    def deviations(self, seed: Seed, num_samples: int) -> dict[str, Tensor]:
         dtype = self._dtype()
         normals = fast_normal([num_samples, self.size + self.rank], seed, dtype)
         noise, low = tf.split(normals, [self.size, self.rank], axis=1)
         common = tf.matmul(low, self._factor.value, transpose_b=True)
         return self._by_part(_positive(self._raw_scale.value) * noise + common)
 
-    def variances(self):
+    def variances(self) -> dict[str, Tensor]:
         low = tf.reduce_sum(tf.square(self._factor.value), axis=1)
         return self._by_part(tf.square(_positive(self._raw_scale.value)) + low)
 
-    def times_root(self, rows):
+    def times_root(self, rows: Tensor) -> Tensor:
         own = rows * _positive(self._raw_scale.value)
         return tf.concat([own, tf.tensordot(rows, self._factor.value, axes=1)], axis=-1)
 
-    def entropy(self):
+    def entropy(self) -> Tensor:
         scale = _positive(self._raw_scale.value)
         ratio = self._factor.value / scale[:, tf.newaxis]
         # |D^2 + F F^T| = |D|^2 |I + F^T D^-2 F|, a matrix of size `rank`.
@@ -207,7 +209,7 @@ class LowRankGaussian(Posterior):
         log_determinant += 2.0 * tf.reduce_sum(tf.math.log(scale))
         return 0.5 * (log_determinant + self.size * (1.0 + _LOG_2PI))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {"rank": self.rank, **super().get_config()}
 
 
@@ -235,7 +237,7 @@ class ConditionedGaussian(FullCovarianceGaussian):
             name="shift", shape=(self.size,), initializer="zeros", autocast=False
         )
 
-    def condition(self, regression, noise_scale):
+    def condition(self, regression: LinearRegression, noise_scale: float | Array) -> None:
         """Sets the distribution to the posterior of the weights of a linear regression.
 
         Args:
@@ -251,27 +253,27 @@ class ConditionedGaussian(FullCovarianceGaussian):
         self._shift.assign(np.zeros(self.size))
         self._raw.assign(np.eye(self.size) * math.log(math.expm1(1.0)))
 
-    def base(self):
+    def base(self) -> Tensor:
         """Returns B, `[P, P]`."""
         return tf.linalg.band_part(self._raw_base.value, -1, 0)
 
-    def mean_values(self):
+    def mean_values(self) -> dict[str, Tensor]:
         shift = self._by_part(tf.linalg.matvec(self.base(), self._shift.value))
         return {name: mean.value + shift[name] for name, mean in self.means.items()}
 
-    def deviations(self, seed, num_samples):
+    def deviations(self, seed: Seed, num_samples: int) -> dict[str, Tensor]:
         noise = fast_normal([num_samples, self.size], seed, self._dtype())
         noise = tf.matmul(noise, self.cholesky(), transpose_b=True)
         return self._by_part(tf.matmul(noise, self.base(), transpose_b=True))
 
-    def variances(self):
+    def variances(self) -> dict[str, Tensor]:
         root = tf.matmul(self.base(), self.cholesky())
         return self._by_part(tf.reduce_sum(tf.square(root), axis=1))
 
-    def times_root(self, rows):
+    def times_root(self, rows: Tensor) -> Tensor:
         return super().times_root(tf.tensordot(rows, self.base(), axes=1))
 
-    def entropy(self):
+    def entropy(self) -> Tensor:
         base = tf.reduce_sum(tf.math.log(tf.abs(tf.linalg.diag_part(self.base()))))
         return super().entropy() + base
 
@@ -285,7 +287,7 @@ POSTERIORS = {
 }
 
 
-def get(identifier):
+def get(identifier: str | Config | Posterior) -> Posterior:
     """Makes a posterior that no layer has yet.
 
     Args:

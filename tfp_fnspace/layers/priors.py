@@ -1,11 +1,14 @@
 """Priors of the weights of a layer: rules for their scale, and TFP distributions as data."""
 
 import math
+from collections.abc import Sequence
 
 import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
+
+from tfp_fnspace.typing import Config, Distribution, Tensor
 
 tfd = tfp.distributions
 
@@ -25,7 +28,7 @@ LEARNT = (RELEVANCE, START)
 _NOT_NUMBERS = ("name", "dtype")
 
 
-def checked(prior, name="prior"):
+def checked(prior: str | Config | Distribution, name: str = "prior") -> str | Distribution:
     """Checks a prior and returns a rule's name, or a distribution that no longer changes.
 
     Args:
@@ -61,7 +64,9 @@ def checked(prior, name="prior"):
     return prior if _description(prior) is None else deserialize(_description(prior))
 
 
-def distribution(prior, fan_in, fan_out, dtype):
+def distribution(
+    prior: str | Distribution, fan_in: int, fan_out: int, dtype: str | tf.DType
+) -> Distribution:
     """Returns the distribution of one weight.
 
     Args:
@@ -80,7 +85,13 @@ def distribution(prior, fan_in, fan_out, dtype):
     return prior if description is None else _build(description, dtype)
 
 
-def learnt(mean, variance, axes, start=None, least=0.0):
+def learnt(
+    mean: Tensor,
+    variance: Tensor,
+    axes: Sequence[int],
+    start: Tensor | None = None,
+    least: float | Tensor = 0.0,
+) -> Distribution:
     """Returns Gaussian priors with the best variances for weights of given moments.
 
     The weights along `axes` share a Gaussian around `start`. Its variance minimises the divergence
@@ -102,13 +113,15 @@ def learnt(mean, variance, axes, start=None, least=0.0):
     return tfd.Normal(start, tf.sqrt(tf.maximum(squares, least)))
 
 
-def log_prob(prior, weights):
+def log_prob(prior: Distribution, weights: Tensor) -> Tensor:
     """Returns the log density of weights `[...]` in their dtype."""
     values = prior.log_prob(tf.cast(weights, prior.dtype))
     return tf.cast(values, weights.dtype)
 
 
-def expected_log_prob(prior, mean, variance, is_gaussian):
+def expected_log_prob(
+    prior: Distribution, mean: Tensor, variance: Tensor, is_gaussian: bool
+) -> Tensor | None:
     """Returns the expected log density of weights of given moments, if it has a closed form.
 
     Under a Gaussian prior it depends only on the moments. Under a Laplace prior and for Gaussian
@@ -136,7 +149,7 @@ def expected_log_prob(prior, mean, variance, is_gaussian):
     return None
 
 
-def serialize(prior):
+def serialize(prior: str | Distribution) -> str | Config:
     """Converts a prior to strings and numbers.
 
     Args:
@@ -159,7 +172,7 @@ def serialize(prior):
     return description
 
 
-def deserialize(config):
+def deserialize(config: str | Config) -> str | Distribution:
     """Returns the prior from a result of `serialize`.
 
     Raises:

@@ -1,11 +1,14 @@
 """Standardisation that is saved and exported with the model."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.boundary import columns
 from tfp_fnspace.boundary.data import LARGEST_SCALED
+from tfp_fnspace.typing import Array, ArrayLike, Config, Shape, Tensor
 
 #: Range of standard deviations of columns that can be standardised; squares stay within float64.
 SMALLEST_UNIT, LARGEST_UNIT = 1e-100, 1e100
@@ -26,14 +29,14 @@ class RunningMoments:
         num_columns: Size of the last axis.
     """
 
-    def __init__(self, num_columns):
+    def __init__(self, num_columns: int):
         self.count = np.zeros(num_columns, np.int64)
         self.mean = np.zeros(num_columns)
         self.sum_of_squares = np.zeros(num_columns)
         self.low = np.full(num_columns, np.inf)
         self.high = np.full(num_columns, -np.inf)
 
-    def update(self, batch):
+    def update(self, batch: ArrayLike) -> None:
         """Adds an array `[N, ..., num_columns]`."""
         values = np.asarray(batch, np.float64).reshape(-1, len(self.mean))
         observed = ~np.isnan(values)
@@ -69,12 +72,12 @@ class Standardizer(keras.layers.Layer):
         column_names: Names of the columns as a tuple, `None` if data had none. They are saved too.
     """
 
-    def __init__(self, enabled=True, **kwargs):
+    def __init__(self, enabled: bool = True, **kwargs: Any):
         super().__init__(autocast=False, **{"trainable": False, **kwargs})
         self.enabled = bool(enabled)
         self.column_names = None
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         size = (input_shape[-1],)
         options = {"shape": size, "autocast": False, "dtype": "float64"}
         self.mean = self.add_weight(name="mean", initializer="zeros", **options)
@@ -82,11 +85,11 @@ class Standardizer(keras.layers.Layer):
         self.adapted = self.add_weight(name="adapted", initializer="zeros", dtype="int32")
 
     @property
-    def ready(self):
+    def ready(self) -> bool:
         """Whether the map is defined: adapted, or nothing to adapt."""
         return not self.enabled or bool(_read(self.adapted))
 
-    def adapt(self, moments, name="x"):
+    def adapt(self, moments: RunningMoments, name: str = "x") -> None:
         """Sets the mean and the standard deviation.
 
         For a column that is constant up to rounding, the mean is its smallest number and the scale
@@ -124,13 +127,13 @@ class Standardizer(keras.layers.Layer):
         self.stddev.assign(stddev)
         self.adapted.assign(1)
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         if not self.enabled:
             return tf.cast(inputs, self.variable_dtype)
         x = tf.cast(inputs, tf.float64)
         return tf.cast((x - self.mean.value) / self.stddev.value, self.variable_dtype)
 
-    def check_near(self, values, name):
+    def check_near(self, values: Array, name: str) -> None:
         """Refuses values so far from the mean that no model can predict for them.
 
         Args:
@@ -159,31 +162,31 @@ class Standardizer(keras.layers.Layer):
                 f"the mean is {mean[i]:g} and the standard deviation {stddev[i]:g}"
             )
 
-    def scale_variance(self, variance):
+    def scale_variance(self, variance: Tensor) -> Tensor:
         """Converts a variance from the user's units to standardised units."""
         scaled = tf.cast(variance, tf.float64) / tf.square(self.stddev.value)
         return tf.cast(scaled, self.variable_dtype)
 
-    def inverse(self, values):
+    def inverse(self, values: Tensor) -> Tensor:
         """Converts values from standardised units to the user's units, float64."""
         return tf.cast(values, tf.float64) * self.stddev.value + self.mean.value
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Any) -> None:
         super().save_own_variables(store)
         if self.column_names is not None:
             store[_NAMES] = columns.as_bytes(self.column_names)
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         parts = {name: store[name] for name in list(store.keys())}
         names = parts.pop(_NAMES, None)
         super().load_own_variables(parts)
         if names is not None:
             self.column_names = columns.from_bytes(names)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "enabled": self.enabled}
 
 

@@ -1,6 +1,8 @@
 """The base class of layers whose weights are drawn once for each function."""
 
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -9,10 +11,12 @@ from tfp_fnspace.boundary import arguments
 from tfp_fnspace.boundary.arguments import refuse_old_tensors
 from tfp_fnspace.layers import calls, posteriors
 from tfp_fnspace.layers.draws import FunctionDraws, current_draws, draws_of_scope
+from tfp_fnspace.layers.posterior_base import Posterior
 from tfp_fnspace.layers.weight_priors import WeightPriors
 from tfp_fnspace.math import replicas
 from tfp_fnspace.math.normals import fast_normal
 from tfp_fnspace.math.random import fold_in
+from tfp_fnspace.typing import Config, Distribution, Shape, Tensor
 
 #: Draws -> id of a layer -> what the layer drew. Entries live as long as the draws.
 _drawn = weakref.WeakKeyDictionary()
@@ -26,6 +30,7 @@ _TINY = 1e-20
 
 def _checked_activation(activation):
     """Returns the function of an activation of Keras."""
+    function: Any = None
     try:
         is_known = not isinstance(activation, type)
         function = keras.activations.get(activation) if is_known else None
@@ -125,16 +130,16 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
 
     def __init__(
         self,
-        posterior="factorized",
-        prior=None,
-        bias_prior=None,
-        activation=None,
-        use_bias=True,
-        estimator="function",
-        kernel_initializer="lecun_normal",
-        bias_initializer="zeros",
-        kl_weight=None,
-        **kwargs,
+        posterior: str | Config | Posterior = "factorized",
+        prior: str | Config | Distribution | None = None,
+        bias_prior: str | Config | Distribution | None = None,
+        activation: str | Callable[[Tensor], Tensor] | None = None,
+        use_bias: bool = True,
+        estimator: str = "function",
+        kernel_initializer: Any = "lecun_normal",
+        bias_initializer: Any = "zeros",
+        kl_weight: float | None = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.kl_weight = kl_weight
@@ -149,7 +154,7 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         refuse_old_tensors(args)
         calls.refuse_moments(self, args[0] if args else None)
         if not self.heeds_masks:
@@ -175,19 +180,19 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
     #: Rank of the inputs of one row.
     row_rank = 1
 
-    def has_draws(self, input_shape):
+    def has_draws(self, input_shape: Shape) -> bool:
         """Returns whether inputs of a shape have an axis of draws."""
         return len(input_shape) == self.row_rank + 2
 
-    def kernel_shape(self, input_shape):
+    def kernel_shape(self, input_shape: Shape) -> tuple[int, ...]:
         """Returns the shape of the kernel for the shape of the inputs."""
         raise NotImplementedError
 
-    def fans(self, kernel_shape):
+    def fans(self, kernel_shape: tuple[int, ...]) -> tuple[int, int]:
         """Returns the number of inputs that a unit sums over, and of units that use an input."""
         raise NotImplementedError
 
-    def map_each(self, x, kernel):
+    def map_each(self, x: Tensor, kernel: Tensor) -> Tensor:
         """Applies the linear map with a kernel for each draw.
 
         Args:
@@ -199,7 +204,7 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
         """
         raise NotImplementedError
 
-    def map_all(self, x, kernel):
+    def map_all(self, x: Tensor, kernel: Tensor) -> Tensor:
         """Applies the linear map with one kernel.
 
         Args:
@@ -213,7 +218,7 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
 
     # Keras ------------------------------------------------------------------------------------
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self._check_rank(input_shape)
         shape = tuple(self.kernel_shape(input_shape))
         self._fans = self.fans(shape)
@@ -231,7 +236,7 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
                 f"[S, N, ...] of draws. Received: input_shape={tuple(input_shape)}"
             )
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         x = tf.convert_to_tensor(inputs)
         if not x.dtype.is_floating and not self.takes_indices:
             x = tf.cast(x, self.compute_dtype)  # as `keras.layers.Dense` does
@@ -242,7 +247,7 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
             return self._outputs_of_pass(x, training)
         return self._outputs(current_draws() if draws is None else draws, x)
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Returns the mask of the rows, `[N, T]`, which holds for all draws."""
         return previous_mask
 
@@ -281,7 +286,7 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
             self.add_loss(self.kl_weight * draws.kl(self.variable_dtype))
         return outputs if self.has_draws(x.shape) else tf.squeeze(outputs, axis=0)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         self._check_rank(input_shape)
         draws = tuple(input_shape)[: self.has_draws(input_shape)]
         rows = tuple(input_shape)[len(draws) :]
@@ -289,11 +294,11 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
             draws = (None,)
         return (*draws, rows[0], *self.row_output_shape(rows[1:]))
 
-    def row_output_shape(self, row_shape):
+    def row_output_shape(self, row_shape: Shape) -> Shape:
         """Returns the shape of the outputs of one row."""
         raise NotImplementedError
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "posterior": keras.saving.serialize_keras_object(self.posterior),

@@ -1,15 +1,25 @@
 """The priors of the weights of a variational layer."""
 
+import keras
 import tensorflow as tf
 
 from tfp_fnspace.layers import priors
+from tfp_fnspace.layers.posterior_base import Posterior
+from tfp_fnspace.typing import ArrayLike, Distribution
 
 #: The least standard deviation of the prior `"start"`, relative to the kernel's root mean square.
 _LEAST_SPREAD = 0.2
 
 
-class WeightPriors:
+class WeightPriors(keras.layers.Layer):
     """Mixin of `VariationalLayer`: its `prior` and `bias_prior`."""
+
+    # What `VariationalLayer` has.
+    posterior: Posterior
+    kernel_name: str
+    takes_indices: bool
+    use_bias: bool
+    _fans: tuple[int, int]
 
     def _take_priors(self, prior, bias_prior):
         """Checks and keeps the user's priors, see `VariationalLayer`."""
@@ -39,13 +49,13 @@ class WeightPriors:
                 self._start[name] = self.add_weight(name=f"{name}_start", **options)
             self.start_at(**{name: mean.value for name, mean in self.posterior.means.items()})
 
-    def start_at(self, **means):
+    def start_at(self, **means: ArrayLike) -> None:
         """Sets the initial means of the posterior and of the prior `"start"`."""
         self.posterior.set_means(**means)
         for name in self._start.keys() & means.keys():
             self._start[name].assign(means[name])
 
-    def weight_priors(self, rule="fan_in"):
+    def weight_priors(self, rule: str = "fan_in") -> dict[str, Distribution]:
         """Returns the priors of the weights, a dict of `tfd.Distribution` that broadcast.
 
         Args:

@@ -1,6 +1,7 @@
 """Observations with additive noise."""
 
 import math
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -10,10 +11,20 @@ import tensorflow_probability as tfp
 from tfp_fnspace.boundary import arrays
 from tfp_fnspace.boundary.arguments import checked_choice, checked_positive
 from tfp_fnspace.distributions import observations
+from tfp_fnspace.likelihoods.base import static_size, variance_of
 from tfp_fnspace.likelihoods.mixtures import MixtureLikelihood, num_nodes
 from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes
 from tfp_fnspace.math.random import as_seed
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import (
+    Array,
+    ArrayLike,
+    Config,
+    Distribution,
+    GaussianMoments,
+    Seed,
+    Shape,
+    Tensor,
+)
 
 tfd = tfp.distributions
 
@@ -29,7 +40,13 @@ class _AdditiveNoise(MixtureLikelihood):
     """
 
     def __init__(
-        self, scale=1.0, trainable=False, min_scale=1e-3, separate=False, units="model", **kwargs
+        self,
+        scale: ArrayLike = 1.0,
+        trainable: bool = False,
+        min_scale: float = 1e-3,
+        separate: bool = False,
+        units: str = "model",
+        **kwargs: Any,
     ):
         super().__init__(autocast=False, trainable=bool(trainable), **kwargs)
         self.units = checked_choice("units", units, UNITS)
@@ -43,21 +60,21 @@ class _AdditiveNoise(MixtureLikelihood):
             self._create_scale(self._initial_scale.shape)
             self.built = True
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the scales of `separate` for targets `[N, D]`: `[D]`, or `[]` for one column."""
         num_outputs = input_shape[-1]
         self._create_scale(() if num_outputs == 1 else (num_outputs,))
 
-    def get_build_config(self):
+    def get_build_config(self) -> Config | None:
         if self._scale is None or not self.separate or self._initial_scale.ndim:
             return None
         return {"num_outputs": (*self._scale.shape, 1)[0]}
 
-    def build_from_config(self, config):
+    def build_from_config(self, config: Config | None) -> None:
         if config:
             self.build((None, config["num_outputs"]))
 
-    def _create_scale(self, shape):
+    def _create_scale(self, shape: Shape) -> None:
         # A weight that gradient steps change is unconstrained. One that is only assigned is the
         # scale.
         self._scale = self.add_weight(
@@ -68,8 +85,17 @@ class _AdditiveNoise(MixtureLikelihood):
             autocast=False,
         )
 
+    def _variable(self) -> keras.Variable:
+        """Returns the weight that stands for the scale."""
+        if self._scale is None:
+            raise ValueError(
+                "The scales of a likelihood exist once a model knows the number of outputs. "
+                f"Received: separate={self.separate}"
+            )
+        return self._scale
+
     @property
-    def scale(self):
+    def scale(self) -> Tensor | keras.Variable:
         """The noise scale in model units, `[]` or `[D]`: a variable, or a tensor if trained."""
         if self._scale is None:  # the number of outputs is not known yet
             return tf.constant(self._initial_scale, self.variable_dtype)
@@ -77,11 +103,11 @@ class _AdditiveNoise(MixtureLikelihood):
             return self._scale
         return self.min_scale + tf.nn.softplus(self._scale.value)
 
-    def _scale_in(self, dtype):
+    def _scale_in(self, dtype: tf.DType) -> Tensor:
         """Returns the noise scale as a tensor in the precision of a method."""
         return tf.cast(tf.convert_to_tensor(self.scale), dtype)
 
-    def _stored(self, scale):
+    def _stored(self, scale: Array) -> Any:
         """Returns the value of the weight that stands for a scale."""
         if not self._learns_scale:
             return scale
@@ -94,7 +120,7 @@ class _AdditiveNoise(MixtureLikelihood):
         return above + np.log(-np.expm1(-above))  # the inverse of softplus
 
     @staticmethod
-    def _checked(scale):
+    def _checked(scale: ArrayLike) -> Array:
         try:
             values = arrays.as_array(scale, "scale")
             values = np.where(values.dtype.kind == "b", np.nan, values.astype(np.float64))
@@ -107,7 +133,7 @@ class _AdditiveNoise(MixtureLikelihood):
             )
         return values
 
-    def check_outputs(self, num_outputs):
+    def check_outputs(self, num_outputs: int) -> None:
         """Refuses a number of outputs that does not match the scales.
 
         Raises:
@@ -120,32 +146,35 @@ class _AdditiveNoise(MixtureLikelihood):
                 f"Received: {shape[0]} scales"
             )
 
-    def set_scale(self, scale):
+    def set_scale(self, scale: ArrayLike) -> None:
         """Sets the noise scale, in model units."""
-        values = np.broadcast_to(self._checked(scale), self._scale.shape)
-        self._scale.assign(self._stored(values))
+        variable = self._variable()
+        variable.assign(self._stored(np.broadcast_to(self._checked(scale), variable.shape)))
 
-    def adapt(self, unit):
+    def adapt(self, unit: Array) -> None:
         """Converts a scale from the user's units to model units.
 
         Args:
             unit: One model unit of the targets, array `[D]`, in the user's units.
         """
         if self.units == "user":
-            self.set_scale(np.reshape(self._initial_scale / unit, self._scale.shape))
+            self.set_scale(np.reshape(self._initial_scale / unit, self._variable().shape))
 
-    def assign_scale(self, scale):
+    def assign_scale(self, scale: Tensor) -> None:
         """Sets a trained scale in the graph, to a tensor that is not checked."""
-        tiny = np.finfo(self._scale.dtype).tiny
+        variable = self._variable()
+        tiny = np.finfo(variable.dtype).tiny
         above = tf.maximum(scale - self.min_scale, tiny)
-        self._scale.assign(above + tf.math.log(-tf.math.expm1(-above)))
+        variable.assign(above + tf.math.log(-tf.math.expm1(-above)))
 
     @property
-    def learns_scale(self):
+    def learns_scale(self) -> bool:
         """Whether the scale is a trained parameter."""
         return self._learns_scale
 
-    def conditional(self, values, unit=1.0, scale=None):
+    def conditional(
+        self, values: Tensor, unit: ArrayLike = 1.0, scale: ArrayLike | None = None
+    ) -> Distribution:
         """Returns the distribution of the observations given function values.
 
         Args:
@@ -166,7 +195,7 @@ class _AdditiveNoise(MixtureLikelihood):
         noise = scale * tf.cast(unit, values.dtype) + tf.zeros_like(values)
         return tfd.Independent(self._noisy(values, noise), reinterpreted_batch_ndims=1)
 
-    def noise_variance(self, unit=1.0, scale=None):
+    def noise_variance(self, unit: ArrayLike = 1.0, scale: ArrayLike | None = None) -> Tensor:
         """Returns the variance of the noise, `[]` or `[D]`, in squared units of the result.
 
         Args:
@@ -177,13 +206,13 @@ class _AdditiveNoise(MixtureLikelihood):
         dtype = unit.dtype if tf.is_tensor(unit) else scale.dtype
         return self._unit_variance * tf.square(tf.cast(scale, dtype) * unit)
 
-    def mean_noise_variance(self, moments, unit=1.0):
+    def mean_noise_variance(self, moments: GaussianMoments, unit: ArrayLike = 1.0) -> Tensor:
         return self.noise_variance(unit)
 
-    def log_prob(self, values, targets):
+    def log_prob(self, values: Tensor, targets: Tensor) -> Tensor:
         return self.conditional(values).log_prob(targets)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "scale": self._initial_scale.tolist(),
@@ -195,7 +224,7 @@ class _AdditiveNoise(MixtureLikelihood):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Self:
         config = dict(config)
         frozen = config.pop("frozen", False)
         likelihood = cls(**config)
@@ -232,15 +261,17 @@ class Gaussian(_AdditiveNoise):
     has_expected_power = True
     _unit_variance = 1.0
 
-    def _noisy(self, values, scale):
+    def _noisy(self, values: Tensor, scale: Tensor) -> Distribution:
         return observations.Normal(values, scale)
 
-    def observation_moments(self, moments, unit=1.0):
+    def observation_moments(
+        self, moments: GaussianMoments, unit: ArrayLike = 1.0
+    ) -> GaussianMoments:
         """Returns the mean and variance `S + scale^2` of the observations, as in `predictive`."""
-        mean, variance = moments
+        mean, variance = moments[0], variance_of(moments)
         return GaussianMoments(mean, variance + tf.cast(self.noise_variance(unit), mean.dtype))
 
-    def predictive(self, moments, unit=1.0):
+    def predictive(self, moments: GaussianMoments, unit: ArrayLike = 1.0) -> Distribution:
         """Returns the distribution of the observations for Gaussian f, N(mean, S + scale^2).
 
         Args:
@@ -250,12 +281,15 @@ class Gaussian(_AdditiveNoise):
         Returns:
             `tfd.Independent` normal, event `[D]`.
         """
-        mean, variance = self.observation_moments(moments, unit)
+        observed = self.observation_moments(moments, unit)
         return tfd.Independent(
-            observations.Normal(mean, tf.sqrt(variance)), reinterpreted_batch_ndims=1
+            observations.Normal(observed.mean, tf.sqrt(variance_of(observed))),
+            reinterpreted_batch_ndims=1,
         )
 
-    def expected_log_prob(self, moments, targets, seed=None):
+    def expected_log_prob(
+        self, moments: GaussianMoments, targets: Tensor, seed: Seed | None = None
+    ) -> Tensor:
         r"""Returns `log N(y; mean, scale^2) - variance / (2 scale^2)` (see `Likelihood`)."""
         mean, variance = moments
         noise = tf.square(self._scale_in(mean.dtype))
@@ -263,25 +297,24 @@ class Gaussian(_AdditiveNoise):
         density = -0.5 * (squared / noise + tf.math.log(2.0 * math.pi * noise))
         return tf.reduce_sum(density, axis=-1)
 
-    def log_expected_power(self, moments, targets, alpha, seed):
+    def log_expected_power(
+        self, moments: GaussianMoments, targets: Tensor, alpha: float, seed: Seed
+    ) -> Tensor:
         r"""Computes `Likelihood.log_expected_power` in closed form.
 
         It is `-1/2 [alpha log(2 pi s) + log(1 + alpha v / s) + (y - m)^2 / (v + s / alpha)]`, where
         s = scale^2 and v is the variance of f.
         """
-        mean, variance = moments
+        mean, variance = moments[0], variance_of(moments)
         noise = tf.square(self._scale_in(mean.dtype))
-        variance = tf.zeros_like(mean) if variance is None else variance
         logs = alpha * tf.math.log(2.0 * math.pi * noise) + tf.math.log1p(alpha * variance / noise)
         squares = tf.square(targets - mean) / (variance + noise / alpha)
         return -0.5 * tf.reduce_sum(logs + squares, axis=-1)
 
-    def _components(self, moments, unit, seed):
-        mean, variance = moments
-        zero = tf.zeros_like(mean)
-        return self.predictive(GaussianMoments(mean, zero if variance is None else variance), unit)
+    def _components(self, moments: GaussianMoments, unit: ArrayLike, seed: Seed) -> Distribution:
+        return self.predictive(moments, unit)
 
-    def innovation(self, moments, targets):
+    def innovation(self, moments: GaussianMoments, targets: Tensor) -> tuple[Tensor, Tensor]:
         r"""Returns the innovations of the function values given one observation each.
 
         They are `dm = (y - m)/(S + scale^2)` and `dS = -1/(S + scale^2)`, the first two derivatives
@@ -295,7 +328,7 @@ class Gaussian(_AdditiveNoise):
         Returns:
             Pair of tensors `[N, D]`.
         """
-        mean, variance = moments
+        mean, variance = moments[0], variance_of(moments)
         precision = 1.0 / (variance + self.noise_variance())
         return (targets - mean) * precision, -precision
 
@@ -335,19 +368,28 @@ class StudentT(_AdditiveNoise):
         0.5
     """
 
-    def __init__(self, df, scale=1.0, trainable=False, min_scale=1e-3, **kwargs):
+    def __init__(
+        self,
+        df: float,
+        scale: ArrayLike = 1.0,
+        trainable: bool = False,
+        min_scale: float = 1e-3,
+        **kwargs: Any,
+    ):
         super().__init__(scale, trainable=trainable, min_scale=min_scale, **kwargs)
         self.df = checked_positive("df", df)
 
     @property
-    def _unit_variance(self):
+    def _unit_variance(self) -> float:
         return self.df / (self.df - 2.0) if self.df > 2.0 else np.inf
 
-    def _noisy(self, values, scale):
+    def _noisy(self, values: Tensor, scale: Tensor) -> Distribution:
         # df is a tensor: `quantile` broadcasts the parameters and would convert a float to float32.
         return observations.StudentT(tf.constant(self.df, values.dtype), values, scale)
 
-    def expected_log_prob(self, moments, targets, seed=None):
+    def expected_log_prob(
+        self, moments: GaussianMoments, targets: Tensor, seed: Seed | None = None
+    ) -> Tensor:
         """Computes `Likelihood.expected_log_prob` by Gauss-Hermite quadrature.
 
         The error is within 1e-3 if the standard deviation of f is at most twice the scale (df 4).
@@ -358,7 +400,7 @@ class StudentT(_AdditiveNoise):
         densities = normal_expectation(lambda values: noise.log_prob(targets - values), moments)
         return tf.reduce_sum(densities, axis=-1)
 
-    def _components(self, moments, unit, seed):
+    def _components(self, moments: GaussianMoments, unit: ArrayLike, seed: Seed) -> Distribution:
         r"""Returns the noise about each of K values of f for each component.
 
             f_ks = m_s + c sqrt(v_s) z_ks,    c^2 = sum_s v_s / sum_s v_s (1/K sum_k z_ks^2)
@@ -373,7 +415,7 @@ class StudentT(_AdditiveNoise):
         """
         mean, variance = moments  # [N, S, D]
         if variance is not None:
-            size, outputs = mean.shape[1:]
+            size, outputs = static_size(mean, 1), static_size(mean, 2)
             nodes = num_nodes(size)
             z = normal_nodes(size, nodes, outputs, as_seed(seed), mean.dtype)  # [S, K, D]
             squares = variance * tf.reduce_mean(tf.square(z), axis=1)
@@ -386,10 +428,10 @@ class StudentT(_AdditiveNoise):
             mean = tf.reshape(mean, [tf.shape(mean)[0], size * nodes, outputs])
         return self.conditional(mean, unit)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "df": self.df}
 
 
-def default_noise(dtype, trainable=True):
+def default_noise(dtype: Any, trainable: bool = True) -> Gaussian:
     """Returns the default noise of models: Gaussian, with one scale for each column."""
     return Gaussian(scale=0.3, trainable=trainable, separate=True, dtype=dtype)

@@ -1,10 +1,37 @@
 """The interface of observation models."""
 
+from collections.abc import Callable
+
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.math.quadrature import stddev_of
 from tfp_fnspace.math.replicas import normal_of_rows
+from tfp_fnspace.typing import ArrayLike, Distribution, GaussianMoments, Seed, Tensor
+
+
+def variance_of(moments: GaussianMoments) -> Tensor:
+    """Returns the variance of Gaussians, zeros for exactly known values."""
+    mean, variance = moments
+    return tf.zeros_like(mean) if variance is None else variance
+
+
+def of_each(function: Callable[[Tensor], Tensor], moments: GaussianMoments) -> GaussianMoments:
+    """Applies a function to the mean, and to the variance if there is one."""
+    mean, variance = moments
+    return GaussianMoments(function(mean), None if variance is None else function(variance))
+
+
+def static_size(tensor: Tensor, axis: int) -> int:
+    """Returns the size of an axis that must be known in a graph.
+
+    Raises:
+        ValueError: If it is not known.
+    """
+    size = tensor.shape[axis]
+    if size is None:
+        raise ValueError(f"Axis {axis} must have a known size. Received: shape={tensor.shape}")
+    return size
 
 
 class Likelihood(keras.layers.Layer):
@@ -22,22 +49,22 @@ class Likelihood(keras.layers.Layer):
     #: Whether the outputs after the first D describe the noise.
     has_noise_outputs = False
 
-    def check_outputs(self, num_outputs):
+    def check_outputs(self, num_outputs: int) -> None:
         """Refuses a number D of outputs that does not suit the likelihood.
 
         Raises:
             ValueError: If the number of outputs does not suit it.
         """
 
-    def num_target_columns(self, num_outputs):
+    def num_target_columns(self, num_outputs: int) -> int:
         """Returns the number of columns of the targets of a model with D outputs."""
         return num_outputs
 
-    def num_labels(self, num_outputs):
+    def num_labels(self, num_outputs: int) -> int | None:
         """Returns the number of classes of a target, or `None` if targets are measurements."""
         return None
 
-    def mean_noise_variance(self, moments, unit=1.0):
+    def mean_noise_variance(self, moments: GaussianMoments, unit: ArrayLike = 1.0) -> Tensor:
         """Returns the mean noise variance over f, an equal mixture of S Gaussians.
 
         Args:
@@ -49,7 +76,7 @@ class Likelihood(keras.layers.Layer):
         """
         raise NotImplementedError
 
-    def log_prob(self, values, targets):
+    def log_prob(self, values: Tensor, targets: Tensor) -> Tensor:
         """Returns the log density (probability) of the targets given f, summed over outputs.
 
         Args:
@@ -61,7 +88,9 @@ class Likelihood(keras.layers.Layer):
         """
         raise NotImplementedError
 
-    def expected_log_prob(self, moments, targets, seed=None):
+    def expected_log_prob(
+        self, moments: GaussianMoments, targets: Tensor, seed: Seed | None = None
+    ) -> Tensor:
         """Returns `E log p(y | f)` over `f ~ N(mean, variance)`, independent between outputs.
 
         Args:
@@ -74,7 +103,9 @@ class Likelihood(keras.layers.Layer):
         """
         raise NotImplementedError
 
-    def log_expected_power(self, moments, targets, alpha, seed):
+    def log_expected_power(
+        self, moments: GaussianMoments, targets: Tensor, alpha: float, seed: Seed
+    ) -> Tensor:
         r"""Returns `log E p(y | f)^alpha` over independent outputs `f ~ N(mean, variance)`.
 
         It is estimated from one draw of f unless a likelihood has a closed form. The exponential of
@@ -94,7 +125,9 @@ class Likelihood(keras.layers.Layer):
             values += stddev_of(variance) * normal_of_rows(tf.shape(values), seed, values.dtype)
         return alpha * self.log_prob(values, targets)
 
-    def mixture(self, moments, unit=1.0, seed=(0, 0)):
+    def mixture(
+        self, moments: GaussianMoments, unit: ArrayLike = 1.0, seed: Seed = (0, 0)
+    ) -> Distribution:
         """Returns the distribution of the observations if f is an equal mixture of S Gaussians.
 
         Args:

@@ -1,17 +1,19 @@
 """Observations that are classes."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.boundary.arguments import checked_positive
-from tfp_fnspace.likelihoods.base import Likelihood
-from tfp_fnspace.math.normalized import remax_moments, softmax_moments
+from tfp_fnspace.likelihoods.base import Likelihood, of_each, static_size, variance_of
+from tfp_fnspace.math.normalized import NormalizedMoments, remax_moments, softmax_moments
 from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes, stddev_of
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.math.replicas import normal_of_rows
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import ArrayLike, Config, Distribution, GaussianMoments, Seed, Tensor
 
 tfd = tfp.distributions
 
@@ -29,11 +31,11 @@ class _Classes(Likelihood):
 
     is_classifier = True
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
         self.built = True
 
-    def uncertainty(self, moments, seed=(0, 0)):
+    def uncertainty(self, moments: GaussianMoments, seed: Seed = (0, 0)) -> dict[str, Tensor]:
         """Returns probabilities of the classes, and the share of the uncertainty that is about f.
 
         Args:
@@ -60,18 +62,20 @@ class _Classes(Likelihood):
             "mutual_information": information,
         }
 
-    def mixture(self, moments, unit=1.0, seed=(0, 0)):
+    def mixture(
+        self, moments: GaussianMoments, unit: ArrayLike = 1.0, seed: Seed = (0, 0)
+    ) -> Distribution:
         probabilities, _ = self._averages(moments, seed)
         return self.from_probabilities(probabilities)
 
-    def predictive(self, moments, unit=1.0):
+    def predictive(self, moments: GaussianMoments, unit: ArrayLike = 1.0) -> Distribution:
         """Returns the distribution of the label for Gaussian f with moments `[N, D]`."""
         return self.mixture(one_component(moments), unit)
 
 
-def one_component(moments):
+def one_component(moments: GaussianMoments) -> GaussianMoments:
     """Converts the moments of a Gaussian, `[N, D]`, to those of a mixture, `[1, N, D]`."""
-    return GaussianMoments(*(part[tf.newaxis] for part in moments))
+    return of_each(lambda part: part[tf.newaxis], moments)
 
 
 class Labels(_Classes):
@@ -81,15 +85,17 @@ class Labels(_Classes):
     of the K classes for f of shape `[..., N, D]`, and `num_labels`.
     """
 
-    def num_target_columns(self, num_outputs):
+    def num_target_columns(self, num_outputs: int) -> int:
         return 1
 
-    def log_prob(self, values, targets):
+    def log_prob(self, values: Tensor, targets: Tensor) -> Tensor:
         logs = self._log_probabilities(tf.convert_to_tensor(values))
         chosen = tf.one_hot(_labels(targets), logs.shape[-1], dtype=logs.dtype)  # [N, K]
         return tf.reduce_sum(chosen * logs, axis=-1)
 
-    def expected_log_prob(self, moments, targets, seed=None):
+    def expected_log_prob(
+        self, moments: GaussianMoments, targets: Tensor, seed: Seed | None = None
+    ) -> Tensor:
         """Estimates `Likelihood.expected_log_prob` from one draw of each f, without bias.
 
         Raises:
@@ -106,43 +112,45 @@ class Labels(_Classes):
         noise = normal_of_rows(tf.shape(mean), as_seed(seed), mean.dtype)
         return self.log_prob(mean + stddev_of(variance) * noise, targets)
 
-    def _averages(self, moments, seed):
+    def _averages(self, moments: GaussianMoments, seed: Seed) -> tuple[Tensor, Tensor]:
         values = self._values(moments, as_seed(seed))
         parts = [tf.exp(self._log_probabilities(part)) for part in values]
         means = [tf.reduce_mean(p, axis=[0, 1]) for p in parts]
         entropies = [tf.reduce_mean(self._entropy(p), axis=[0, 1]) for p in parts]
         return tf.add_n(means) / len(parts), tf.add_n(entropies) / len(parts)
 
-    def _values(self, moments, seed):
+    def _values(self, moments: GaussianMoments, seed: Seed) -> list[Tensor]:
         """Returns values of f, a list of tensors `[S, K, N, D]` of equal sizes."""
         mean, variance = moments
         mean = mean[:, tf.newaxis]
         if variance is None:
             return [mean]
-        size, outputs = mean.shape[0], mean.shape[-1]
+        size, outputs = static_size(mean, 0), static_size(mean, -1)
         nodes = _NUM_PARTS * -(-_NUM_LOGITS // (_NUM_PARTS * size))
         noise = normal_nodes(size, nodes, outputs, seed, mean.dtype)[:, :, tf.newaxis]
         stddev = stddev_of(variance)[:, tf.newaxis]
         return [mean + stddev * part for part in tf.split(noise, _NUM_PARTS, axis=1)]
 
-    def _entropy(self, probabilities):
+    def _entropy(self, probabilities: Tensor) -> Tensor:
         return -tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)
 
-    def from_probabilities(self, probabilities):
+    def from_probabilities(self, probabilities: ArrayLike) -> Distribution:
         """Returns `tfd.Categorical`, batch `[N]`, for probabilities `[N, K]`."""
         probabilities = tf.convert_to_tensor(probabilities)
         tiny = np.finfo(probabilities.dtype.as_numpy_dtype).tiny
         return tfd.Categorical(logits=tf.math.log(tf.maximum(probabilities, tiny)))
 
-    def probabilities(self, distribution):
+    def probabilities(self, distribution: Distribution) -> Tensor:
         """Returns the probabilities `[N, K]` of a result of `from_probabilities`."""
         return distribution.probs_parameter()
 
 
-def _labels(targets):
+def _labels(targets: Tensor) -> Tensor:
     """Returns integer labels `[N]`, from targets `[N]` or `[N, 1]`."""
     targets = tf.convert_to_tensor(targets)
-    return tf.cast(targets if len(targets.shape) == 1 else targets[..., 0], tf.int32)
+    if len(targets.shape) != 1:
+        targets = targets[..., 0]  # pyright: ignore[reportArgumentType]
+    return tf.cast(targets, tf.int32)
 
 
 class _Normalized(Labels):
@@ -152,21 +160,21 @@ class _Normalized(Labels):
     a Gaussian f.
     """
 
-    def __init__(self, scale=0.1, **kwargs):
+    def __init__(self, scale: float = 0.1, **kwargs: Any):
         super().__init__(**kwargs)
         self.scale = checked_positive("scale", scale)
 
-    def check_outputs(self, num_outputs):
+    def check_outputs(self, num_outputs: int) -> None:
         if num_outputs < 2:
             raise ValueError(
                 "A categorical likelihood needs a model with an output for each of at least 2 "
                 f"classes. Received: {num_outputs} output"
             )
 
-    def num_labels(self, num_outputs):
+    def num_labels(self, num_outputs: int) -> int:
         return num_outputs
 
-    def innovation(self, moments, targets):
+    def innovation(self, moments: GaussianMoments, targets: Tensor) -> tuple[Tensor, Tensor]:
         r"""Returns the innovations of f given a label, in closed form.
 
         The Gaussian moments of the probabilities follow from those of f (`NormalizedMoments`). The
@@ -181,18 +189,18 @@ class _Normalized(Labels):
         Returns:
             Pair of tensors `[N, D]`.
         """
-        normalized = self._normalized(*moments)
-        mean, variance = normalized.moments
-        precision = 1.0 / (variance + self.scale**2)
+        normalized = self._normalized(moments[0], variance_of(moments))
+        mean = normalized.moments.mean
+        precision = 1.0 / (variance_of(normalized.moments) + self.scale**2)
         observed = tf.one_hot(_labels(targets), mean.shape[-1], dtype=mean.dtype)
         return normalized.innovation((observed - mean) * precision, -precision)
 
-    def closed_form_probabilities(self, moments):
+    def closed_form_probabilities(self, moments: GaussianMoments) -> Tensor:
         """Returns the mean probabilities, normalised, for `GaussianMoments` `[N, D]` of f."""
-        mean = self._normalized(*moments).moments.mean
+        mean = self._normalized(moments[0], variance_of(moments)).moments.mean
         return mean / tf.reduce_sum(mean, axis=-1, keepdims=True)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "scale": self.scale}
 
 
@@ -212,10 +220,10 @@ class Categorical(_Normalized):
         **kwargs: `name`, `dtype`.
     """
 
-    def _log_probabilities(self, values):
+    def _log_probabilities(self, values: Tensor) -> Tensor:
         return tf.nn.log_softmax(values)
 
-    def _normalized(self, mean, variance):
+    def _normalized(self, mean: Tensor, variance: Tensor) -> NormalizedMoments:
         return softmax_moments(mean, variance)
 
 
@@ -234,16 +242,16 @@ class Remax(_Normalized):
         **kwargs: `name`, `dtype`.
     """
 
-    def __init__(self, scale=0.3, **kwargs):
+    def __init__(self, scale: float = 0.3, **kwargs: Any):
         super().__init__(scale, **kwargs)
 
-    def _log_probabilities(self, values):
+    def _log_probabilities(self, values: Tensor) -> Tensor:
         # The floor keeps the logarithms finite, and the classes equal if no f is positive.
         floor = tf.constant(1e-10, values.dtype)
         logs = tf.math.log(tf.maximum(values, floor))
         return logs - tf.reduce_logsumexp(logs, axis=-1, keepdims=True)
 
-    def _normalized(self, mean, variance):
+    def _normalized(self, mean: Tensor, variance: Tensor) -> NormalizedMoments:
         return remax_moments(mean, variance)
 
 
@@ -260,39 +268,41 @@ class Bernoulli(_Classes):
         **kwargs: `name`, `dtype`.
     """
 
-    def num_labels(self, num_outputs):
+    def num_labels(self, num_outputs: int) -> int:
         return 2
 
-    def log_prob(self, values, targets):
+    def log_prob(self, values: Tensor, targets: Tensor) -> Tensor:
         logits = tf.convert_to_tensor(values)
         targets = tf.cast(targets, logits.dtype)
         return tf.reduce_sum(targets * logits - tf.nn.softplus(logits), axis=-1)
 
-    def expected_log_prob(self, moments, targets, seed=None):
+    def expected_log_prob(
+        self, moments: GaussianMoments, targets: Tensor, seed: Seed | None = None
+    ) -> Tensor:
         normaliser = normal_expectation(tf.nn.softplus, moments)
         targets = tf.cast(targets, normaliser.dtype)
         return tf.reduce_sum(targets * moments[0] - normaliser, axis=-1)
 
-    def _averages(self, moments, seed):
+    def _averages(self, moments: GaussianMoments, seed: Seed) -> tuple[Tensor, Tensor]:
         probabilities = tf.reduce_mean(normal_expectation(tf.sigmoid, moments), axis=0)
         entropies = normal_expectation(_entropy_of_logits, moments)  # [S, N, D]
         return probabilities, tf.reduce_sum(tf.reduce_mean(entropies, axis=0), axis=-1)
 
-    def _entropy(self, probabilities):
+    def _entropy(self, probabilities: Tensor) -> Tensor:
         both = [probabilities, 1.0 - probabilities]
         return -tf.reduce_sum(tf.add_n([tf.math.xlogy(p, p) for p in both]), axis=-1)
 
-    def from_probabilities(self, probabilities):
+    def from_probabilities(self, probabilities: ArrayLike) -> Distribution:
         """Returns `tfd.Independent` Bernoulli, batch `[N]`, event `[D]`, for probabilities."""
         probabilities = tf.convert_to_tensor(probabilities)
         eps = np.finfo(probabilities.dtype.as_numpy_dtype).eps
         each = tfd.Bernoulli(probs=tf.clip_by_value(probabilities, eps, 1.0 - eps))
         return tfd.Independent(each, reinterpreted_batch_ndims=1)
 
-    def probabilities(self, distribution):
+    def probabilities(self, distribution: Distribution) -> Tensor:
         """Returns the probabilities `[N, D]` of a result of `from_probabilities`."""
         return distribution.distribution.probs_parameter()
 
 
-def _entropy_of_logits(logits):
+def _entropy_of_logits(logits: Tensor) -> Tensor:
     return tf.nn.softplus(logits) - logits * tf.sigmoid(logits)

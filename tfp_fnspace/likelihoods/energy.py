@@ -2,10 +2,18 @@
 
 import tensorflow as tf
 
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.likelihoods.base import Likelihood, of_each
+from tfp_fnspace.typing import GaussianMoments, Seed, Tensor
 
 
-def data_term(likelihood, moments, targets, alpha, seed, num_draws=1):
+def data_term(
+    likelihood: Likelihood,
+    moments: GaussianMoments,
+    targets: Tensor,
+    alpha: float,
+    seed: Seed,
+    num_draws: int = 1,
+) -> Tensor:
     r"""Returns the data term of an objective under a mixture of Gaussians.
 
         1/alpha log E_q p(y | f)^alpha,      alpha in (0, 1],
@@ -34,7 +42,7 @@ def data_term(likelihood, moments, targets, alpha, seed, num_draws=1):
         return tf.reduce_mean(likelihood.expected_log_prob(moments, targets, seed), axis=0)
     if num_draws > 1 and not likelihood.has_expected_power:
         repeats = tf.maximum(num_draws // tf.shape(moments.mean)[0], 1)
-        moments = GaussianMoments(*(v if v is None else tf.repeat(v, repeats, 0) for v in moments))
+        moments = of_each(lambda part: tf.repeat(part, repeats, 0), moments)
     powers = likelihood.log_expected_power(moments, targets, alpha, seed)
     most = tf.stop_gradient(tf.reduce_max(powers, axis=0))
     most = tf.where(tf.math.is_finite(most), most, tf.zeros_like(most))

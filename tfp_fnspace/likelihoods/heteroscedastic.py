@@ -1,6 +1,7 @@
 """Gaussian noise whose size depends on the input."""
 
 import math
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -8,11 +9,12 @@ import tensorflow_probability as tfp
 
 from tfp_fnspace.boundary.arguments import checked_positive
 from tfp_fnspace.distributions import observations
+from tfp_fnspace.likelihoods.base import static_size, variance_of
 from tfp_fnspace.likelihoods.mixtures import MixtureLikelihood, num_nodes
 from tfp_fnspace.likelihoods.variance_inference import exponential_mean, noise_innovation
 from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes, stddev_of
 from tfp_fnspace.math.random import as_seed
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import ArrayLike, Config, Distribution, GaussianMoments, Seed, Tensor
 
 tfd = tfp.distributions
 
@@ -44,12 +46,12 @@ class HeteroscedasticGaussian(MixtureLikelihood):
 
     has_noise_outputs = True
 
-    def __init__(self, min_scale=0.01, **kwargs):
+    def __init__(self, min_scale: float = 0.01, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
         self.min_scale = checked_positive("min_scale", min_scale)
         self.built = True
 
-    def check_outputs(self, num_outputs):
+    def check_outputs(self, num_outputs: int) -> None:
         """Refuses an odd number of outputs.
 
         Raises:
@@ -62,13 +64,15 @@ class HeteroscedasticGaussian(MixtureLikelihood):
                 f"Received: {num_outputs} outputs"
             )
 
-    def num_target_columns(self, num_outputs):
+    def num_target_columns(self, num_outputs: int) -> int:
         return num_outputs // 2
 
-    def log_prob(self, values, targets):
+    def log_prob(self, values: Tensor, targets: Tensor) -> Tensor:
         return self.expected_log_prob(GaussianMoments(values, None), targets)
 
-    def expected_log_prob(self, moments, targets, seed=None):
+    def expected_log_prob(
+        self, moments: GaussianMoments, targets: Tensor, seed: Seed | None = None
+    ) -> Tensor:
         r"""Computes `Likelihood.expected_log_prob` in closed form over f, by quadrature over g.
 
         It is `E_g [-(log(2 pi s) + ((y - m)^2 + v) / s) / 2]`, where s is the noise's variance.
@@ -82,12 +86,12 @@ class HeteroscedasticGaussian(MixtureLikelihood):
 
         return tf.reduce_sum(normal_expectation(density, log_noise), axis=-1)
 
-    def mean_noise_variance(self, moments, unit=1.0):
+    def mean_noise_variance(self, moments: GaussianMoments, unit: ArrayLike = 1.0) -> Tensor:
         """Computes `Likelihood.mean_noise_variance`, `min_scale^2 + E exp(g)`, in closed form."""
         noise = self._mean_variance(_split(moments)[1])
         return tf.reduce_mean(noise, axis=0) * tf.square(tf.cast(unit, noise.dtype))
 
-    def innovation(self, moments, targets):
+    def innovation(self, moments: GaussianMoments, targets: Tensor) -> tuple[Tensor, Tensor]:
         r"""Returns the innovations of f and g given one observation each, see `noise_innovation`.
 
         Args:
@@ -98,9 +102,12 @@ class HeteroscedasticGaussian(MixtureLikelihood):
             Pair of tensors `[N, 2 D]`.
         """
         parts = noise_innovation(*_split(moments), targets, self.min_scale**2)
-        return tuple(tf.concat(pair, axis=-1) for pair in zip(*parts, strict=True))
+        mean, variance = (tf.concat(pair, axis=-1) for pair in zip(*parts, strict=True))
+        return mean, variance
 
-    def observation_moments(self, moments, unit=1.0):
+    def observation_moments(
+        self, moments: GaussianMoments, unit: ArrayLike = 1.0
+    ) -> GaussianMoments:
         r"""Returns the mean m and the variance `v + min_scale^2 + E exp(g)` of the observations.
 
         Args:
@@ -110,11 +117,11 @@ class HeteroscedasticGaussian(MixtureLikelihood):
         Returns:
             `GaussianMoments` of tensors `[..., D]`.
         """
-        (mean, variance), log_noise = _split(moments)
-        noise = self._mean_variance(log_noise) * tf.square(tf.cast(unit, mean.dtype))
-        return GaussianMoments(mean, variance + noise)
+        values, log_noise = _split(moments)
+        noise = self._mean_variance(log_noise) * tf.square(tf.cast(unit, values.mean.dtype))
+        return GaussianMoments(values.mean, variance_of(values) + noise)
 
-    def predictive(self, moments, unit=1.0):
+    def predictive(self, moments: GaussianMoments, unit: ArrayLike = 1.0) -> Distribution:
         """Returns the Gaussian with the moments of the observations, for Gaussian f and g.
 
         Closed-form inference approximates the observations by this Gaussian. `mixture` is their
@@ -127,19 +134,19 @@ class HeteroscedasticGaussian(MixtureLikelihood):
         Returns:
             `tfd.Independent` normal, event `[D]`.
         """
-        mean, variance = self.observation_moments(moments, unit)
-        return self.predictive_from(mean, tf.sqrt(variance))
+        observed = self.observation_moments(moments, unit)
+        return self.predictive_from(observed.mean, tf.sqrt(variance_of(observed)))
 
-    def predictive_from(self, mean, stddev):
+    def predictive_from(self, mean: Tensor, stddev: Tensor) -> Distribution:
         """Returns the result of `predictive` for the moments `[..., D]` of the observations."""
         return tfd.Independent(observations.Normal(mean, stddev), reinterpreted_batch_ndims=1)
 
-    def _components(self, moments, unit, seed):
+    def _components(self, moments: GaussianMoments, unit: ArrayLike, seed: Seed) -> Distribution:
         """Returns Gaussians; if g is Gaussian there are K for each component, at K nodes of g."""
-        (mean, variance), (g, g_variance) = _split(moments)  # [N, S, D]
-        variance = tf.zeros_like(mean) if variance is None else variance
+        values, (g, g_variance) = _split(moments)  # [N, S, D]
+        mean, variance = values.mean, variance_of(values)
         if g_variance is not None:
-            size, outputs = mean.shape[1:]
+            size, outputs = static_size(mean, 1), static_size(mean, 2)
             nodes = num_nodes(size)
             z = normal_nodes(size, nodes, outputs, as_seed(seed), mean.dtype)  # [S, K, D]
             g = g[:, :, tf.newaxis] + stddev_of(g_variance)[:, :, tf.newaxis] * z
@@ -149,17 +156,20 @@ class HeteroscedasticGaussian(MixtureLikelihood):
         stddev = tf.sqrt(variance + self._variance(g) * tf.square(tf.cast(unit, mean.dtype)))
         return tfd.Independent(observations.Normal(mean, stddev), reinterpreted_batch_ndims=1)
 
-    def _mean_variance(self, log_noise):
+    def _mean_variance(self, log_noise: GaussianMoments) -> Tensor:
         return self.min_scale**2 + exponential_mean(*log_noise)
 
-    def _variance(self, log_variance):
+    def _variance(self, log_variance: Tensor) -> Tensor:
         return self.min_scale**2 + tf.exp(log_variance)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "min_scale": self.min_scale}
 
 
-def _split(moments):
+def _split(moments: GaussianMoments) -> tuple[GaussianMoments, GaussianMoments]:
     """Returns the moments of f and of g."""
-    halves = [(None, None) if part is None else tf.split(part, 2, axis=-1) for part in moments]
-    return tuple(GaussianMoments(*pair) for pair in zip(*halves, strict=True))
+    mean, variance = moments
+    means = tf.split(mean, 2, axis=-1)
+    variances = [None, None] if variance is None else tf.split(variance, 2, axis=-1)
+    first, second = map(GaussianMoments, means, variances)
+    return first, second

@@ -1,19 +1,22 @@
 """Classes as the leaves of a binary tree."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.boundary.arguments import checked_count, checked_positive
+from tfp_fnspace.likelihoods.base import variance_of
 from tfp_fnspace.likelihoods.categorical import Labels, one_component
 from tfp_fnspace.math.quadrature import normal_expectation
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import Array, ArrayLike, Config, Distribution, GaussianMoments, Seed, Tensor
 
 tfd = tfp.distributions
 
 
-def binary_tree(num_classes):
+def binary_tree(num_classes: int) -> Array:
     r"""Returns the codes of K classes, paths of `H = ceil(log2 K)` signs, +1 for 0 and -1 for 1.
 
     The nodes that lie on a path are numbered level by level, from left to right.
@@ -36,7 +39,7 @@ def binary_tree(num_classes):
     return signs
 
 
-def _parents(signs):
+def _parents(signs: Array) -> list[tuple[np.integer, float]]:
     """Returns, for each node but the first, its parent and the sign of the branch to the node."""
     parents = []
     for place in range(1, signs.shape[1]):
@@ -85,7 +88,9 @@ class HierarchicalCategorical(Labels):
         Networks", appendix C.
     """
 
-    def __init__(self, num_classes, scale=0.3, alpha=1.0 / 3.0, **kwargs):
+    def __init__(
+        self, num_classes: int, scale: float = 0.3, alpha: float = 1.0 / 3.0, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         self.num_classes = checked_count("num_classes", num_classes, 2)
         self.signs = binary_tree(self.num_classes)
@@ -100,11 +105,11 @@ class HierarchicalCategorical(Labels):
             autocast=False,
         )
 
-    def set_scale(self, scale):
+    def set_scale(self, scale: float) -> None:
         """Sets the noise scale."""
         self.scale.assign(checked_positive("scale", float(scale)))
 
-    def check_outputs(self, num_outputs):
+    def check_outputs(self, num_outputs: int) -> None:
         """Refuses a number of outputs that differs from the number of nodes.
 
         Raises:
@@ -116,10 +121,10 @@ class HierarchicalCategorical(Labels):
                 f"{self.num_outputs} outputs, one for each node. Received: {num_outputs} outputs"
             )
 
-    def num_labels(self, num_outputs):
+    def num_labels(self, num_outputs: int) -> int:
         return self.num_classes
 
-    def innovation(self, moments, targets):
+    def innovation(self, moments: GaussianMoments, targets: Tensor) -> tuple[Tensor, Tensor]:
         r"""Returns the innovations of f given labels, whose paths are signs observed with noise.
 
         Args:
@@ -129,20 +134,22 @@ class HierarchicalCategorical(Labels):
         Returns:
             Pair of tensors `[N, nodes]`.
         """
-        mean, variance = moments
+        mean, variance = moments[0], variance_of(moments)
         labels = tf.cast(tf.reshape(targets, [-1]), tf.int32)
         signs = tf.gather(tf.constant(self.signs, mean.dtype), labels)
         precision = tf.abs(signs) / (variance + self._squared_scale(mean.dtype))
         return (signs - mean) * precision, -precision
 
-    def closed_form_probabilities(self, moments):
+    def closed_form_probabilities(self, moments: GaussianMoments) -> Tensor:
         """Returns probabilities `[N, K]` for `GaussianMoments` of tensors `[N, nodes]`."""
         return self._mean_probabilities(one_component(moments))
 
-    def mixture(self, moments, unit=1.0, seed=(0, 0)):
+    def mixture(
+        self, moments: GaussianMoments, unit: ArrayLike = 1.0, seed: Seed = (0, 0)
+    ) -> Distribution:
         return self.from_probabilities(self._mean_probabilities(moments))
 
-    def uncertainty(self, moments, seed=(0, 0)):
+    def uncertainty(self, moments: GaussianMoments, seed: Seed = (0, 0)) -> dict[str, Tensor]:
         probabilities = self._mean_probabilities(moments)
         entropy = self._entropy(probabilities)
         information = tf.clip_by_value(self._information(moments), 0.0, entropy)
@@ -152,27 +159,27 @@ class HierarchicalCategorical(Labels):
             "mutual_information": information,
         }
 
-    def _log_probabilities(self, values):
+    def _log_probabilities(self, values: Tensor) -> Tensor:
         return _normalized(self._log_paths(self._log_signs(values)))
 
-    def _mean_probabilities(self, moments):
+    def _mean_probabilities(self, moments: GaussianMoments) -> Tensor:
         paths = self._log_paths(self._log_signs(*moments))  # [S, N, K]
         return tf.exp(_normalized(tf.reduce_logsumexp(paths, axis=0)))
 
-    def _log_signs(self, mean, variance=None):
+    def _log_signs(self, mean: Tensor, variance: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Returns `log Phi(+-m / sqrt(alpha^2 + scale^2 + S))`, a pair of `[..., nodes]`."""
         total = self.alpha**2 + self._squared_scale(mean.dtype)
         ratio = mean / tf.sqrt(total if variance is None else total + variance)
         return _log_normal_cdf(ratio), _log_normal_cdf(-ratio)
 
-    def _log_paths(self, logs):
+    def _log_paths(self, logs: tuple[Tensor, Tensor]) -> Tensor:
         """Sums over the nodes of each path, `[..., K]`."""
         plus, minus = logs
         signs = tf.constant(self.signs.T, plus.dtype)
         paths = [tf.tensordot(log, tf.nn.relu(s), 1) for log, s in ((plus, signs), (minus, -signs))]
         return tf.add_n(paths)
 
-    def _information(self, moments):
+    def _information(self, moments: GaussianMoments) -> Tensor:
         r"""Returns `sum_n [q_n h(p_n) - 1/S sum_s q_ns E h(Phi(f_ns / c))]`, `[N]`: the chain rule.
 
         Here q_n is the probability to reach node n, p_n the probability of +1 there given that it
@@ -188,21 +195,24 @@ class HierarchicalCategorical(Labels):
         information = total * _binary_entropy(share) - tf.reduce_mean(reached * given, axis=0)
         return tf.reduce_sum(information, axis=-1)
 
-    def _sign_entropy(self, values):
+    def _sign_entropy(self, values: Tensor) -> Tensor:
         plus, minus = map(tf.exp, self._log_signs(values))
         return -tf.math.xlogy(plus, plus) - tf.math.xlogy(minus, minus)
 
-    def _reach(self, plus, minus):
+    def _reach(self, plus: Tensor, minus: Tensor) -> Tensor:
         """Returns the probability to reach each node, `[..., nodes]`."""
-        reached = [tf.ones_like(plus[..., 0])]
+        first = plus[..., 0]  # pyright: ignore[reportArgumentType]
+        reached = [tf.ones_like(first)]
         for parent, sign in _parents(self.signs):
-            reached.append(reached[parent] * (plus if sign > 0 else minus)[..., parent])
+            side = plus if sign > 0 else minus
+            branch = side[..., parent]  # pyright: ignore[reportArgumentType]
+            reached.append(reached[parent] * branch)
         return tf.stack(reached, axis=-1)
 
-    def _squared_scale(self, dtype):
+    def _squared_scale(self, dtype: tf.DType) -> Tensor:
         return tf.square(tf.cast(self.scale, dtype))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
@@ -211,14 +221,14 @@ class HierarchicalCategorical(Labels):
         }
 
 
-def _log_normal_cdf(x):
+def _log_normal_cdf(x: Tensor) -> Tensor:
     """Returns `log Phi(x)`, without the underflow of Phi."""
     return tfd.Normal(tf.zeros([], x.dtype), tf.ones([], x.dtype)).log_cdf(x)
 
 
-def _binary_entropy(p):
+def _binary_entropy(p: Tensor) -> Tensor:
     return -tf.math.xlogy(p, p) - tf.math.xlogy(1.0 - p, 1.0 - p)
 
 
-def _normalized(logs):
+def _normalized(logs: Tensor) -> Tensor:
     return logs - tf.reduce_logsumexp(logs, axis=-1, keepdims=True)

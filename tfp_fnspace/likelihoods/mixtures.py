@@ -3,8 +3,8 @@
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.likelihoods.base import Likelihood
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.likelihoods.base import Likelihood, of_each
+from tfp_fnspace.typing import ArrayLike, Distribution, GaussianMoments, Seed, Tensor
 
 tfd = tfp.distributions
 
@@ -21,18 +21,20 @@ class MixtureLikelihood(Likelihood):
     Gaussian.
     """
 
-    def mixture(self, moments, unit=1.0, seed=(0, 0)):
+    def mixture(
+        self, moments: GaussianMoments, unit: ArrayLike = 1.0, seed: Seed = (0, 0)
+    ) -> Distribution:
         """Returns the distribution of the observations, see `Likelihood.mixture`.
 
         Returns:
             `tfd.MixtureSameFamily`, batch `[N]`, event `[D]`, with S components. It has S K, with K
             nodes of each Gaussian, if the distribution given a Gaussian has no closed form.
         """
-        swapped = (None if v is None else tf.transpose(v, [1, 0, 2]) for v in moments)
-        components = self._components(GaussianMoments(*swapped), unit, seed)
+        swapped = of_each(lambda part: tf.transpose(part, [1, 0, 2]), moments)
+        components = self._components(swapped, unit, seed)
         return _equal_mixture(components)
 
-    def joint(self, functions, unit=1.0):
+    def joint(self, functions: Tensor, unit: ArrayLike = 1.0) -> Distribution:
         """Returns the joint distribution of the observations at N points, for f one of S functions.
 
         The noise is independent between points. The observations are not, as all belong to one
@@ -49,12 +51,12 @@ class MixtureLikelihood(Likelihood):
         return _equal_mixture(tfd.Independent(points, reinterpreted_batch_ndims=1))
 
 
-def _equal_mixture(components):
+def _equal_mixture(components: Distribution) -> Distribution:
     size = components.batch_shape[-1] or components.batch_shape_tensor()[-1]
     weights = tf.zeros(size, components.dtype)
     return tfd.MixtureSameFamily(tfd.Categorical(logits=weights), components)
 
 
-def num_nodes(num_gaussians):
+def num_nodes(num_gaussians: int) -> int:
     """Returns K, the even number of nodes of each of S Gaussians in a mixture."""
     return 2 * -(-_NUM_COMPONENTS // (2 * num_gaussians))

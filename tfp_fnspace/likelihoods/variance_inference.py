@@ -2,12 +2,15 @@
 
 import tensorflow as tf
 
+from tfp_fnspace.likelihoods.base import variance_of
+from tfp_fnspace.typing import GaussianMoments, Tensor
+
 #: Largest exponent of a mean variance, and largest variance of a logarithm. Float32 overflows
 #: beyond it. In standardised units, no noise that is learnt is as large as exp(20).
 LARGEST_EXPONENT = 40.0
 
 
-def exponential_mean(mean, variance=None):
+def exponential_mean(mean: Tensor, variance: Tensor | None = None) -> Tensor:
     """Returns `E exp(w) = exp(mean + variance / 2)` of a Gaussian w, without overflow.
 
     Args:
@@ -18,7 +21,9 @@ def exponential_mean(mean, variance=None):
     return tf.exp(tf.minimum(exponent, LARGEST_EXPONENT))
 
 
-def noise_innovation(moments, log_noise, targets, min_variance=0.0):
+def noise_innovation(
+    moments: GaussianMoments, log_noise: GaussianMoments, targets: Tensor, min_variance: float = 0.0
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     r"""Returns the innovations of a value z and of w, the log variance of its noise.
 
         y = z + v,    v ~ N(0, u),    u = min_variance + exp(w)
@@ -50,13 +55,13 @@ def noise_innovation(moments, log_noise, targets, min_variance=0.0):
         Deka, Nguyen and Goulet (2024), "Analytically tractable heteroscedastic uncertainty
         quantification in Bayesian neural networks for regression tasks", Neurocomputing 572.
     """
-    mean, variance = moments
+    mean, variance = moments[0], variance_of(moments)
     random = exponential_mean(*log_noise)
     noise = min_variance + random
     total = variance + noise
     residual = (targets - mean) / total
     share, ratio = variance / total, random / noise
-    spread = tf.math.expm1(tf.minimum(log_noise.variance, LARGEST_EXPONENT))  # V / M^2
+    spread = tf.math.expm1(tf.minimum(variance_of(log_noise), LARGEST_EXPONENT))  # V / M^2
     prior = 3.0 * tf.square(ratio) * spread + 2.0  # D / U^2
     squared_mean = noise * tf.square(residual)  # of v, over U
     surprise = squared_mean + share - 1.0  # (m2 - U) / U

@@ -23,13 +23,16 @@ References:
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.math import linalg, random
+from tfp_fnspace.math.gradients import custom_gradient
 from tfp_fnspace.math.normals import fast_normal
+from tfp_fnspace.typing import Seed, Tensor
 
 #: Number of candidates for a gamma draw.
 _CANDIDATES = 10
@@ -51,7 +54,9 @@ class WishartFactor(NamedTuple):
     log_diagonal: tf.Tensor
 
 
-def lower_factor(seed, df, size, shape=()):
+def lower_factor(
+    seed: Seed, df: Tensor, size: int | Tensor, shape: Sequence[int | Tensor] | Tensor = ()
+) -> WishartFactor:
     """Returns lower triangular T with `T T^T ~ W(I, df)`, reparameterised in df.
 
     Args:
@@ -67,13 +72,15 @@ def lower_factor(seed, df, size, shape=()):
     return _factor(seed, df, shape, lambda x: tf.linalg.band_part(x, -1, 0))
 
 
-def upper_factor(seed, df, size, shape=()):
+def upper_factor(
+    seed: Seed, df: Tensor, size: int | Tensor, shape: Sequence[int | Tensor] | Tensor = ()
+) -> WishartFactor:
     """Returns upper triangular U with `U U^T ~ W(I, df)`, reparameterised in df."""
     df = tf.reverse(degrees(df, size), axis=[-1])
     return _factor(seed, df, shape, lambda x: tf.linalg.band_part(x, 0, -1))
 
 
-def solve_upper_factor(seed, df, values):
+def solve_upper_factor(seed: Seed, df: Tensor, values: Tensor) -> Tensor:
     """Returns `U^-1 B` for the draw U of `upper_factor`, with cheaper gradients in df and B.
 
     Args:
@@ -119,8 +126,8 @@ def _log_chi_squared(seed, df, shape):
     return math.log(2.0) + log_g + log_u / half
 
 
-@tf.custom_gradient
-def log_gamma(concentration, seed):
+@custom_gradient
+def log_gamma(concentration: Tensor, seed: Seed) -> tuple[Tensor, Callable[..., Any]]:
     """Returns logarithms of Gamma(a) draws, a >= 1, with first derivatives that hold for all a.
 
     The draws come from the rejection method of Marsaglia & Tsang (2000) with a fixed number of
@@ -172,7 +179,7 @@ def _slope(a, log_g):
     return tf.where(is_small, exact, (1.5 / cube_root - 0.5) / d)
 
 
-def degrees(df, size):
+def degrees(df: Tensor, size: int | Tensor) -> Tensor:
     """Returns `df - i`, i = 0 ... k-1.
 
     Args:
@@ -186,7 +193,7 @@ def degrees(df, size):
     return df[..., tf.newaxis] - tf.cast(tf.range(size), df.dtype)
 
 
-def log_multigamma(df, size):
+def log_multigamma(df: Tensor, size: int | Tensor) -> Tensor:
     """Returns `log Gamma_k(df / 2)`, the multivariate gamma function.
 
     Args:
@@ -202,7 +209,7 @@ def log_multigamma(df, size):
     return constant + tf.reduce_sum(tf.math.lgamma(half), axis=-1)
 
 
-def multidigamma(df, size):
+def multidigamma(df: Tensor, size: int | Tensor) -> Tensor:
     """Returns `psi_k(df / 2)`, the derivative of the logarithm of `Gamma_k` at df / 2.
 
     Args:

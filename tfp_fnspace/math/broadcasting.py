@@ -2,8 +2,10 @@
 
 import tensorflow as tf
 
+from tfp_fnspace.typing import Tensor
 
-def sum_to(values, like):
+
+def sum_to(values: Tensor, like: Tensor) -> Tensor:
     """Sums over the axes along which a tensor was broadcast: the gradient of broadcasting.
 
     Args:

@@ -4,6 +4,8 @@ import math
 
 import tensorflow as tf
 
+from tfp_fnspace.typing import Tensor
+
 
 def _standard_normal(x):
     """Returns the density and distribution function of N(0, 1)."""
@@ -11,7 +13,9 @@ def _standard_normal(x):
     return density, 0.5 * tf.math.erfc(-x / math.sqrt(2.0))
 
 
-def clipped_moments(mean, variance, low, high=None):
+def clipped_moments(
+    mean: Tensor, variance: Tensor, low: float, high: float | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     r"""Returns exact moments of `clip(z, low, high)` for `z ~ N(mean, variance)`.
 
     With `alpha = (low - m)/s`, `beta = (high - m)/s` and `n ~ N(0, 1)`, the moments of `clip(n,

@@ -5,11 +5,13 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.typing import Tensor
+
 # erf and exp are saturated in float32 and float64 long before |x| = 40 standard deviations.
 _SATURATION = 40.0
 
 
-def absolute_normal_mean(mean, stddev):
+def absolute_normal_mean(mean: Tensor, stddev: Tensor) -> Tensor:
     """Returns the mean of the absolute value of a Gaussian, `E|X|` for `X ~ N(mean, stddev^2)`.
 
         E|X| = m (2 Phi(m / s) - 1) + 2 s phi(m / s)
@@ -38,7 +40,7 @@ def absolute_normal_mean(mean, stddev):
     return mean * tf.math.erf(z / math.sqrt(2.0)) + 2.0 * stddev * density
 
 
-def normal_crps(y, mean, stddev):
+def normal_crps(y: Tensor, mean: Tensor, stddev: Tensor) -> Tensor:
     """Returns the continuous ranked probability score of a Gaussian forecast.
 
         CRPS = E|X - y| - E|X - X'| / 2 = s [z (2 Phi(z) - 1) + 2 phi(z) - 1 / sqrt(pi)],
@@ -63,7 +65,7 @@ def normal_crps(y, mean, stddev):
     return absolute_normal_mean(y - mean, stddev) - stddev / math.sqrt(math.pi)
 
 
-def normal_mixture_crps(y, probs, means, stddevs):
+def normal_mixture_crps(y: Tensor, probs: Tensor, means: Tensor, stddevs: Tensor) -> Tensor:
     """Returns the continuous ranked probability score of a mixture of K Gaussians.
 
         CRPS = sum_k p_k A(y - m_k, s_k^2) - 1/2 sum_jk p_j p_k A(m_j - m_k, s_j^2 + s_k^2),

@@ -18,8 +18,10 @@ import math
 
 import tensorflow as tf
 
+from tfp_fnspace.typing import Tensor
 
-def log_kanter(u, index):
+
+def log_kanter(u: Tensor, index: Tensor) -> Tensor:
     """Returns `log B(u)`.
 
     Args:
@@ -38,7 +40,7 @@ def log_kanter(u, index):
     )
 
 
-def log_scale(u, log_exponential, index):
+def log_scale(u: Tensor, log_exponential: Tensor, index: Tensor) -> Tensor:
     """Returns `log s` from the uniform u and the logarithm of the exponential e.
 
     Args:
@@ -52,6 +54,6 @@ def log_scale(u, log_exponential, index):
     return log_kanter(u, index) - (1.0 - index) / index * log_exponential
 
 
-def log_exponential(u, log_scale, index):
+def log_exponential(u: Tensor, log_scale: Tensor, index: Tensor) -> Tensor:
     """Returns `log e` for given u and log s: the inverse of `log_scale` in its second argument."""
     return index / (1.0 - index) * (log_kanter(u, index) - log_scale)

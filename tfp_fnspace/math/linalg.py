@@ -1,9 +1,13 @@
 """Cholesky factors that do not fail, and functions of a factor."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+from tfp_fnspace.math.gradients import custom_gradient
+from tfp_fnspace.typing import Tensor
 
 #: `log_determinant_and_trace` takes a series if the Frobenius norm of A is below this.
 _SMALL = {"float32": 3e-2, "float64": 1e-3}
@@ -27,7 +31,7 @@ class SafeCholesky(NamedTuple):
     jitter: tf.Tensor
 
 
-def cholesky(matrix):
+def cholesky(matrix: Tensor) -> SafeCholesky:
     r"""Returns lower triangular L with `L L^T = matrix + j I`, j = 0 wherever that has a factor.
 
     A batch member whose plain factorisation fails is tried again with
@@ -80,7 +84,7 @@ def _has_succeeded(factor):
     return tf.reduce_all(tf.math.is_finite(diagonal) & (diagonal > 0.0), axis=-1)
 
 
-@tf.custom_gradient
+@custom_gradient
 def _differentiable(matrix, factor):
     """Returns `factor`, with the derivatives of a Cholesky factor of `matrix`.
 
@@ -100,7 +104,7 @@ def _differentiable(matrix, factor):
     return tf.identity(factor), gradient
 
 
-def log_determinant(factor):
+def log_determinant(factor: Tensor) -> Tensor:
     """Returns `log |L L^T| = 2 sum_i log L_ii` of a triangular factor.
 
     Args:
@@ -112,8 +116,8 @@ def log_determinant(factor):
     return 2.0 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor)), axis=-1)
 
 
-@tf.custom_gradient
-def with_diagonal(matrix):
+@custom_gradient
+def with_diagonal(matrix: Tensor) -> tuple[tuple[Tensor, Tensor], Callable[..., Any]]:
     """Returns a matrix and its diagonal; the gradient of the diagonal needs no second matrix.
 
     Args:
@@ -129,8 +133,8 @@ def with_diagonal(matrix):
     return (tf.identity(matrix), tf.linalg.diag_part(matrix)), gradient
 
 
-@tf.custom_gradient
-def outer_product(factor):
+@custom_gradient
+def outer_product(factor: Tensor) -> tuple[Tensor, Callable[..., Any]]:
     """Returns `A A^T`, with a gradient of one product instead of two.
 
     Args:
@@ -146,8 +150,8 @@ def outer_product(factor):
     return tf.matmul(factor, factor, transpose_b=True), gradient
 
 
-@tf.custom_gradient
-def squared_column_norms(matrix):
+@custom_gradient
+def squared_column_norms(matrix: Tensor) -> tuple[Tensor, Callable[..., Any]]:
     """Returns `diag(A^T A)`, with a gradient that makes no other matrix than the result.
 
     Args:
@@ -163,8 +167,10 @@ def squared_column_norms(matrix):
     return tf.reduce_sum(tf.square(matrix), axis=-2), gradient
 
 
-@tf.custom_gradient
-def solve_upper(strictly_upper, diagonal, values):
+@custom_gradient
+def solve_upper(
+    strictly_upper: Tensor, diagonal: Tensor, values: Tensor
+) -> tuple[Tensor, Callable[..., Any]]:
     """Returns `U^-1 B` of an upper triangular U whose elements off the diagonal are constants.
 
     Args:
@@ -186,7 +192,7 @@ def solve_upper(strictly_upper, diagonal, values):
     return solution, gradient
 
 
-def squared_norm_of_solution(a, b):
+def squared_norm_of_solution(a: Tensor, b: Tensor) -> Tensor:
     """Returns `||A^-1 B||_F^2 = tr((A A^T)^-1 B B^T)`.
 
     Args:
@@ -201,7 +207,7 @@ def squared_norm_of_solution(a, b):
     return tf.reduce_sum(tf.square(tf.linalg.triangular_solve(a, b)), axis=[-2, -1])
 
 
-def log_determinant_and_trace(w, gram, factor):
+def log_determinant_and_trace(w: Tensor, gram: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
     r"""Returns `log|I + A| - tr((I + A)^-1 A)` and `tr((I + A)^-1 A)` with `A = W W^T`.
 
     The first is the sum of `h(l) = log(1 + l) - l / (1 + l)` over the eigenvalues l of A. For small
@@ -221,7 +227,7 @@ def log_determinant_and_trace(w, gram, factor):
     """
     gram, factor = tf.stop_gradient(gram), tf.stop_gradient(factor)
 
-    @tf.custom_gradient
+    @custom_gradient
     def terms(w):
         solved = tf.linalg.triangular_solve(factor, w)
         trace = tf.reduce_sum(tf.square(solved), axis=[-2, -1])

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tfp_fnspace.math.clipped_normal import clipped_moments
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import GaussianMoments, Tensor
 
 #: Largest variance of a logarithm for which the exponential is taken in float32.
 _LARGEST_EXPONENT = 40.0
@@ -35,7 +35,7 @@ class NormalizedMoments:
         log_slopes: Tensor that broadcasts to `[..., K]`, t.
     """
 
-    def __init__(self, log_means, relative_variances, log_slopes):
+    def __init__(self, log_means: Tensor, relative_variances: Tensor, log_slopes: Tensor):
         weights = tf.nn.softmax(log_means)
         own = tf.math.log1p(relative_variances)
         total = tf.reduce_sum(tf.square(weights) * relative_variances, axis=-1, keepdims=True)
@@ -46,7 +46,9 @@ class NormalizedMoments:
         self.moments = GaussianMoments(mean, tf.square(mean) * spread)
         self.weights, self.log_slopes = weights, log_slopes
 
-    def innovation(self, mean_innovation, variance_innovation):
+    def innovation(
+        self, mean_innovation: Tensor, variance_innovation: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Returns innovations of z from those of p: `J dm`, `J^2 dS`, `J = cov(z_i, p_j)/var(z_i)`.
 
         Args:
@@ -65,13 +67,13 @@ class NormalizedMoments:
         return self.log_slopes * first, tf.square(self.log_slopes) * second
 
 
-def softmax_moments(mean, variance):
+def softmax_moments(mean: Tensor, variance: Tensor) -> NormalizedMoments:
     """Returns `NormalizedMoments` of `x = exp(z)` for Gaussian z; x is log-normal, `log x = z`."""
     relative = tf.math.expm1(tf.minimum(variance, _LARGEST_EXPONENT))
     return NormalizedMoments(mean + 0.5 * variance, relative, tf.ones_like(mean))
 
 
-def remax_moments(mean, variance):
+def remax_moments(mean: Tensor, variance: Tensor) -> NormalizedMoments:
     """Returns `NormalizedMoments` of `x = max(z, 0)` for Gaussian z; moments of x are exact."""
     rectified, spread, slope = clipped_moments(mean, variance, 0.0)
     rectified = tf.maximum(rectified, _SMALLEST_MEAN)

@@ -1,11 +1,16 @@
 """Standard normal draws in bulk."""
 
 import math
+from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tfp_fnspace.typing import Seed, Tensor
 
-def fast_normal(shape, seed, dtype):
+
+def fast_normal(
+    shape: Sequence[int | Tensor] | Tensor, seed: Seed, dtype: tf.DType | str
+) -> Tensor:
     r"""Draws standard normals by the transformation of Box and Muller, in vectorised operations.
 
     With u, v uniform on (0, 1],

@@ -1,15 +1,18 @@
 """Expectations under Gaussians by quadrature."""
 
+from collections.abc import Callable
+
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.math.random import fold_in, normal
+from tfp_fnspace.typing import GaussianMoments, Seed, Tensor
 
 #: Default number of nodes of `normal_expectation`.
 NUM_NODES = 20
 
 
-def stddev_of(variance):
+def stddev_of(variance: Tensor) -> Tensor:
     """Returns the square root with a finite gradient down to 0: constant below one rounding of 1.
 
     This is for variances in model units, where 1 is large. In other units the floor would matter.
@@ -18,7 +21,9 @@ def stddev_of(variance):
     return tf.sqrt(tf.maximum(variance, eps))
 
 
-def normal_expectation(function, moments, num_nodes=NUM_NODES):
+def normal_expectation(
+    function: Callable[[Tensor], Tensor], moments: GaussianMoments, num_nodes: int = NUM_NODES
+) -> Tensor:
     r"""Returns the expectation `E g(f)`, `f ~ N(mean, variance)`, entry by entry.
 
         E g(f) = sum_q w_q g(mean + sqrt(variance) z_q)
@@ -44,7 +49,9 @@ def normal_expectation(function, moments, num_nodes=NUM_NODES):
     return tf.reduce_sum(weights * function(mean + stddev_of(variance) * nodes), axis=0)
 
 
-def normal_nodes(num_components, num_nodes, num_outputs, seed, dtype):
+def normal_nodes(
+    num_components: int, num_nodes: int, num_outputs: int, seed: Seed, dtype: tf.DType | str
+) -> Tensor:
     r"""Returns equally weighted nodes of a standard normal, a set for each mixture component.
 
         z_skd = Phi^-1((i_skd + u_sd) / K)

@@ -1,14 +1,19 @@
 """Stateless seeds and orders: the same numbers give the same draws, in any process."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import check_count
+from tfp_fnspace.typing import Array, Seed, Tensor
 
 _INT32 = 2**31
 
+_experimental = tf.random.experimental  # pyright: ignore[reportAttributeAccessIssue]
 
-def base_seed(seed):
+
+def base_seed(seed: int) -> Array:
     """Returns the two int32 numbers that stand for an integer seed.
 
     Args:
@@ -24,7 +29,7 @@ def base_seed(seed):
     return np.random.SeedSequence(int(seed)).generate_state(2).astype(np.int32)
 
 
-def as_seed(seed):
+def as_seed(seed: Seed) -> Tensor:
     """Returns a stateless seed as an int32 tensor `[2]`.
 
     Args:
@@ -47,7 +52,7 @@ def as_seed(seed):
     return tf.cast(tf.convert_to_tensor(seed), tf.int32)
 
 
-def fold_in(seed, data):
+def fold_in(seed: Seed, data: int | Tensor) -> Tensor:
     """Returns a new stateless seed from `seed` and an integer.
 
     Args:
@@ -58,10 +63,10 @@ def fold_in(seed, data):
         int32 tensor `[2]`.
     """
     data = tf.cast(data, tf.int32)
-    return tf.random.experimental.stateless_fold_in(seed, data)
+    return _experimental.stateless_fold_in(seed, data)
 
 
-def split(seed, num):
+def split(seed: Seed, num: int) -> list[Tensor]:
     """Returns independent seeds from one, with one draw of random numbers.
 
     Args:
@@ -71,10 +76,10 @@ def split(seed, num):
     Returns:
         List of int32 tensors `[2]`.
     """
-    return tf.unstack(tf.random.experimental.stateless_split(seed, num))
+    return tf.unstack(_experimental.stateless_split(seed, num))
 
 
-def normal(shape, seed, dtype):
+def normal(shape: Sequence[int | Tensor] | Tensor, seed: Seed, dtype: tf.DType | str) -> Tensor:
     """Returns standard normal draws, the same on CPUs and GPUs (XLA has another stream).
 
     Args:
@@ -88,7 +93,7 @@ def normal(shape, seed, dtype):
     return tf.random.stateless_normal(shape, seed, dtype=dtype)
 
 
-def permutation(seed, epoch, num_rows):
+def permutation(seed: Seed, epoch: int, num_rows: int) -> Array:
     """Returns the order in which epoch number `epoch` visits the rows.
 
     Args:

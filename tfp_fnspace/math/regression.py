@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.typing import Array, ArrayLike
+
 #: Number of noise scales that a round of the search tries, and number of rounds.
 _GRID, _ROUNDS = 101, 4
 
@@ -20,7 +22,7 @@ class LinearRegression:
         num_outputs: D.
     """
 
-    def __init__(self, prior_scales, num_outputs):
+    def __init__(self, prior_scales: ArrayLike, num_outputs: int):
         self.scales = np.asarray(prior_scales, np.float64)
         size = len(self.scales)
         self._squares = np.zeros([size, size])
@@ -28,7 +30,7 @@ class LinearRegression:
         self._energy, self._num_rows = np.zeros(num_outputs), 0
         self._spectrum = None
 
-    def update(self, design, targets):
+    def update(self, design: ArrayLike, targets: ArrayLike) -> None:
         """Adds rows.
 
         Args:
@@ -51,7 +53,7 @@ class LinearRegression:
             self._spectrum = np.maximum(values, 0.0), axes, loads
         return self._spectrum
 
-    def posterior(self, noise_scale):
+    def posterior(self, noise_scale: ArrayLike) -> tuple[Array, Array]:
         """Returns the distribution of the weights given the rows.
 
         Args:
@@ -64,11 +66,11 @@ class LinearRegression:
         variances = np.broadcast_to(np.square(noise_scale), loads.shape[1:])
         ratios = variances[:, np.newaxis] / (values + variances[:, np.newaxis])  # [D, I]
         means = axes @ (loads * ratios.T / variances)
-        roots = [np.linalg.qr((axes * np.sqrt(each)).T, mode="r").T for each in ratios]
+        roots = [np.transpose(np.linalg.qr((axes * np.sqrt(each)).T, mode="r")) for each in ratios]
         column = self.scales[:, np.newaxis]
         return column * means, column * np.stack(roots)
 
-    def log_marginal_likelihood(self, noise_scale):
+    def log_marginal_likelihood(self, noise_scale: ArrayLike) -> Array:
         """Returns the log density of each column given the noise, up to a constant.
 
         Args:
@@ -85,7 +87,7 @@ class LinearRegression:
         energy = (self._energy - np.sum(explained, axis=-2)) / variance
         return -0.5 * (log_determinant[..., np.newaxis] + energy)
 
-    def best_noise_scale(self, least, separate=False):
+    def best_noise_scale(self, least: float, separate: bool = False) -> float | Array:
         """Returns the sigma with the largest marginal likelihood that is not below a bound.
 
         Args:
@@ -102,7 +104,7 @@ class LinearRegression:
 
     def _searched(self, low, high, columns):
         """Returns the best scale on a grid that narrows about it."""
-        least, largest = low, high
+        least, largest, best = low, high, low
         for _ in range(_ROUNDS):
             grid = np.geomspace(low, high, _GRID)
             values = np.sum(self.log_marginal_likelihood(grid)[:, columns], axis=1)

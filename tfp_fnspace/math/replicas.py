@@ -2,12 +2,15 @@
 
 import contextlib
 import threading
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
 from tfp_fnspace.math import random
+from tfp_fnspace.typing import Seed, Tensor
 
+_T = TypeVar("_T")
 _state = threading.local()  # a replica is traced in its own thread
 
 
@@ -25,12 +28,12 @@ class Share(NamedTuple):
     total: tf.Tensor
 
 
-def number():
+def number() -> int:
     """Returns how many replicas there are, an integer; 1 without a strategy."""
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
-def summed(tensors):
+def summed(tensors: _T) -> _T:
     """Sums a structure of tensors over the replicas."""
     if number() == 1:
         return tensors
@@ -38,7 +41,7 @@ def summed(tensors):
 
 
 @contextlib.contextmanager
-def sharing(tensors, gather=False):
+def sharing(tensors: list[Tensor], gather: bool = False) -> Iterator[list[Tensor]]:
     """Tells `weight`, `averaged` and `of_all_rows` which rows of a batch this replica has.
 
     A replica without rows, as in a last batch of fewer rows than replicas, gets one row of zeros
@@ -74,7 +77,7 @@ def sharing(tensors, gather=False):
         _state.share = outer
 
 
-def weight(dtype):
+def weight(dtype: tf.DType | str) -> Tensor:
     """Returns the weight of a mean over this replica's rows; the sum over the replicas is 1."""
     share = getattr(_state, "share", None)
     if share is None:
@@ -82,14 +85,14 @@ def weight(dtype):
     return tf.math.divide_no_nan(tf.cast(share.count, dtype), tf.cast(share.total, dtype))
 
 
-def averaged(values):
+def averaged(values: dict[str, Tensor]) -> dict[str, Tensor]:
     """Averages a dict of means over a replica's rows to means over the batch, on all replicas."""
     if number() == 1:
         return values
     return summed({name: value * weight(value.dtype) for name, value in values.items()})
 
 
-def of_all_rows(draw, count, axis):
+def of_all_rows(draw: Callable[[Any], Tensor], count: int | Tensor, axis: int) -> Tensor:
     """Makes the draws for the rows of this replica that one device makes for the whole batch.
 
     Args:
@@ -108,7 +111,7 @@ def of_all_rows(draw, count, axis):
     return tf.gather(draw(total), rows, axis=axis)
 
 
-def normal_of_rows(shape, seed, dtype):
+def normal_of_rows(shape: Tensor, seed: Seed, dtype: tf.DType | str) -> Tensor:
     """Returns standard normal draws for the rows of this replica, see `of_all_rows`.
 
     Args:

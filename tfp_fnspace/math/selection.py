@@ -1,12 +1,16 @@
 """Choice of a few rows that stand for many."""
 
+from collections.abc import Callable
+
 import numpy as np
+
+from tfp_fnspace.typing import Array, ArrayLike
 
 #: Variance that is left of a row is rounding below this share of the largest one at the start.
 _NOTHING_LEFT = 1e-10
 
 
-def greedy_rows(x, count):
+def greedy_rows(x: ArrayLike, count: int) -> Array:
     """Chooses, one by one, rows that tell most about a smooth function at the others.
 
     Each is the row at which a Gaussian process with the kernel
@@ -38,7 +42,7 @@ def greedy_rows(x, count):
     return greedy_pivots(np.ones(len(x)), column, count)
 
 
-def greedy_pivots(diagonal, column, count):
+def greedy_pivots(diagonal: Array, column: Callable[[int], Array], count: int) -> Array:
     """Returns pivots of a Cholesky decomposition: rows of the greatest variance given those before.
 
     If no row has variance left, the first rows that are not yet chosen follow.

@@ -15,11 +15,12 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.metrics import scores
+from tfp_fnspace.typing import ArrayLike, Distribution, Tensor
 
 tfd = tfp.distributions
 
 
-def rmse(y, distribution):
+def rmse(y: ArrayLike, distribution: Distribution) -> Tensor:
     """Returns the root mean squared error of the predictive mean, over the observed entries.
 
     Example:
@@ -37,7 +38,7 @@ def rmse(y, distribution):
     return scores.evaluate(scores.rmse(), y, distribution)
 
 
-def mae(y, distribution):
+def mae(y: ArrayLike, distribution: Distribution) -> Tensor:
     """Returns the mean absolute error of the predictive *median*, over the observed entries.
 
     The median, not the mean, minimises the expected absolute error. The two differ if the
@@ -53,7 +54,7 @@ def mae(y, distribution):
     return scores.evaluate(scores.mae(), y, distribution)
 
 
-def nll(y, distribution):
+def nll(y: ArrayLike, distribution: Distribution) -> Tensor:
     """Returns the mean over rows of the negative joint log predictive density of the outputs.
 
         nll = -1/N sum_n log p(y_n1, ..., y_nD)
@@ -75,7 +76,7 @@ def nll(y, distribution):
     return scores.evaluate(scores.nll(), y, distribution)
 
 
-def crps(y, distribution):
+def crps(y: ArrayLike, distribution: Distribution) -> Tensor:
     """Returns the mean continuous ranked probability score over the observed entries.
 
         CRPS(F, y) = int (F(x) - 1{y <= x})^2 dx = E|X - y| - E|X - X'| / 2
@@ -101,7 +102,7 @@ def crps(y, distribution):
     return scores.evaluate(scores.crps(), y, distribution)
 
 
-def crps_from_samples(y, samples):
+def crps_from_samples(y: ArrayLike, samples: ArrayLike) -> Tensor:
     """Returns the continuous ranked probability score of the empirical distribution of samples.
 
         CRPS = 1/S sum_i |x_i - y| - 1/(2 S^2) sum_ij |x_i - x_j|
@@ -128,7 +129,7 @@ def crps_from_samples(y, samples):
     return crps(y, tfd.Empirical(tf.transpose(samples, [*range(1, rank), 0])))
 
 
-def interval_coverage(y, distribution, level=0.9):
+def interval_coverage(y: ArrayLike, distribution: Distribution, level: float = 0.9) -> Tensor:
     """Returns the fraction of the observed entries inside the central predictive interval.
 
     The interval reaches from the quantile at `(1 - level) / 2` to that at `(1 + level) / 2`, both
@@ -148,7 +149,7 @@ def interval_coverage(y, distribution, level=0.9):
     return scores.evaluate(scores.interval_coverage(level), y, distribution)
 
 
-def interval_width(y, distribution, level=0.9):
+def interval_width(y: ArrayLike, distribution: Distribution, level: float = 0.9) -> Tensor:
     """Returns the mean width of the central predictive interval at the observed entries.
 
     Args:
@@ -165,7 +166,7 @@ def interval_width(y, distribution, level=0.9):
     return scores.evaluate(scores.interval_width(level), y, distribution)
 
 
-def calibration_error(y, distribution, num_levels=19):
+def calibration_error(y: ArrayLike, distribution: Distribution, num_levels: int = 19) -> Tensor:
     """Returns the mean distance of the frequencies of the PIT from their nominal values.
 
         1/L sum_k |#{n, d : F_nd(y_nd) <= q_k} / #{n, d} - q_k|,   q_k = k / (L + 1)
@@ -186,7 +187,7 @@ def calibration_error(y, distribution, num_levels=19):
     return scores.evaluate(scores.calibration_error(num_levels), y, distribution)
 
 
-def accuracy(y, distribution):
+def accuracy(y: ArrayLike, distribution: Distribution) -> Tensor:
     """Returns the fraction of the labels that are the most probable class.
 
     Args:
@@ -204,7 +205,9 @@ def accuracy(y, distribution):
     return scores.evaluate(scores.accuracy(), y, distribution)
 
 
-def expected_calibration_error(y, distribution, num_bins=15):
+def expected_calibration_error(
+    y: ArrayLike, distribution: Distribution, num_bins: int = 15
+) -> Tensor:
     """Returns the mean distance between the confidence in the predicted class and its accuracy.
 
         ECE = sum_b n_b / n |accuracy of bin b - mean confidence of bin b|
@@ -231,7 +234,7 @@ def expected_calibration_error(y, distribution, num_bins=15):
     return scores.evaluate(scores.expected_calibration_error(num_bins), y, distribution)
 
 
-def pit(y, distribution):
+def pit(y: ArrayLike, distribution: Distribution) -> Tensor:
     """Returns the probability integral transform, the marginal CDF at the observation.
 
     It is uniform on (0, 1) if the prediction is calibrated.

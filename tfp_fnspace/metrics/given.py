@@ -1,11 +1,13 @@
 """The metrics that users give to `compile`."""
 
+from typing import Any
+
 import keras
 
 from tfp_fnspace.boundary import arguments
 
 
-def checked_metrics(metrics):
+def checked_metrics(metrics: Any) -> list[keras.metrics.Metric]:
     """Returns a list of Keras metrics.
 
     Args:

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from tfp_fnspace.metrics import scores
+from tfp_fnspace.typing import ArrayLike, Config, Distribution, Tensor
 
 
 class _ScoreMetric(keras.metrics.Metric):
@@ -28,7 +29,9 @@ class _ScoreMetric(keras.metrics.Metric):
         self.total = self.add_weight(shape=score.shape, name="total", **options)
         self.count = self.add_weight(shape=(), name="count", **options)
 
-    def update_state(self, y_true, distribution, sample_weight=None):
+    def update_state(
+        self, y_true: ArrayLike, distribution: Distribution, sample_weight: None = None
+    ) -> None:
         """Adds a batch.
 
         Args:
@@ -49,7 +52,7 @@ class _ScoreMetric(keras.metrics.Metric):
         self.total.assign_add(tf.cast(total, self.dtype))
         self.count.assign_add(tf.cast(count, self.dtype))
 
-    def result(self):
+    def result(self) -> Tensor:
         """Returns the metric over all batches so far, a scalar; `NaN` before the first."""
         total, count = (tf.convert_to_tensor(v.value) for v in (self.total, self.count))
         return self._score.finish(total / count)
@@ -64,7 +67,7 @@ class RMSE(_ScoreMetric):
       dtype: dtype of the sums, float64 if None.
     """
 
-    def __init__(self, name="rmse", dtype=None):
+    def __init__(self, name: str = "rmse", dtype: str | keras.DTypePolicy | None = None):
         super().__init__(scores.rmse(), name, dtype)
 
 
@@ -77,7 +80,7 @@ class MAE(_ScoreMetric):
       dtype: dtype of the sums, float64 if None.
     """
 
-    def __init__(self, name="mae", dtype=None):
+    def __init__(self, name: str = "mae", dtype: str | keras.DTypePolicy | None = None):
         super().__init__(scores.mae(), name, dtype)
 
 
@@ -90,7 +93,7 @@ class NLL(_ScoreMetric):
       dtype: dtype of the sums, float64 if None.
     """
 
-    def __init__(self, name="nll", dtype=None):
+    def __init__(self, name: str = "nll", dtype: str | keras.DTypePolicy | None = None):
         super().__init__(scores.nll(), name, dtype)
 
 
@@ -103,7 +106,7 @@ class CRPS(_ScoreMetric):
       dtype: dtype of the sums, float64 if None.
     """
 
-    def __init__(self, name="crps", dtype=None):
+    def __init__(self, name: str = "crps", dtype: str | keras.DTypePolicy | None = None):
         super().__init__(scores.crps(), name, dtype)
 
 
@@ -114,7 +117,7 @@ class _IntervalMetric(_ScoreMetric):
         super().__init__(score, name, dtype)
         self.level = float(level)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {"level": self.level, **super().get_config()}
 
 
@@ -133,7 +136,12 @@ class IntervalCoverage(_IntervalMetric):
 
     _direction = None  # closer to the level is better
 
-    def __init__(self, level=0.9, name=None, dtype=None):
+    def __init__(
+        self,
+        level: float = 0.9,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+    ):
         name = name or f"coverage_{100 * level:g}"
         super().__init__(scores.interval_coverage(level), level, name, dtype)
 
@@ -151,7 +159,12 @@ class IntervalWidth(_IntervalMetric):
       ValueError: if `level` is outside (0, 1).
     """
 
-    def __init__(self, level=0.9, name=None, dtype=None):
+    def __init__(
+        self,
+        level: float = 0.9,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+    ):
         name = name or f"width_{100 * level:g}"
         super().__init__(scores.interval_width(level), level, name, dtype)
 
@@ -169,11 +182,16 @@ class CalibrationError(_ScoreMetric):
       ValueError: if `num_levels` is not a positive integer.
     """
 
-    def __init__(self, num_levels=19, name="calibration_error", dtype=None):
+    def __init__(
+        self,
+        num_levels: int = 19,
+        name: str = "calibration_error",
+        dtype: str | keras.DTypePolicy | None = None,
+    ):
         super().__init__(scores.calibration_error(num_levels), name, dtype)
         self.num_levels = int(num_levels)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {"num_levels": self.num_levels, **super().get_config()}
 
 
@@ -188,7 +206,7 @@ class Accuracy(_ScoreMetric):
 
     _direction = "up"
 
-    def __init__(self, name="accuracy", dtype=None):
+    def __init__(self, name: str = "accuracy", dtype: str | keras.DTypePolicy | None = None):
         super().__init__(scores.accuracy(), name, dtype)
 
 
@@ -205,9 +223,11 @@ class ExpectedCalibrationError(_ScoreMetric):
       ValueError: if `num_bins` is not a positive integer.
     """
 
-    def __init__(self, num_bins=15, name="ece", dtype=None):
+    def __init__(
+        self, num_bins: int = 15, name: str = "ece", dtype: str | keras.DTypePolicy | None = None
+    ):
         super().__init__(scores.expected_calibration_error(num_bins), name, dtype)
         self.num_bins = int(num_bins)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {"num_bins": self.num_bins, **super().get_config()}

@@ -23,12 +23,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.boundary import arrays
+from tfp_fnspace.typing import Array, ArrayLike
 
 _MIN_DRAWS = 4
 _NUMBERS_AT_A_TIME = 2**18
 
 
-def rhat(draws):
+def rhat(draws: ArrayLike) -> Array | np.float64:
     r"""Returns the rank-normalised split R-hat, the larger of the bulk's and the tails'.
 
         Rhat = sqrt(((N - 1)/N W + B/N) / W)
@@ -55,7 +56,7 @@ def rhat(draws):
     return _for_each_entry(_rank_normalized_reduction, draws)
 
 
-def ess_bulk(draws):
+def ess_bulk(draws: ArrayLike) -> Array | np.float64:
     r"""Returns the effective sample size of the normal scores of the draws.
 
         ESS = S / tau,   tau = 1 + 2 sum_{t > 0} rho_t,
@@ -76,7 +77,7 @@ def ess_bulk(draws):
     return _for_each_entry(lambda rows: _effective_size(_normal_scores(_split(rows))), draws)
 
 
-def ess_tail(draws):
+def ess_tail(draws: ArrayLike) -> Array | np.float64:
     r"""Returns the effective sample size in the tails.
 
     It is the smaller one of the sizes for the two indicators `draws <= quantile`, for the 5 % and

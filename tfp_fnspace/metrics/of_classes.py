@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tfp_fnspace.typing import Tensor
+
 _K = keras.metrics
 
 #: Metrics of one-hot targets, which the models do not have, and what to use instead.
@@ -65,7 +67,7 @@ _BINARY = (
 _LABELS = (_K.Accuracy, _K.IoU, _K.MeanIoU)
 
 
-def check_class_metric(metric, num_classes, num_columns):
+def check_class_metric(metric: keras.metrics.Metric, num_classes: int, num_columns: int) -> None:
     """Refuses a metric of Keras that cannot be right for a classifier.
 
     Args:
@@ -103,7 +105,9 @@ def check_class_metric(metric, num_classes, num_columns):
         )
 
 
-def for_class_metric(metric, probabilities, num_columns):
+def for_class_metric(
+    metric: keras.metrics.Metric, probabilities: Tensor, num_columns: int
+) -> Tensor:
     """Returns probabilities of classes in the form that a metric takes.
 
     Args:

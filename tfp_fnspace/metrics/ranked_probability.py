@@ -6,6 +6,7 @@ import tensorflow_probability as tfp
 
 from tfp_fnspace.distributions.quantile import is_mixture, marginal_cdf, quantile_of_marginals
 from tfp_fnspace.math.gaussian import normal_crps, normal_mixture_crps
+from tfp_fnspace.typing import Distribution, Tensor
 
 tfd = tfp.distributions
 
@@ -17,7 +18,7 @@ _LEVEL_NODES = 32
 _EDGES, _PANEL_NODES, _TAIL_NODES, _COMPONENT_LEVELS = 33, 8, 16, 9
 
 
-def ranked_probability(y, scalar):
+def ranked_probability(y: Tensor, scalar: Distribution) -> Tensor:
     """Returns the score of each entry (see `functions.crps`).
 
     Args:

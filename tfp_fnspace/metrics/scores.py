@@ -23,6 +23,7 @@ from tfp_fnspace.distributions.quantile import (
     with_weights_of_components,
 )
 from tfp_fnspace.metrics.ranked_probability import ranked_probability
+from tfp_fnspace.typing import ArrayLike, Distribution, Tensor
 
 tfd = tfp.distributions
 
@@ -42,33 +43,33 @@ class Score(NamedTuple):
     shape: tuple = ()
 
 
-def evaluate(score, y, distribution):
+def evaluate(score: Score, y: ArrayLike, distribution: Distribution) -> Tensor:
     """Evaluates the metric on all rows at once."""
     total, count = score.sums(y, distribution)
     return score.finish(total / count)
 
 
-def rmse():
+def rmse() -> Score:
     """Makes the score of `functions.rmse`."""
     return _entry_score(lambda y, scalar: tf.square(y - scalar.mean()), finish=tf.sqrt)
 
 
-def mae():
+def mae() -> Score:
     """Makes the score of `functions.mae`."""
     return _entry_score(lambda y, scalar: tf.abs(y - quantile(scalar, 0.5)))
 
 
-def nll():
+def nll() -> Score:
     """Makes the score of `functions.nll`."""
     return Score(_nll_sums)
 
 
-def crps():
+def crps() -> Score:
     """Makes the score of `functions.crps`."""
     return _entry_score(ranked_probability)
 
 
-def interval_coverage(level):
+def interval_coverage(level: float) -> Score:
     """Makes the score of `functions.interval_coverage`."""
     lower, upper = _interval(level)
 
@@ -82,13 +83,13 @@ def interval_coverage(level):
     return _entry_score(inside)
 
 
-def interval_width(level):
+def interval_width(level: float) -> Score:
     """Makes the score of `functions.interval_width`."""
     lower, upper = _interval(level)
     return _entry_score(lambda y, scalar: quantile(scalar, upper) - quantile(scalar, lower))
 
 
-def calibration_error(num_levels):
+def calibration_error(num_levels: int) -> Score:
     """Makes the score of `functions.calibration_error`."""
     check_count("num_levels", num_levels)
     levels = np.arange(1, num_levels + 1) / (num_levels + 1)
@@ -103,7 +104,7 @@ def calibration_error(num_levels):
     return _entry_score(at_most, distance, shape=(num_levels,))
 
 
-def accuracy():
+def accuracy() -> Score:
     """Makes the score of `functions.accuracy`."""
     return Score(_accuracy_sums)
 
@@ -113,7 +114,7 @@ def _accuracy_sums(y, distribution):
     return tf.reduce_sum(hit), tf.reduce_sum(observed)
 
 
-def expected_calibration_error(num_bins):
+def expected_calibration_error(num_bins: int) -> Score:
     """Makes the score of `functions.expected_calibration_error`."""
     check_count("num_bins", num_bins)
 
@@ -146,7 +147,7 @@ def _predictions(y, distribution):
     return tf.cast(right, probs.dtype) * observed, tf.reduce_max(probs, axis=-1), observed
 
 
-def pit(y, distribution):
+def pit(y: ArrayLike, distribution: Distribution) -> Tensor:
     """Computes `functions.pit`, which has a value per entry and no mean, so it is no `Score`."""
     y, observed, filled = _align(y, distribution)
     return tf.where(observed, marginal_cdf(distribution, filled), y)
@@ -186,7 +187,7 @@ def _align(y, distribution):
     return y, observed, filled
 
 
-def as_observations(y, floating=True, name="y"):
+def as_observations(y: ArrayLike, floating: bool = True, name: str = "y") -> Tensor:
     """Returns observations as a tensor, NaN where missing; tensors stay as they are.
 
     Args:

@@ -1,7 +1,12 @@
 """The weight of a divergence that rises from 0 to 1 at the start of training."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import tensorflow as tf
+
+from tfp_fnspace.typing import Tensor
 
 #: The number of steps before it is known.
 _OPEN = -1
@@ -17,7 +22,7 @@ class Annealing(keras.layers.Layer):
         **kwargs: `name`, `dtype`.
     """
 
-    def __init__(self, steps, **kwargs):
+    def __init__(self, steps: int | Callable[[int | None], int | None], **kwargs: Any):
         super().__init__(autocast=False, **{"trainable": False, "name": "annealing", **kwargs})
         self.steps_for = steps if callable(steps) else None
         self.steps = self.add_weight(
@@ -28,14 +33,14 @@ class Annealing(keras.layers.Layer):
         )
         self.built = True
 
-    def begin(self, total_steps, is_first):
+    def begin(self, total_steps: int | None, is_first: bool) -> None:
         """Takes the number of steps of a `fit`, if it is the first or none was known before."""
         if self.steps_for is not None and (is_first or self.steps.numpy() == _OPEN):
             steps = self.steps_for(total_steps)
             if steps is not None:
                 self.steps.assign(steps)
 
-    def factor(self, step):
+    def factor(self, step: Tensor) -> Tensor:
         """Returns the factor in the step after `step` finished ones, a scalar in [0, 1]."""
         steps = tf.cast(tf.maximum(self.steps.value, 1), self.variable_dtype)
         return tf.minimum(tf.cast(step + 1, self.variable_dtype) / steps, 1.0)

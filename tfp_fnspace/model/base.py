@@ -1,6 +1,9 @@
 """The base of the models of all methods: what users call, and what a method implements."""
 
 import math
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Self, TypeVar
 
 import keras
 import numpy as np
@@ -8,21 +11,38 @@ import tensorflow as tf
 
 from tfp_fnspace import interrupts, metrics, notices
 from tfp_fnspace.boundary import arguments, streams
+from tfp_fnspace.boundary.streams import CheckedStream
 from tfp_fnspace.callbacks import checked_callbacks
 from tfp_fnspace.export import check_served_range, export_saved_model
+from tfp_fnspace.likelihoods.base import Likelihood
 from tfp_fnspace.math import replicas
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.metrics.given import checked_metrics
 from tfp_fnspace.metrics.of_classes import check_class_metric, for_class_metric
 from tfp_fnspace.model import checks, fitting, loops, saving, summary
+from tfp_fnspace.model.checks import Checks
 from tfp_fnspace.model.counters import Counters
 from tfp_fnspace.model.turns import Turns, one_thread_at_a_time
 from tfp_fnspace.model.units import Units
 from tfp_fnspace.tracing import collectable, count_apart, traced
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import (
+    Array,
+    ArrayLike,
+    Config,
+    Distribution,
+    GaussianMoments,
+    Rows,
+    Seed,
+    Tensor,
+)
+
+_T = TypeVar("_T")
 
 #: How many numbers the widest tensor of one chunk of functions or of a mixture may hold.
 CHUNK_NUMBERS = 2**22
+
+#: `None` in place of what is known as soon as the shapes are: methods need not ask.
+_NOT_YET: Any = None
 
 
 class FunctionSpaceModel(keras.Model):
@@ -46,6 +66,23 @@ class FunctionSpaceModel(keras.Model):
         num_outputs: Number of outputs of the model, `None` until the shapes are known.
     """
 
+    likelihood: Any  # a `Likelihood`, with what its kind has beside that
+    standardize: bool
+    seed: int | None
+    units: Units
+    checks: Checks
+    counters: Counters
+    num_outputs: int
+    default_metrics: list[keras.metrics.Metric]
+    user_metrics: list[keras.metrics.Metric]
+    step_metrics: dict[str, keras.metrics.Mean]
+
+    train_function: Any
+    test_function: Any
+    predict_function: Any
+    _turns: Turns
+    _traced: dict[str, Any]
+
     # What a method says of itself -------------------------------------------------------------
 
     #: Whether NaN in the targets stands for a missing value.
@@ -62,25 +99,27 @@ class FunctionSpaceModel(keras.Model):
     draws_jointly = False
 
     #: S, the number of draws in predictions; `None` if f is one Gaussian at each point.
-    num_eval_samples = None
+    num_eval_samples: int | None = None
 
     #: Number of functions of the joint distribution of all points; `num_eval_samples` by default.
-    num_joint_functions = None
+    num_joint_functions: int | None = None
 
     #: Dtype of the inputs of a model that learns their shapes; `None` is the model's own dtype.
-    input_dtype = None
+    input_dtype: str | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
 
     #: Dtype in which inputs are standardised; `None` stands for the model's own dtype.
-    input_scaler_dtype = None
+    input_scaler_dtype: str | None = None
 
     #: As for `Checks`.
-    index_inputs, input_roles, batch_rows = None, None, None
+    index_inputs: Sequence[int | None] | None = None
+    input_roles: Sequence[int | None] | None = None
+    batch_rows: int | None = None
 
     #: Rows that are read of a stream before `create`.
     rows_for_shapes = 1
 
     #: Dtype of real inputs of an exported model; `None` stands for those of the inputs.
-    served_dtype = None
+    served_dtype: str | None = None
 
     #: Whether the model predicts nothing before its first step.
     needs_steps = False
@@ -89,11 +128,11 @@ class FunctionSpaceModel(keras.Model):
     trains_bayesian_layers = True
 
     #: Entries of the config that are serialised objects.
-    object_names = ("likelihood", "network")
+    object_names: tuple[str, ...] = ("likelihood", "network")
 
     # Hooks ------------------------------------------------------------------------------------
 
-    def create(self, input_shape, num_columns, num_rows):
+    def create(self, input_shape: tuple[int, ...], num_columns: int, num_rows: int) -> None:
         """Makes the parts that need shapes, and calls `setup_shapes`.
 
         Only models that learn the shapes from the first data need this hook.
@@ -105,7 +144,7 @@ class FunctionSpaceModel(keras.Model):
         """
         raise NotImplementedError
 
-    def moments(self, inputs, num_samples, seed):
+    def moments(self, inputs: list[Tensor], num_samples: int | None, seed: Seed) -> GaussianMoments:
         """Computes the moments of f, in the graph and in model units.
 
         Args:
@@ -119,11 +158,11 @@ class FunctionSpaceModel(keras.Model):
         """
         raise NotImplementedError
 
-    def functions(self, inputs, num_samples, seed):
+    def functions(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> Tensor:
         """Draws functions `[S, N, D]`, in the graph and in model units; arguments as `moments`."""
         raise NotImplementedError
 
-    def predicted(self, x):
+    def predicted(self, x: Tensor | Sequence[Tensor]) -> summary.Predicted:
         """Returns `Predicted` for x in the user's units, in the graph.
 
         By default, all follows from `moments` and the likelihood.
@@ -134,23 +173,34 @@ class FunctionSpaceModel(keras.Model):
             lambda: summary.distribution(moments, *parts), lambda: summary.tensors(moments, *parts)
         )
 
-    def run_arrays(self, inputs, targets, batch_size, shuffle, options):
+    def run_arrays(
+        self,
+        inputs: list[Array],
+        targets: Array,
+        batch_size: int,
+        shuffle: bool,
+        options: dict[str, Any],
+    ) -> keras.callbacks.History:
         """Runs the loop of `fit` over arrays, in the user's units (see `loops`)."""
         return loops.by_batches(self, inputs, targets, batch_size, shuffle, options)
 
-    def run_stream(self, stream, steps_per_epoch, options):
+    def run_stream(
+        self, stream: CheckedStream, steps_per_epoch: int | None, options: dict[str, Any]
+    ) -> keras.callbacks.History:
         """Runs the loop of `fit` over a `CheckedStream` (see `loops`)."""
         return loops.by_stream(self, stream, steps_per_epoch, options)
 
-    def callbacks_of_fit(self, given):
+    def callbacks_of_fit(
+        self, given: list[keras.callbacks.Callback]
+    ) -> Sequence[keras.callbacks.Callback]:
         """Returns the method's own callbacks; may refuse some of those that the user has given."""
         return []
 
-    def first_callbacks(self):
+    def first_callbacks(self) -> Sequence[keras.callbacks.Callback]:
         """Returns callbacks that come before the counter of epochs and all that save."""
         return []
 
-    def numbers_per_row(self, num_samples):
+    def numbers_per_row(self, num_samples: int) -> int:
         """Returns how many numbers `num_samples` functions take at one point."""
         return num_samples * max(
             self.num_outputs, *(math.prod(t.shape[1:]) for t in self.input_tensors)
@@ -158,7 +208,7 @@ class FunctionSpaceModel(keras.Model):
 
     # Setting up -------------------------------------------------------------------------------
 
-    def setup(self, likelihood, standardize, seed):
+    def setup(self, likelihood: Likelihood, standardize: bool, seed: int | None) -> None:
         """Checks and keeps what all models have, and makes counters and metrics.
 
         Args:
@@ -188,7 +238,7 @@ class FunctionSpaceModel(keras.Model):
             )
         self.likelihood = likelihood
         self.standardize, self.seed = bool(standardize), seed
-        self.units = self.checks = self.num_outputs = None
+        self.units = self.checks = self.num_outputs = _NOT_YET
         self.counters = Counters(seed)
         if likelihood.is_classifier:
             scores = [metrics.Accuracy(), metrics.NLL(), metrics.ExpectedCalibrationError()]
@@ -198,10 +248,10 @@ class FunctionSpaceModel(keras.Model):
         self.default_metrics, self.user_metrics = scores, []
         # Hidden from Keras's tracking, so they are not saved: the means that training steps update
         # (`evaluate` updates others), by their names in `History`.
-        vars(self).update(_turns=Turns(), step_metrics={})
+        self.__dict__.update(_turns=Turns(), step_metrics={})
         self._compile_arguments = {}
 
-    def setup_shapes(self, input_tensors, num_outputs):
+    def setup_shapes(self, input_tensors: Iterable[keras.KerasTensor], num_outputs: int) -> None:
         """Makes the units and the checks.
 
         Args:
@@ -223,7 +273,7 @@ class FunctionSpaceModel(keras.Model):
             input_dtype=self.input_scaler_dtype,
             dtype=self.variable_dtype,
         )
-        self.checks = checks.Checks(
+        self.checks = Checks(
             self.units,
             self.likelihood,
             num_outputs,
@@ -235,12 +285,12 @@ class FunctionSpaceModel(keras.Model):
         self.reset_functions()
         self.built = True  # Keras calls `build_from_config` on unbuilt models
 
-    def reset_functions(self):
+    def reset_functions(self) -> None:
         """Drops the traced functions that predict, since they hold the variables of their trace."""
         self.test_function, self.predict_function = None, None
-        vars(self)["_traced"] = {}  # hidden from Keras's tracking, which would export them
+        self.__dict__["_traced"] = {}  # hidden from Keras's tracking, which would export them
 
-    def traced(self, function):
+    def traced(self, function: Callable[..., Any]) -> Any:
         """Returns a method of this model that predicts, traced once."""
         name = function.__name__
         if name not in self._traced:
@@ -248,27 +298,32 @@ class FunctionSpaceModel(keras.Model):
         return self._traced[name]
 
     @property
-    def input_tensors(self):
-        """Symbolic inputs, a list; `None` until the shapes are known."""
-        return None if self.units is None else self.units.input_tensors
+    def has_shapes(self) -> bool:
+        """Whether the shapes are known, and with them `units`, `checks` and `num_outputs`."""
+        return self.units is not None
 
     @property
-    def num_target_columns(self):
+    def input_tensors(self) -> list[keras.KerasTensor]:
+        """Symbolic inputs, a list; `None` until the shapes are known."""
+        return self.units.input_tensors if self.has_shapes else _NOT_YET
+
+    @property
+    def num_target_columns(self) -> int:
         """Columns of the targets: D, or one of class labels."""
         return self.likelihood.num_target_columns(self.num_outputs)
 
     @property
-    def is_ready(self):
+    def is_ready(self) -> bool:
         """Whether inputs and targets have a standardisation, or need none."""
-        return self.units is not None and self.units.ready
+        return self.has_shapes and self.units.ready
 
     @property
-    def has_units(self):
+    def has_units(self) -> bool:
         """Whether the model has seen data: later data must then have the same columns."""
         adapted = any(scaler.adapted.numpy() for scaler in self.units.scalers)
         return self.counters.has_steps or adapted
 
-    def check_ready(self):
+    def check_ready(self) -> None:
         """Refuses to predict without a standardisation, or without a step if one is needed."""
         if self.needs_steps and not self.counters.has_steps:
             raise ValueError("The model is not fitted: call `fit`. Received: a model without draws")
@@ -279,24 +334,30 @@ class FunctionSpaceModel(keras.Model):
             )
 
     @property
-    def column_names(self):
+    def column_names(self) -> list[Any] | None:
         """The column names of the data frame that the model was first fitted to, or `None`.
 
         This is a list for the model's first input. A frame whose columns differ, or have another
         order, is then refused; this holds for each input.
         """
-        names = None if self.units is None else self.units.input_scalers[0].column_names
+        names = self.units.input_scalers[0].column_names if self.has_shapes else None
         return names if names is None else list(names)
 
     @property
-    def target_names(self):
+    def target_names(self) -> list[Any] | None:
         """The column names of the targets, as `column_names` for the inputs."""
-        names = None if self.units is None else self.units.target_scaler.column_names
+        names = self.units.target_scaler.column_names if self.has_shapes else None
         return names if names is None else list(names)
 
     # Compiling --------------------------------------------------------------------------------
 
-    def compile(self, metrics=(), jit_compile="auto", run_eagerly=False, **kwargs):
+    def compile(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        metrics: Any = (),
+        jit_compile: bool | str = "auto",
+        run_eagerly: bool = False,
+        **kwargs: Any,
+    ) -> None:
         """Configures the model.
 
         Args:
@@ -320,14 +381,14 @@ class FunctionSpaceModel(keras.Model):
         keras_arguments = {"optimizer": None, **self._compile_arguments}
         super().compile(loss=None, **keras_arguments)
 
-    def get_compile_config(self):
+    def get_compile_config(self) -> Any:
         config = {**self._compile_arguments, "metrics": self.user_metrics}
         return keras.saving.serialize_keras_object(config)
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: Config) -> None:
         self.compile(**keras.saving.deserialize_keras_object(config))
 
-    def _ensure_compiled(self):
+    def _ensure_compiled(self) -> None:
         if self._distribute_strategy is None and replicas.number() > 1:
             raise ValueError(
                 "A model that is used in the scope of a strategy with several replicas must have "
@@ -336,16 +397,16 @@ class FunctionSpaceModel(keras.Model):
         if not self.compiled:
             self.compile()
 
-    def _check_metrics(self):
+    def _check_metrics(self) -> None:
         """Refuses metrics that are meaningless for this classifier."""
-        if self.num_outputs is None or not self.likelihood.is_classifier:
+        if not self.has_shapes or not self.likelihood.is_classifier:
             return
         num_classes = self.likelihood.num_labels(self.num_outputs)
         for metric in self.user_metrics:
             check_class_metric(metric, num_classes, self.num_target_columns)
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: Config, custom_objects: dict[str, Any] | None = None) -> Self:
         """Makes a model from the result of `get_config`, after its parts that are objects."""
         load, config = keras.saving.deserialize_keras_object, dict(config)
         for name in cls.object_names:
@@ -356,7 +417,7 @@ class FunctionSpaceModel(keras.Model):
     # Training ---------------------------------------------------------------------------------
 
     @one_thread_at_a_time
-    def adapt(self, x, y=None):
+    def adapt(self, x: Rows, y: ArrayLike | None = None) -> None:
         """Sets the standardisation from data; `fit` does so by itself the first time.
 
         Args:
@@ -369,7 +430,7 @@ class FunctionSpaceModel(keras.Model):
         """
         fitting.adapt(self, fitting.learn_shapes(self, x, y), y)
 
-    def adapt_noise(self, unit):
+    def adapt_noise(self, unit: Array) -> None:
         """Converts a noise scale that the user gave in their units to model units."""
         if hasattr(self.likelihood, "adapt"):
             self.likelihood.adapt(unit)
@@ -377,24 +438,24 @@ class FunctionSpaceModel(keras.Model):
     @one_thread_at_a_time
     def fit(
         self,
-        x=None,
-        y=None,
-        batch_size=None,
-        epochs=1,
-        verbose="auto",
-        callbacks=None,
-        validation_split=0.0,
-        validation_data=None,
-        shuffle=True,
-        class_weight=None,
-        sample_weight=None,
-        initial_epoch=0,
-        steps_per_epoch=None,
-        validation_steps=None,
-        validation_batch_size=None,
-        validation_freq=1,
-        **unknown,
-    ):
+        x: Rows = None,
+        y: ArrayLike | None = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: int | str = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool = True,
+        class_weight: None = None,
+        sample_weight: None = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: int | Collection[int] = 1,
+        **unknown: Any,
+    ) -> keras.callbacks.History:
         """Fits the model; arguments and result are as in `keras.Model.fit`.
 
         In-memory data is permuted in each epoch by the model's seed and its count of epochs. The
@@ -480,12 +541,19 @@ class FunctionSpaceModel(keras.Model):
         )
 
     @one_thread_at_a_time
-    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
+    def train_on_batch(
+        self,
+        x: Rows,
+        y: ArrayLike | None = None,
+        sample_weight: None = None,
+        class_weight: None = None,
+        return_dict: bool = False,
+    ) -> Any:
         """Runs one update on one batch; continues a fitted model (`fit` adapts, this does not)."""
         checks.refuse_weights(self, class_weight=class_weight, sample_weight=sample_weight)
         self._ensure_compiled()
         first = self.is_ready and not self.has_units
-        if self.units is None:
+        if not self.has_shapes:
             self.check_ready()
         inputs, targets = self.checks.data(x, y, first=first, learnt=True)
         self.check_ready()
@@ -496,7 +564,9 @@ class FunctionSpaceModel(keras.Model):
             self.counters.forget_epoch()
         return logs
 
-    def checked_stream(self, stream, with_targets=True, first=False, learnt=False):
+    def checked_stream(
+        self, stream: Rows, with_targets: bool = True, first: bool = False, learnt: bool = False
+    ) -> CheckedStream:
         """Returns the batches of a stream, see `Checks.stream`; refuses one that cannot be shared.
 
         Raises:
@@ -507,7 +577,7 @@ class FunctionSpaceModel(keras.Model):
 
     # Prediction -------------------------------------------------------------------------------
 
-    def posterior_moments(self, x):
+    def posterior_moments(self, x: Tensor | Sequence[Tensor]) -> GaussianMoments:
         """Returns the moments of f behind all predictions, in the graph and in the user's units.
 
         Args:
@@ -519,23 +589,23 @@ class FunctionSpaceModel(keras.Model):
         seed = self.counters.seeds.stream("predict")
         return self.units.moments(self.moments(self.units.scaled(x), self.num_eval_samples, seed))
 
-    def function_moments(self, x):
+    def function_moments(self, x: Tensor | Sequence[Tensor]) -> GaussianMoments:
         """Returns `GaussianMoments` of f in the user's units, `[N, D]`, in the graph."""
         return summary.total_moments(self.posterior_moments(x), self.units)
 
-    def draw_functions(self, x, num_samples, seed):
+    def draw_functions(self, x: Tensor | Sequence[Tensor], num_samples: int, seed: Seed) -> Tensor:
         """Draws functions `[S, N, D]` in the user's units, in the graph."""
         return self.units.functions(self.functions(self.units.scaled(x), num_samples, seed))
 
-    def predictive(self, x):
+    def predictive(self, x: Tensor | Sequence[Tensor]) -> Distribution:
         """Returns the distribution of the observations, in the graph and in the user's units."""
         return self.predicted(x).distribution()
 
-    def predictive_moments(self, x):
+    def predictive_moments(self, x: Tensor | Sequence[Tensor]) -> dict[str, Tensor]:
         """Returns the tensors of `predict`, in the graph and in the user's units."""
         return self.predicted(x).tensors()
 
-    def served_outputs(self, x):
+    def served_outputs(self, x: Tensor | Sequence[Tensor]) -> dict[str, Tensor]:
         """Returns the tensors of the endpoint `serve`, in the graph; x is in the user's units."""
         found = self.predicted(x)  # once, since it is most of the work
         if self.likelihood.is_classifier:
@@ -543,34 +613,34 @@ class FunctionSpaceModel(keras.Model):
         return summary.with_quantiles(found.tensors(), found.distribution())
 
     @property
-    def predict_batch_size(self):
+    def predict_batch_size(self) -> int:
         """Rows in a batch of `predict` and `evaluate` if the user does not say.
 
         For a mixture the widest tensor of a batch takes about 20 MB.
         """
         if self.batch_rows is not None:
             return self.batch_rows
-        if self.num_eval_samples is None or self.units is None:
+        if self.num_eval_samples is None or not self.has_shapes:
             return checks.PREDICT_BATCH_SIZE
         rows = CHUNK_NUMBERS // self.numbers_per_row(self.num_eval_samples)
         return int(np.clip(rows, 1, checks.PREDICT_BATCH_SIZE))
 
     @property
-    def fit_batch_size(self):
+    def fit_batch_size(self) -> int:
         """Rows in a batch of `fit` if the user does not say."""
         return self.batch_rows or checks.FIT_BATCH_SIZE
 
     @property
-    def served_dtypes(self):
+    def served_dtypes(self) -> list[str]:
         """Dtypes of the inputs of an exported model."""
         return [self.served_dtype or tensor.dtype for tensor in self.input_tensors]
 
-    def checked_inputs(self, x):
+    def checked_inputs(self, x: Rows) -> list[Array]:
         """Returns inputs that were checked, a list of arrays, of a model that is ready."""
         self.check_ready()
         return self.checks.inputs(x)
 
-    def in_batches(self, function, inputs, rows):
+    def in_batches(self, function: Callable[[Any], _T], inputs: list[Array], rows: int) -> list[_T]:
         """Applies a function to rows of checked inputs, so that memory does not grow with them.
 
         Args:
@@ -587,9 +657,15 @@ class FunctionSpaceModel(keras.Model):
             for i in range(0, len(inputs[0]), rows)
         ]
 
-    def evaluate(
-        self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
-    ):
+    def evaluate(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        x: Rows = None,
+        y: ArrayLike | None = None,
+        batch_size: int | None = None,
+        verbose: int | str = "auto",
+        sample_weight: None = None,
+        **kwargs: Any,
+    ) -> Any:
         """Scores the predictive distribution, as `keras.Model.evaluate` does.
 
         Args:
@@ -629,10 +705,17 @@ class FunctionSpaceModel(keras.Model):
             x = self.checks.feed(inputs, targets, rows)
             y, batch_size = None, None
         with streams.own_errors(stream), self._turns.scoring():
-            scores = super().evaluate(x, y, batch_size=batch_size, verbose=verbose, **kwargs)
+            options: dict[str, Any] = {"batch_size": batch_size, "verbose": verbose, **kwargs}
+            scores = super().evaluate(x, y, **options)
         return tf.nest.map_structure(float, scores)  # tensors in older versions of Keras
 
-    def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
+    def test_on_batch(
+        self,
+        x: Rows,
+        y: ArrayLike | None = None,
+        sample_weight: None = None,
+        return_dict: bool = False,
+    ) -> Any:
         """Scores one batch, as `evaluate` does."""
         checks.refuse_weights(self, sample_weight=sample_weight)
         self._ensure_compiled()
@@ -644,7 +727,7 @@ class FunctionSpaceModel(keras.Model):
             batch = self.checks.pack(inputs), targets
             return super().test_on_batch(*batch, return_dict=return_dict)
 
-    def test_step(self, data):
+    def test_step(self, data: Any) -> dict[str, Any]:
         x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
         y = self.checks.as_columns(y)
         distribution = self.predictive(x)
@@ -654,30 +737,37 @@ class FunctionSpaceModel(keras.Model):
         return self._results()
 
     @property
-    def scores(self):
+    def scores(self) -> list[keras.metrics.Metric]:
         """The metrics that evaluation reports, a list."""
         return [*self.default_metrics, *self.user_metrics]
 
-    def _results(self):
+    def _results(self) -> dict[str, Any]:
         results = {metric.name: metric.result() for metric in self.scores}
         return {"loss": results["nll"], **results}
 
-    def _point(self, distribution, metric):
+    def _point(self, distribution: Distribution, metric: keras.metrics.Metric) -> Tensor:
         """Returns the prediction for a metric that does not take a distribution."""
         if not self.likelihood.is_classifier:
             return distribution.mean()
         probabilities = self.likelihood.probabilities(distribution)
         return for_class_metric(metric, probabilities, self.num_target_columns)
 
-    def get_metrics_result(self):
+    def get_metrics_result(self) -> dict[str, Any]:
         # Training reports its own results. With several replicas, these are the results of all.
         return self._results() if self._turns.is_scoring else {}
 
-    def reset_metrics(self):
+    def reset_metrics(self) -> None:
         for metric in self.scores if self._turns.is_scoring else self.step_metrics.values():
             metric.reset_state()
 
-    def predict(self, x, batch_size=None, verbose=0, steps=None, callbacks=None):
+    def predict(
+        self,
+        x: Rows,
+        batch_size: int | None = None,
+        verbose: int | str = 0,
+        steps: int | None = None,
+        callbacks: Any = None,
+    ) -> dict[str, Array]:
         """Predicts moments, or probabilities of classes.
 
         Args:
@@ -708,25 +798,27 @@ class FunctionSpaceModel(keras.Model):
             rows = checks.batch_rows(batch_size, len(inputs[0]), self.predict_batch_size)
             x, batch_size = self.checks.feed(inputs, None, rows), None
         with streams.own_errors(stream):
-            outputs = super().predict(
-                x, batch_size=batch_size, verbose=verbose, steps=steps, callbacks=callbacks
-            )
+            options: dict[str, Any] = {"verbose": verbose, "steps": steps, "callbacks": callbacks}
+            outputs: Any = super().predict(x, batch_size=batch_size, **options)
         _warn_of_nan("predictions", outputs.values())
         return outputs
 
-    def predict_on_batch(self, x):
+    def predict_on_batch(self, x: Rows) -> dict[str, Array]:
         """Predicts for one batch, as `predict` does."""
         self.check_ready()
         if self.distribute_strategy.num_replicas_in_sync > 1:  # Keras gives each the whole batch
             return self.predict(x, batch_size=len(tf.nest.flatten(x)[0]))
-        return super().predict_on_batch(self.checks.pack(self.checks.inputs(x)))
+        outputs: Any = super().predict_on_batch(self.checks.pack(self.checks.inputs(x)))
+        return outputs
 
     @collectable
-    def predict_step(self, data):
+    def predict_step(self, data: Any) -> dict[str, Tensor]:
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         return self.predictive_moments(x)
 
-    def predict_distribution(self, x, batch_size=None, joint=False):
+    def predict_distribution(
+        self, x: Rows, batch_size: int | None = None, joint: bool = False
+    ) -> Distribution:
         """Returns the predictive distribution of the observations, at each point or jointly.
 
         Args:
@@ -770,7 +862,7 @@ class FunctionSpaceModel(keras.Model):
         # These are draws of functions, whose outputs include the noise.
         return self.likelihood.joint(mean, self.units.target_unit)
 
-    def _refuse_joint(self, joint):
+    def _refuse_joint(self, joint: bool) -> None:
         if joint:
             raise ValueError(
                 f"`joint` must be False for {type(self).__name__} with this likelihood, which "
@@ -778,7 +870,7 @@ class FunctionSpaceModel(keras.Model):
                 f"Received: joint={joint!r}"
             )
 
-    def _distribution_of(self, outputs):
+    def _distribution_of(self, outputs: dict[str, Array]) -> Distribution:
         """Returns the distribution for the arrays of `predict`."""
         if self.likelihood.is_classifier:
             return self.likelihood.from_probabilities(outputs["probabilities"])
@@ -790,7 +882,7 @@ class FunctionSpaceModel(keras.Model):
         moments = GaussianMoments(mean, tf.square(of_functions))
         return self.likelihood.predictive(moments, self.units.target_unit)
 
-    def sample_functions(self, x, num_samples, seed=(0, 0)):
+    def sample_functions(self, x: Rows, num_samples: int, seed: Seed = (0, 0)) -> Array:
         """Draws functions from the posterior.
 
         Args:
@@ -818,7 +910,13 @@ class FunctionSpaceModel(keras.Model):
 
     # Files ------------------------------------------------------------------------------------
 
-    def save(self, filepath, overwrite=True, zipped=None, **kwargs):
+    def save(
+        self,
+        filepath: str | os.PathLike[str],
+        overwrite: bool = True,
+        zipped: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
         """Writes a `.keras` file, as in Keras; an existing file is replaced in one step.
 
         `load_model` reads it, and so does `keras.models.load_model`.
@@ -836,7 +934,12 @@ class FunctionSpaceModel(keras.Model):
         """
         return saving.save(self, filepath, overwrite, zipped, **kwargs)
 
-    def save_weights(self, filepath, overwrite=True, max_shard_size=None):
+    def save_weights(
+        self,
+        filepath: str | os.PathLike[str],
+        overwrite: bool = True,
+        max_shard_size: float | None = None,
+    ) -> None:
         """Writes the weights to a file, as in Keras; an existing file is replaced in one step.
 
         Args:
@@ -852,7 +955,9 @@ class FunctionSpaceModel(keras.Model):
         """
         return saving.save_weights(self, filepath, overwrite, max_shard_size)
 
-    def load_weights(self, filepath, skip_mismatch=False, **kwargs):
+    def load_weights(
+        self, filepath: str | os.PathLike[str], skip_mismatch: bool = False, **kwargs: Any
+    ) -> None:
         """Reads the weights from a file, as in Keras.
 
         Args:
@@ -867,11 +972,17 @@ class FunctionSpaceModel(keras.Model):
         """
         saving.load_weights(self, filepath, skip_mismatch=skip_mismatch, **kwargs)
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         saving.check_finite(store)
         super().load_own_variables(store)
 
-    def export(self, filepath, format="tf_saved_model", verbose=False, num_samples=100):
+    def export(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        filepath: str | os.PathLike[str],
+        format: str = "tf_saved_model",
+        verbose: bool = False,
+        num_samples: int = 100,
+    ) -> None:
         """Writes a SavedModel that plain TensorFlow serves; see `tfp_fnspace.export`.
 
         Args:
@@ -894,26 +1005,26 @@ class FunctionSpaceModel(keras.Model):
 
     # Keras ------------------------------------------------------------------------------------
 
-    def _make_function(self, step_function):
+    def _make_function(self, step_function: Callable[..., Any]) -> Callable[..., Any]:
         return count_apart(super()._make_function(collectable(step_function)))
 
-    def make_predict_function(self, force=False):
+    def make_predict_function(self, force: bool = False) -> None:
         super().make_predict_function(force)
         count_apart(self.predict_function)
 
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         """Does nothing, since all is built.
 
         Under a strategy, Keras would add up the shares of a batch.
         """
 
 
-def _check_steps(steps):
+def _check_steps(steps: int | None) -> None:
     if steps is not None:
         arguments.check_count("steps", steps)
 
 
-def _warn_of_nan(what, arrays):
+def _warn_of_nan(what: str, arrays: Iterable[Array]) -> None:
     """Warns of rows of arrays `[N, ...]` with NaN, which checks of the data cannot foresee."""
     bad = np.any([np.isnan(a).reshape(len(a), -1).any(axis=1) for a in arrays], axis=0)
     rows = np.flatnonzero(bad)

@@ -1,6 +1,8 @@
 """What a user hands to a model that knows its shapes, checked once, each with one clear error."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 import numpy as np
@@ -9,6 +11,7 @@ import tensorflow as tf
 from tfp_fnspace.boundary import arguments, arrays, columns, data, streams
 from tfp_fnspace.likelihoods.base import Likelihood
 from tfp_fnspace.model.units import Units
+from tfp_fnspace.typing import Array, ArrayLike, Rows, Shape, Tensor
 
 #: Rows in a batch of `predict` and `evaluate`; the results do not depend on this number.
 PREDICT_BATCH_SIZE = 1024
@@ -36,30 +39,30 @@ class Checks:
     num_outputs: int
     standardize: bool
     missing_targets: bool = False
-    index_inputs: list | None = None
+    index_inputs: Sequence[int | None] | None = None
     batch_rows: int | None = None
 
     @property
-    def input_tensors(self):
+    def input_tensors(self) -> list[keras.KerasTensor]:
         return self.units.input_tensors
 
     @property
-    def target_dtype(self):
+    def target_dtype(self) -> str:
         """Dtype of targets in the user's units."""
         return self.units.variable_dtype if self.likelihood.is_classifier else "float64"
 
     @property
-    def num_labels(self):
+    def num_labels(self) -> int | None:
         """Number of classes, `None` for regression."""
         return self.likelihood.num_labels(self.num_outputs)
 
-    def as_columns(self, y):
+    def as_columns(self, y: ArrayLike) -> Tensor:
         """Returns the targets of a batch as a tensor `[N, D]`, or `[N, 1]` for labels."""
         return tf.cast(data.check_columns(y, self.units.num_target_columns), self.target_dtype)
 
     # Arrays -----------------------------------------------------------------------------------
 
-    def inputs(self, x, name="x", first=False):
+    def inputs(self, x: Rows, name: str = "x", first: bool = False) -> list[Array]:
         """Checks inputs.
 
         Args:
@@ -86,7 +89,7 @@ class Checks:
                 scaler.check_near(array, name)
         return inputs
 
-    def _check_kinds(self, inputs):
+    def _check_kinds(self, inputs: list[Array]) -> None:
         """Checks variances, indices and the rows of stateful layers."""
         for array, role in zip(inputs, self.units.roles, strict=True):
             if role is not None and np.any(np.less(array, 0.0)):
@@ -103,7 +106,9 @@ class Checks:
                 f"Received: {len(inputs[0])} rows, batches of {self.batch_rows}"
             )
 
-    def data(self, x, y, prefix="", first=False, learnt=False):
+    def data(
+        self, x: Rows, y: ArrayLike, prefix: str = "", first: bool = False, learnt: bool = False
+    ) -> tuple[list[Array], Array]:
         """Checks inputs and targets.
 
         Args:
@@ -145,7 +150,7 @@ class Checks:
                     each.column_names = columns.names_to_keep(item)
         return inputs, targets
 
-    def validation(self, validation_data):
+    def validation(self, validation_data: Any) -> tuple[list[Array], Array]:
         """Checks a pair of arrays to validate on; returns what `data` does."""
         pair = isinstance(validation_data, tuple | list)
         if not pair or len(validation_data) != 2:
@@ -158,7 +163,7 @@ class Checks:
 
     # Batches ----------------------------------------------------------------------------------
 
-    def batch_size(self, batch_size):
+    def batch_size(self, batch_size: int) -> None:
         """Checks the rows of a batch, which stateful layers prescribe."""
         if self.batch_rows not in (None, batch_size):
             raise ValueError(
@@ -166,11 +171,11 @@ class Checks:
                 f"{self.batch_rows}. Received: batch_size={batch_size}"
             )
 
-    def pack(self, inputs, container=list):
+    def pack(self, inputs: list[Any], container: Callable[[list[Any]], Any] = list) -> Any:
         """Returns the inputs as the model takes them: one array, or a list of several."""
         return inputs[0] if len(inputs) == 1 else container(inputs)
 
-    def feed(self, inputs, targets, batch_size):
+    def feed(self, inputs: list[Array], targets: Array | None, batch_size: int) -> tf.data.Dataset:
         """Returns checked arrays as Keras takes them: a dataset of batches.
 
         Keras would convert arrays to float32 before they are standardised.
@@ -179,7 +184,9 @@ class Checks:
         parts = [self.pack(inputs, tuple), *([] if targets is None else [targets])]
         return streams.batches_of(*parts, size=batch_size)
 
-    def stream(self, stream, with_targets=True, first=False, learnt=False):
+    def stream(
+        self, stream: Rows, with_targets: bool = True, first: bool = False, learnt: bool = False
+    ) -> streams.CheckedStream:
         """Returns the batches of a stream, which are checked as arrays are.
 
         Args:
@@ -217,7 +224,9 @@ class Checks:
         return streams.CheckedStream(stream, check, check_shapes, signature)
 
 
-def first_data(x, y, likelihood, dtype):
+def first_data(
+    x: ArrayLike, y: ArrayLike, likelihood: Likelihood, dtype: str
+) -> tuple[Array, Array]:
     """Checks the first data of a model that does not know its shapes yet.
 
     Args:
@@ -248,7 +257,7 @@ def first_data(x, y, likelihood, dtype):
     return inputs, data.check_targets(y, len(inputs), num_columns, False, **options)
 
 
-def input_tensor(shape, dtype):
+def input_tensor(shape: Shape, dtype: str) -> keras.KerasTensor:
     """Returns the symbolic input for rows of a shape."""
     return keras.KerasTensor((None, *shape), dtype=dtype, name="x")
 
@@ -256,14 +265,14 @@ def input_tensor(shape, dtype):
 # Arguments of several verbs ---------------------------------------------------------------------
 
 
-def batch_rows(batch_size, num_rows, default):
+def batch_rows(batch_size: int | None, num_rows: int, default: int) -> int:
     """Returns the rows in a batch of arrays: `default` for `None`, never more than all rows."""
     if batch_size is None:
         return default
     return min(arguments.checked_count("batch_size", batch_size), num_rows)
 
 
-def check_no_targets(y, validation_split=0.0):
+def check_no_targets(y: ArrayLike | None, validation_split: float = 0.0) -> None:
     """Refuses arguments for arrays beside a dataset."""
     if y is not None or validation_split:
         raise ValueError(
@@ -272,7 +281,7 @@ def check_no_targets(y, validation_split=0.0):
         )
 
 
-def check_passes(stream, name, steps, num_passes=1):
+def check_passes(stream: Rows, name: str, steps: int | None, num_passes: int = 1) -> None:
     """Refuses passes over a stream that would not end, or that would find no data left."""
     if steps is not None:
         return
@@ -285,7 +294,7 @@ def check_passes(stream, name, steps, num_passes=1):
         )
 
 
-def check_strategy(stream, strategy):
+def check_strategy(stream: Rows, strategy: tf.distribute.Strategy) -> None:
     """Refuses a generator under a strategy."""
     if hasattr(stream, "__next__") and strategy is not tf.distribute.get_strategy():
         raise ValueError(
@@ -295,7 +304,7 @@ def check_strategy(stream, strategy):
         )
 
 
-def refuse_steps(steps_per_epoch):
+def refuse_steps(steps_per_epoch: int | None) -> None:
     """Refuses an argument for datasets beside arrays."""
     if steps_per_epoch is not None:
         raise ValueError(
@@ -304,7 +313,7 @@ def refuse_steps(steps_per_epoch):
         )
 
 
-def refuse_weights(owner, **weights):
+def refuse_weights(owner: Any, **weights: Any) -> None:
     """Refuses weights of rows and classes, for an object of the class of `owner`."""
     for name, value in weights.items():
         if value is not None:

@@ -1,11 +1,14 @@
 """The seed and the counters of a model as weights, so that a restored model continues the run."""
 
 import zlib
+from collections.abc import Iterable
+from typing import Any
 
 import keras
 import numpy as np
 
 from tfp_fnspace.model.seeds import Seeds
+from tfp_fnspace.typing import Array, Tensor
 
 #: Number of rows by which data are told apart from other data.
 _ROWS_TO_COMPARE = 256
@@ -29,7 +32,7 @@ class Counters(keras.layers.Layer):
             identifies its data (0 for none).
     """
 
-    def __init__(self, seed=None, **kwargs):
+    def __init__(self, seed: int | None = None, **kwargs: Any):
         super().__init__(autocast=False, **{"trainable": False, "name": "counters", **kwargs})
         options = {"trainable": False, "initializer": "zeros"}
         self.seed_state = self.add_weight(name="seed", shape=(2,), dtype="int32", **options)
@@ -45,19 +48,19 @@ class Counters(keras.layers.Layer):
         self.built = True
 
     @property
-    def has_steps(self):
+    def has_steps(self) -> bool:
         """Whether the model has learnt something."""
         return bool(self.steps.numpy())
 
-    def step_seed(self):
+    def step_seed(self) -> Tensor:
         """Returns the seed of the next step, an int32 tensor `[2]`."""
         return self.seeds.step(self.steps.value)
 
-    def epoch_order(self, num_rows, shuffle=True, ahead=0):
+    def epoch_order(self, num_rows: int, shuffle: bool = True, ahead: int = 0) -> Array:
         """Returns the order of in-memory rows in the epoch `ahead` epochs from now, `[N]`."""
         return self.seeds.epoch_order(int(self.epochs.numpy()) + ahead, num_rows, shuffle)
 
-    def begin_epochs(self):
+    def begin_epochs(self) -> None:
         """Continues an epoch that was stopped midway, or records that a new one begins here."""
         steps, epochs, *epoch_of = self.epoch_start.numpy().tolist()
         num_batches, described = self.epoch_of
@@ -69,11 +72,11 @@ class Counters(keras.layers.Layer):
             counts = [int(self.steps.numpy()), int(self.epochs.numpy())]
             self.epoch_start.assign([*counts, *self.epoch_of])
 
-    def forget_epoch(self):
+    def forget_epoch(self) -> None:
         """Records that no epoch was stopped midway, so that the next `fit` begins a new one."""
         self.epoch_start.assign([0, 0, 0, 0])
 
-    def count_whole_epochs(self):
+    def count_whole_epochs(self) -> int:
         """Counts the epochs whose steps are done but that were not reported to callbacks.
 
         Returns:
@@ -87,7 +90,7 @@ class Counters(keras.layers.Layer):
         self.epochs.assign_add(missing)
         return missing
 
-    def settle(self, before):
+    def settle(self, before: Iterable[tuple[keras.Variable, Array]]) -> None:
         """Corrects the counters after a `fit` that was stopped.
 
         Args:
@@ -106,7 +109,7 @@ class Counters(keras.layers.Layer):
             self.forget_epoch()
 
 
-def description(arrays, batch_size, shuffle):
+def description(arrays: Iterable[Array], batch_size: int, shuffle: bool) -> int:
     """Returns a positive number that identifies arrays and their batches, from some of the rows."""
     number = zlib.crc32(f"{batch_size} {bool(shuffle)}".encode())
     for array in arrays:

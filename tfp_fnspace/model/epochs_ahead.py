@@ -2,8 +2,12 @@
 
 import collections
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+
+from tfp_fnspace.typing import ArrayLike
 
 #: For about how many seconds epochs are computed before their callbacks are called.
 _AHEAD_SECONDS = 0.25
@@ -23,11 +27,17 @@ class EpochsAhead:
         num_before: Number of epochs that were run before.
     """
 
-    def __init__(self, run, num_epochs, looks_every, num_before=0):
+    def __init__(
+        self,
+        run: Callable[[int], dict[str, ArrayLike]],
+        num_epochs: int,
+        looks_every: int,
+        num_before: int = 0,
+    ):
         self.run, self.left, self.looks_every, self.done = run, num_epochs, looks_every, num_before
         self.told, self.calls, self.seconds = collections.deque(), 0, 0.0
 
-    def __call__(self):
+    def __call__(self) -> dict[str, Any]:
         """Returns the logs of the next epoch."""
         if not self.told:
             count = int(_AHEAD_SECONDS / max(self.seconds, 1e-6)) if self.calls > 1 else 1

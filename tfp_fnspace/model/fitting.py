@@ -1,7 +1,10 @@
 """What `fit` and `adapt` do before and after the loop: checks, units, callbacks, interruptions."""
 
 import functools
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -14,15 +17,26 @@ from tfp_fnspace.callbacks import (
     resolve_modes,
     with_safe_backups,
 )
-from tfp_fnspace.layers.scaler import RunningMoments
+from tfp_fnspace.layers.scaler import RunningMoments, Standardizer
+from tfp_fnspace.likelihoods.base import Likelihood
 from tfp_fnspace.model import checks
 from tfp_fnspace.model.counters import description
+from tfp_fnspace.typing import Array, ArrayLike, Rows
+
+if TYPE_CHECKING:
+    from tfp_fnspace.model.base import FunctionSpaceModel
+
+_Model = TypeVar("_Model")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 #: A noise scale above this many standard deviations of the targets is a mistake in the units.
 _LARGEST_NOISE = 2.0
 
 
-def keeping_whole(fit):
+def keeping_whole(
+    fit: Callable[Concatenate[_Model, _P], _R],
+) -> Callable[Concatenate[_Model, _P], _R]:
     """Wraps `fit` so that the weights are those of a whole step, however it ends."""
 
     @functools.wraps(fit)
@@ -46,7 +60,9 @@ def keeping_whole(fit):
 # Shapes -----------------------------------------------------------------------------------------
 
 
-def learn_shapes(model, x, y, held_out=0.0):
+def learn_shapes(
+    model: "FunctionSpaceModel", x: Rows, y: ArrayLike | None, held_out: float = 0.0
+) -> Rows:
     """Lets a model make its parts for the shapes of the first data, unless it has them.
 
     Args:
@@ -58,7 +74,7 @@ def learn_shapes(model, x, y, held_out=0.0):
     Returns:
         x. For a stream, one that still yields the batches that were read.
     """
-    if model.units is not None:
+    if model.has_shapes:
         return x
     parts = [(x, y)]
     is_stream = streams.is_stream(x)
@@ -80,7 +96,7 @@ def learn_shapes(model, x, y, held_out=0.0):
 # Units ------------------------------------------------------------------------------------------
 
 
-def adapt(model, x, y=None):
+def adapt(model: "FunctionSpaceModel", x: Rows, y: ArrayLike | None = None) -> None:
     """Sets the standardisation of a model that knows its shapes, see `FunctionSpaceModel.adapt`."""
     is_stream = streams.is_stream(x)
     if is_stream:
@@ -105,7 +121,7 @@ def adapt(model, x, y=None):
         adapt_to_batches(model, [model.checks.data(x, y, first=True)])
 
 
-def adapt_to_stream(model, stream):
+def adapt_to_stream(model: "FunctionSpaceModel", stream: streams.CheckedStream) -> None:
     """Sets the standardisation by all batches of a `CheckedStream`."""
     if stream.count_batches() is None:
         raise ValueError(
@@ -116,7 +132,9 @@ def adapt_to_stream(model, stream):
     adapt_to_batches(model, stream.batches())
 
 
-def adapt_to_batches(model, batches):
+def adapt_to_batches(
+    model: "FunctionSpaceModel", batches: Iterable[tuple[list[Array], Array]]
+) -> None:
     """Sets the standardisation in one pass over `(inputs, targets)`."""
     scalers = model.units.scalers
     moments = [RunningMoments(scaler.mean.shape[0]) for scaler in scalers]
@@ -134,7 +152,7 @@ def adapt_to_batches(model, batches):
         _warn_of_large_noise(model.likelihood, scaler)
 
 
-def _warn_of_large_noise(likelihood, scaler):
+def _warn_of_large_noise(likelihood: Likelihood, scaler: Standardizer) -> None:
     """Warns of a noise scale that was probably meant in the user's units."""
     scale = getattr(likelihood, "scale", None)
     if scale is None:
@@ -151,7 +169,9 @@ def _warn_of_large_noise(likelihood, scaler):
 # Fit --------------------------------------------------------------------------------------------
 
 
-def check_counts(epochs, initial_epoch, validation_freq, **others):
+def check_counts(
+    epochs: int, initial_epoch: int, validation_freq: int | Collection[int], **others: int | None
+) -> tuple[int, int]:
     """Checks the numbers among the arguments of `fit`.
 
     Returns:
@@ -167,7 +187,7 @@ def check_counts(epochs, initial_epoch, validation_freq, **others):
     return epochs, initial_epoch
 
 
-def callbacks_of(model, given):
+def callbacks_of(model: "FunctionSpaceModel", given: Any) -> list[keras.callbacks.Callback]:
     """Returns the callbacks of a `fit`: the user's, those of the method and those of counters."""
     given = checked_callbacks(given)
     own = model.callbacks_of_fit(given)
@@ -177,7 +197,17 @@ def callbacks_of(model, given):
 
 
 @keeping_whole
-def run(model, x, y, *, batch_size, shuffle, validation_split, steps_per_epoch, options):
+def run(
+    model: "FunctionSpaceModel",
+    x: Rows,
+    y: ArrayLike,
+    *,
+    batch_size: int | None,
+    shuffle: bool,
+    validation_split: float,
+    steps_per_epoch: int | None,
+    options: dict[str, Any],
+) -> keras.callbacks.History:
     """Checks the data of a `fit`, sets the units and runs the loop of the method.
 
     Args:
@@ -211,22 +241,23 @@ def run(model, x, y, *, batch_size, shuffle, validation_split, steps_per_epoch, 
             options["validation_data"] = (model.checks.pack(held_out), held_out_targets)
         if not model.is_ready:
             adapt_to_batches(model, [(inputs, targets)])
+        x, y = inputs, targets
     held_out = _feed_validation(model, options, num_epochs)
     try:
         with streams.own_errors(x, held_out):
             if is_stream:
                 model.counters.epoch_of = steps_per_epoch or x.count_batches() or 0, 0
                 return model.run_stream(x, steps_per_epoch, options)
-            rows = checks.batch_rows(batch_size, len(targets), model.fit_batch_size)
-            described = description([*inputs, targets], rows, shuffle)
-            model.counters.epoch_of = -(-len(targets) // rows), described
-            return model.run_arrays(inputs, targets, rows, shuffle, options)
+            rows = checks.batch_rows(batch_size, len(y), model.fit_batch_size)
+            described = description([*x, y], rows, shuffle)
+            model.counters.epoch_of = -(-len(y) // rows), described
+            return model.run_arrays(x, y, rows, shuffle, options)
     finally:
         # Keras keeps the epoch of a restored run; a later `fit` must start at its own.
         model._initial_epoch = None
 
 
-def _feed_validation(model, options, num_epochs):
+def _feed_validation(model: "FunctionSpaceModel", options: dict[str, Any], num_epochs: int) -> Any:
     """Checks the validation data among the options and replaces them by what Keras takes.
 
     Returns:
@@ -251,7 +282,9 @@ def _feed_validation(model, options, num_epochs):
     return given
 
 
-def shared_out(strategy, inputs, targets):
+def shared_out(
+    strategy: tf.distribute.Strategy, inputs: list[Array], targets: Array
+) -> tuple[list[Any], Any]:
     """Splits the rows of one batch among the replicas of a strategy."""
     count = strategy.num_replicas_in_sync
     if count == 1:

@@ -1,15 +1,19 @@
 """Training by stochastic gradients, with whole epochs in one compiled loop where possible."""
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.boundary import arguments
+from tfp_fnspace.boundary.streams import CheckedStream
 from tfp_fnspace.callbacks import FiniteLoss, wants_batches
 from tfp_fnspace.math import replicas
 from tfp_fnspace.model import checks, loops
+from tfp_fnspace.model.annealing import Annealing
 from tfp_fnspace.model.base import FunctionSpaceModel
 from tfp_fnspace.model.epochs_ahead import EpochsAhead
 from tfp_fnspace.model.penalties import penalty, refuse_added_losses
@@ -17,9 +21,10 @@ from tfp_fnspace.model.progress import warn_of_no_progress
 from tfp_fnspace.model.seeds import seed_layers
 from tfp_fnspace.model.turns import one_thread_at_a_time
 from tfp_fnspace.tracing import traced
+from tfp_fnspace.typing import Array, ArrayLike, Config, Rows, Seed, Tensor
 
 
-def checked_optimizer(name, optimizer):
+def checked_optimizer(name: str, optimizer: Any) -> keras.optimizers.Optimizer | None:
     """Returns an optimizer of Keras, or `None`.
 
     Args:
@@ -56,7 +61,7 @@ class GradientModel(FunctionSpaceModel):
     """
 
     #: Layers of the model that it does not train, see `fix`.
-    fixed_parts = ()
+    fixed_parts: Sequence[keras.layers.Layer] = ()
 
     #: How many rows of a dataset `prepare` receives, if there are that many.
     rows_to_prepare = 1
@@ -65,11 +70,17 @@ class GradientModel(FunctionSpaceModel):
     needs_all_rows = False
 
     #: `Annealing` of a divergence in the objective, if the method has one.
-    annealing = None
+    annealing: Annealing | None = None
+
+    _given_rows: int | None
+    _epoch_function: Any
+    _trained: list[int]
 
     # Hooks ------------------------------------------------------------------------------------
 
-    def objective(self, inputs, targets, num_rows, seed):
+    def objective(
+        self, inputs: list[Tensor], targets: Tensor, num_rows: Tensor, seed: Seed
+    ) -> tuple[Tensor | dict[str, Tensor], dict[str, Tensor]]:
         """Computes what a step minimises, for one batch, in the graph and in model units.
 
         Args:
@@ -88,7 +99,9 @@ class GradientModel(FunctionSpaceModel):
         """
         raise NotImplementedError
 
-    def default_optimizer(self, total_steps, part="model"):
+    def default_optimizer(
+        self, total_steps: int | None, part: str = "model"
+    ) -> keras.optimizers.Optimizer:
         """Makes the optimizer of `compile(optimizer=None)`, before the first step.
 
         Args:
@@ -97,11 +110,13 @@ class GradientModel(FunctionSpaceModel):
         """
         return keras.optimizers.Adam(1e-3)
 
-    def trained_parts(self):
+    def trained_parts(self) -> dict[str, list[keras.Variable]]:
         """Returns the variables of each part that is trained, a dict of lists; one is "model"."""
         return {"model": self.trainable_variables}
 
-    def prepare(self, inputs, targets, batches):
+    def prepare(
+        self, inputs: list[Array], targets: Array, batches: Iterable[tuple[list[Array], Array]]
+    ) -> None:
         """Prepares the model with data before its very first step.
 
         Args:
@@ -114,15 +129,15 @@ class GradientModel(FunctionSpaceModel):
 
     # Compiling --------------------------------------------------------------------------------
 
-    def compile(
+    def compile(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
-        optimizer=None,
-        metrics=(),
-        num_rows=None,
-        jit_compile="auto",
-        run_eagerly=False,
-        **kwargs,
-    ):
+        optimizer: Any = None,
+        metrics: Any = (),
+        num_rows: int | None = None,
+        jit_compile: bool | str = "auto",
+        run_eagerly: bool = False,
+        **kwargs: Any,
+    ) -> None:
         """Configures the optimizer, the metrics and compilation; the method defines the loss.
 
         Args:
@@ -164,7 +179,7 @@ class GradientModel(FunctionSpaceModel):
             **kwargs,
         )
 
-    def get_compile_config(self):
+    def get_compile_config(self) -> Any:
         if not self.compiled:
             return None
         config = {
@@ -175,22 +190,22 @@ class GradientModel(FunctionSpaceModel):
         }
         return keras.saving.serialize_keras_object(config)
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: Config) -> None:
         super().compile_from_config(config)
         if self.built:
             self._build_optimizers()  # so that their state can be loaded
 
     #: Name of a part -> name of the attribute that has its optimizer.
-    optimizer_names = {"model": "optimizer"}
+    optimizer_names: dict[str, str] = {"model": "optimizer"}
 
-    def _optimizers(self):
+    def _optimizers(self) -> dict[str, keras.optimizers.Optimizer | None]:
         """Returns the optimizers by the names of their attributes; `None` until they are made."""
         return {name: getattr(self, name) for name in self.optimizer_names.values()}
 
-    def _optimizer_of(self, part):
+    def _optimizer_of(self, part: str) -> Any:
         return getattr(self, self.optimizer_names[part])
 
-    def _build_optimizers(self):
+    def _build_optimizers(self) -> None:
         for part, variables in self.trained_parts().items():
             optimizer = self._optimizer_of(part)
             if optimizer is not None and not optimizer.built:
@@ -198,45 +213,48 @@ class GradientModel(FunctionSpaceModel):
 
     # What is trained --------------------------------------------------------------------------
 
-    def fix(self, layers):
+    def fix(self, layers: Sequence[keras.layers.Layer]) -> None:
         """Sets `fixed_parts`, layers of the model that it does not train, such as a prior.
 
         Other models may hold and train the same layers, so their `trainable` attribute stays as it
         is.
         """
-        vars(self)["fixed_parts"] = layers  # hidden from Keras's tracking, which has them already
+        self.__dict__["fixed_parts"] = (
+            layers  # hidden from Keras's tracking, which has them already
+        )
 
-    def _trains(self, variable):
+    def _trains(self, variable: keras.Variable) -> bool:
         parts = self.fixed_parts
         return variable.trainable and not any(variable is v for p in parts for v in p.variables)
 
     @property
-    def trainable_variables(self):
+    def trainable_variables(self) -> list[keras.Variable]:
         """As in Keras, without those of `fixed_parts`."""
         return [v for v in self.variables if self.trainable and self._trains(v)]
 
     @property
-    def non_trainable_variables(self):
+    def non_trainable_variables(self) -> list[keras.Variable]:
         """As in Keras, with those of `fixed_parts`."""
         return [v for v in self.variables if not (self.trainable and self._trains(v))]
 
     @property
-    def trainable_weights(self):
+    def trainable_weights(self) -> list[keras.Variable]:
         """As in Keras, without those of `fixed_parts`."""
         return [v for v in self.weights if self.trainable and self._trains(v)]
 
     @property
-    def non_trainable_weights(self):
+    def non_trainable_weights(self) -> list[keras.Variable]:
         """As in Keras, with those of `fixed_parts`."""
         return [v for v in self.weights if not (self.trainable and self._trains(v))]
 
     # Steps ------------------------------------------------------------------------------------
 
-    def annealed(self):
+    def annealed(self) -> Tensor:
         """Returns the factor of the divergence in this step, a scalar in [0, 1]."""
-        return self.annealing.factor(self.counters.steps.value)
+        factor = self.annealing.factor  # pyright: ignore[reportOptionalMemberAccess]
+        return factor(self.counters.steps.value)
 
-    def update(self, inputs, targets):
+    def update(self, inputs: list[Tensor], targets: Tensor) -> dict[str, Tensor]:
         """Runs one step of the optimizers, in the graph and in model units; see `objective`.
 
         Returns:
@@ -267,26 +285,27 @@ class GradientModel(FunctionSpaceModel):
             self.counters.steps.assign_add(1)
         return {"loss": losses["model"], **entries}
 
-    def train_step(self, data):
+    def train_step(self, data: Any) -> dict[str, Any]:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         if sample_weight is not None:
             checks.refuse_weights(self, sample_weight=sample_weight)
-        targets = self.units.target_scaler(self.checks.as_columns(y))
+        columns = self.checks.as_columns(y)
+        targets = self.units.target_scaler(columns)
         tensors = [*self.units.scaled(x), targets]
         with replicas.sharing(tensors, self.needs_all_rows) as tensors:
             *inputs, targets = tensors
             entries = replicas.averaged(self.update(inputs, targets))
-        rows = replicas.summed(tf.shape(y)[0])
+        rows = replicas.summed(tf.shape(columns)[0])
         for name, value in self.units.logs(entries).items():
             self._mean_of(name).update_state(value, rows)
         return {name: tracker.result() for name, tracker in self.step_metrics.items()}
 
-    def _mean_of(self, name):
+    def _mean_of(self, name: str) -> keras.metrics.Mean:
         if name not in self.step_metrics:
             self.step_metrics[name] = keras.metrics.Mean(name, dtype=self.variable_dtype)
         return self.step_metrics[name]
 
-    def _make_trackers(self):
+    def _make_trackers(self) -> None:
         """Makes the trackers before replicas are traced, which cannot make them.
 
         A trace gives their names.
@@ -298,7 +317,9 @@ class GradientModel(FunctionSpaceModel):
         for name in ("loss", *function.get_concrete_function(*specs).structured_outputs):
             self._mean_of(name)
 
-    def train_epochs(self, inputs, targets, orders, batch_size):
+    def train_epochs(
+        self, inputs: list[Tensor], targets: Tensor, orders: Tensor, batch_size: Tensor
+    ) -> dict[str, Tensor]:
         """Runs all batches of some epochs, in one loop in the graph, in model units.
 
         Args:
@@ -337,7 +358,7 @@ class GradientModel(FunctionSpaceModel):
 
     # Fitting ----------------------------------------------------------------------------------
 
-    def begin(self, num_rows, total_steps):
+    def begin(self, num_rows: int | None, total_steps: int | None) -> None:
         """Sets the number of rows and makes the optimizers, before callbacks may load their state.
 
         Args:
@@ -367,19 +388,21 @@ class GradientModel(FunctionSpaceModel):
         if self._epoch_function is None or trained != self._trained:
             self._forget_functions()
             function = traced(self.train_epochs, input_signature=self._epoch_signature())
-            vars(self).update(_epoch_function=function, _trained=trained)
+            self.__dict__.update(_epoch_function=function, _trained=trained)
 
-    def _loss_scaled(self, optimizer):
+    def _loss_scaled(self, optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
         """Returns an optimizer with the loss scaling that Keras needs in mixed precision."""
         is_half = self.dtype_policy.name == "mixed_float16"
         return keras.optimizers.LossScaleOptimizer(optimizer) if is_half else optimizer
 
-    def _forget_functions(self):
+    def _forget_functions(self) -> None:
         """Drops functions that were traced with another optimizer or other trainable weights."""
         self.train_function = None
-        vars(self)["_epoch_function"] = None  # hidden from Keras's tracking, which would export it
+        self.__dict__["_epoch_function"] = (
+            None  # hidden from Keras's tracking, which would export it
+        )
 
-    def _epoch_signature(self):
+    def _epoch_signature(self) -> list[Any]:
         """Returns a signature whose one trace serves any number of rows and any batch size."""
         dtypes = [scaler.variable_dtype for scaler in self.units.scalers]
         shapes = [tensor.shape[1:] for tensor in self.input_tensors] + [(self.num_target_columns,)]
@@ -387,17 +410,24 @@ class GradientModel(FunctionSpaceModel):
         orders, batch_size = (tf.TensorSpec(shape, tf.int32) for shape in ([None, None], []))
         return [specs[:-1], specs[-1], orders, batch_size]
 
-    def first_callbacks(self):
+    def first_callbacks(self) -> list[keras.callbacks.Callback]:
         return [FiniteLoss()]
 
-    def _compiles_epochs(self, callbacks):
+    def _compiles_epochs(self, callbacks: Iterable[keras.callbacks.Callback]) -> bool:
         """Returns whether nothing needs control between the batches of an epoch."""
         own_step = type(self).train_step is GradientModel.train_step
         one_device = self.distribute_strategy.num_replicas_in_sync == 1
         graph = not self.run_eagerly and not self.jit_compile
         return own_step and one_device and graph and not any(map(wants_batches, callbacks))
 
-    def run_arrays(self, inputs, targets, batch_size, shuffle, options):
+    def run_arrays(
+        self,
+        inputs: list[Array],
+        targets: Array,
+        batch_size: int,
+        shuffle: bool,
+        options: dict[str, Any],
+    ) -> keras.callbacks.History:
         if not self.counters.has_steps:
             self.prepare(inputs, targets, [(inputs, targets)])
         num_batches = -(-len(targets) // batch_size)
@@ -410,7 +440,14 @@ class GradientModel(FunctionSpaceModel):
         warn_of_no_progress(self, history.history, targets)
         return history
 
-    def _run_epochs(self, inputs, targets, batch_size, shuffle, options):
+    def _run_epochs(
+        self,
+        inputs: list[Array],
+        targets: Array,
+        batch_size: int,
+        shuffle: bool,
+        options: dict[str, Any],
+    ) -> keras.callbacks.History:
         num_batches = -(-len(targets) // batch_size)
         epochs = options["epochs"] - options["initial_epoch"]
         arrays = [
@@ -428,7 +465,9 @@ class GradientModel(FunctionSpaceModel):
         train_epoch = EpochsAhead(run, epochs, _looks_every(options), options["initial_epoch"])
         return loops.by_epochs(self, train_epoch, inputs, targets, options, num_batches)
 
-    def run_stream(self, stream, steps_per_epoch, options):
+    def run_stream(
+        self, stream: CheckedStream, steps_per_epoch: int | None, options: dict[str, Any]
+    ) -> keras.callbacks.History:
         num_rows = stream.count_rows() if self._given_rows is None else None
         num_batches = steps_per_epoch or stream.count_batches()
         epochs = options["epochs"] - options["initial_epoch"]
@@ -444,7 +483,14 @@ class GradientModel(FunctionSpaceModel):
         return loops.by_stream(self, stream, steps_per_epoch, options)
 
     @one_thread_at_a_time
-    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
+    def train_on_batch(
+        self,
+        x: Rows,
+        y: ArrayLike | None = None,
+        sample_weight: None = None,
+        class_weight: None = None,
+        return_dict: bool = False,
+    ) -> Any:
         """Runs one step on one batch; continues a fitted model.
 
         The objective is scaled by the number of rows of the last `fit`, or `compile(num_rows=...)`.
@@ -461,14 +507,14 @@ class GradientModel(FunctionSpaceModel):
 class _Passes:
     """The batches of a stream, in a pass that begins when it is needed."""
 
-    def __init__(self, stream):
+    def __init__(self, stream: CheckedStream):
         self.stream = stream
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[list[Array], Array]]:
         return iter(self.stream.batches())
 
 
-def _looks_every(options):
+def _looks_every(options: dict[str, Any]) -> int:
     """Returns the epochs after which a callback may read the weights, 1 unless all allow more.
 
     A callback with `allows_ahead` never reads them, or states in `looks_every` how often it does.

@@ -1,16 +1,20 @@
 """Inducing points that start at rows of the first data."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tfp_fnspace import notices
 from tfp_fnspace.math.selection import greedy_rows
+from tfp_fnspace.model.seeds import Seeds
+from tfp_fnspace.typing import Array, ArrayLike
 
 #: How inducing points may be placed at rows, and the most rows that the greedy choice sees.
 INITS = ("random", "greedy")
 _MOST_CANDIDATES = 10_000
 
 
-def number_for(num_rows, wanted):
+def number_for(num_rows: int, wanted: int) -> int:
     """Returns the number of inducing points for first data with `num_rows` rows, with a warning."""
     if num_rows >= wanted:
         return wanted
@@ -21,7 +25,9 @@ def number_for(num_rows, wanted):
     return num_rows
 
 
-def starting_rows(inputs, count, seeds, scaled=None):
+def starting_rows(
+    inputs: Array, count: int, seeds: Seeds, scaled: Callable[[Array], ArrayLike] | None = None
+) -> Array:
     """Returns the indices of the rows at which inducing points start, `[count]` in order.
 
     Args:
@@ -43,7 +49,7 @@ def starting_rows(inputs, count, seeds, scaled=None):
     return np.sort(order[:count])
 
 
-def rows_of_a_fit(inputs, targets, count, seeds):
+def rows_of_a_fit(inputs: Array, targets: Array, count: int, seeds: Seeds) -> tuple[Array, int]:
     """Returns random rows in the order in which an initialisation should use them, best first.
 
     Rows with new inputs come first, then rows that repeat inputs with other targets. Copies of
@@ -73,7 +79,7 @@ def rows_of_a_fit(inputs, targets, count, seeds):
     return order[np.argsort(rank, kind="stable")], len(np.union1d(new_x, new_row))
 
 
-def _row_order(inputs, count, seeds):
+def _row_order(inputs: Array, count: int, seeds: Seeds) -> Array:
     """Returns the rows in a random order that follows from the seed."""
     num_rows = len(inputs)
     if num_rows < count:

@@ -3,11 +3,27 @@
 Each runs Keras's own loop, with its callbacks and validation. None knows the class of a model.
 """
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import keras
 import tensorflow as tf
 
+from tfp_fnspace.boundary.streams import CheckedStream
+from tfp_fnspace.typing import Array
 
-def by_batches(model, inputs, targets, batch_size, shuffle, options):
+if TYPE_CHECKING:
+    from tfp_fnspace.model.base import FunctionSpaceModel
+
+
+def by_batches(
+    model: "FunctionSpaceModel",
+    inputs: list[Array],
+    targets: Array,
+    batch_size: int,
+    shuffle: bool,
+    options: dict[str, Any],
+) -> keras.callbacks.History:
     """Runs Keras's loop over batches of arrays, in the model's own order of rows.
 
     Args:
@@ -52,14 +68,26 @@ def by_batches(model, inputs, targets, batch_size, shuffle, options):
         model.train_function = train
 
 
-def by_stream(model, stream, steps_per_epoch, options):
+def by_stream(
+    model: "FunctionSpaceModel",
+    stream: CheckedStream,
+    steps_per_epoch: int | None,
+    options: dict[str, Any],
+) -> keras.callbacks.History:
     """Runs Keras's loop over the batches of a `CheckedStream`."""
     x = stream.for_keras()
     options = {**options, "steps_per_epoch": steps_per_epoch}
     return keras.Model.fit(model, x, shuffle=False, **options)
 
 
-def by_epochs(model, train_epoch, inputs, targets, options, num_batches=1):
+def by_epochs(
+    model: "FunctionSpaceModel",
+    train_epoch: Callable[[], dict[str, Any]],
+    inputs: list[Array],
+    targets: Array,
+    options: dict[str, Any],
+    num_batches: int = 1,
+) -> keras.callbacks.History:
     """Runs Keras's loop with one "batch" that is the whole epoch.
 
     Args:

@@ -1,9 +1,14 @@
 """The terms that regularizers of Keras layers add to an objective."""
 
+from collections.abc import Iterable
+
+import keras
 import tensorflow as tf
 
+from tfp_fnspace.typing import Tensor
 
-def penalty(variables, dtype):
+
+def penalty(variables: Iterable[keras.Variable], dtype: tf.DType | str) -> Tensor:
     """Returns the sum of the regularizers' penalties of variables.
 
     Args:
@@ -18,7 +23,7 @@ def penalty(variables, dtype):
     return tf.add_n([tf.cast(v, dtype) for v in values]) if values else tf.zeros([], dtype)
 
 
-def refuse_added_losses(model):
+def refuse_added_losses(model: keras.Model) -> None:
     """Refuses losses of layers other than weight regularizers, which no objective includes.
 
     These losses belong to the last call of a layer, and an objective may call the layer often or on

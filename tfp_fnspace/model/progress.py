@@ -1,9 +1,16 @@
 """A check whether training has learnt anything at all."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import notices
+from tfp_fnspace.likelihoods.base import Likelihood
+from tfp_fnspace.typing import Array, Tensor
+
+if TYPE_CHECKING:
+    from tfp_fnspace.model.base import FunctionSpaceModel
 
 #: After this many steps, a model that explains nothing may be right: there is nothing to learn.
 _FEW_STEPS = 300
@@ -15,7 +22,9 @@ _FEW_EPOCHS = 3
 _LEAST_PART = 0.1
 
 
-def warn_of_no_progress(model, history, targets):
+def warn_of_no_progress(
+    model: "FunctionSpaceModel", history: dict[str, list[float]], targets: Array
+) -> None:
     """Warns if a model is no better than a constant after few steps.
 
     The last epoch reports the mean `log_likelihood` of a row over draws of f. It is compared with
@@ -42,7 +51,7 @@ def warn_of_no_progress(model, history, targets):
         )
 
 
-def _of_constant(likelihood, targets):
+def _of_constant(likelihood: Likelihood, targets: Tensor) -> float:
     """Returns the mean log-likelihood of a row for the best constant function, in model units."""
     if likelihood.is_classifier:
         return _of_frequencies(targets.numpy())
@@ -53,7 +62,7 @@ def _of_constant(likelihood, targets):
     return float(tf.reduce_mean(likelihood.log_prob(mean, targets)))
 
 
-def _of_frequencies(labels):
+def _of_frequencies(labels: Array) -> float:
     """Returns the negative entropy of the labels, summed over columns."""
     total = 0.0
     for column in labels.T:

@@ -1,7 +1,11 @@
 """Files of models, which are written whole and read with clear errors."""
 
 import json
+import os
 import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 import h5py
 import keras
@@ -10,13 +14,19 @@ import numpy as np
 from tfp_fnspace import callbacks, files, notices
 from tfp_fnspace.boundary import arguments
 
+_T = TypeVar("_T")
+
 _CONFIG, _NAMES = "config.json", ("class_name", "config")
 
 #: What the folder of an unzipped model may hold.
 _ENTRIES = (_CONFIG, "metadata.json", "model.weights.h5", "assets")
 
 
-def load_model(filepath, custom_objects=None, compile=True):
+def load_model(
+    filepath: str | os.PathLike[str],
+    custom_objects: dict[str, Any] | None = None,
+    compile: bool = True,
+) -> Any:
     """Loads a model from a `.keras` file, as `keras.models.load_model` does, with clear errors.
 
     The file is checked before it is used: it must be whole, to the last bit, and hold the
@@ -55,7 +65,7 @@ def load_model(filepath, custom_objects=None, compile=True):
     return in_words(keras.models.load_model, path, ".keras file of a model", **options)
 
 
-def _config_of_archive(path):
+def _config_of_archive(path: Path) -> bytes | None:
     """Returns the text of the configuration in a whole `.keras` file, `None` if it has none."""
     if path.suffix != ".keras":
         raise _unusable(path, "its name does not end in .keras")
@@ -74,7 +84,7 @@ def _config_of_archive(path):
     return text
 
 
-def _check_config(path, text):
+def _check_config(path: Path, text: bytes | None) -> None:
     if text is None:
         raise _unusable(path, f"it has no {_CONFIG}")
     try:
@@ -85,12 +95,19 @@ def _check_config(path, text):
         raise _unusable(path, f"its {_CONFIG} is not that of a Keras model")
 
 
-def _unusable(path, why, kind=".keras file of a model"):
+def _unusable(
+    path: str | os.PathLike[str], why: str, kind: str = ".keras file of a model"
+) -> ValueError:
     rule = f"`filepath` must be a whole {kind}. Received: filepath={str(path)!r}"
     return ValueError(f"{rule}; {why}")
 
 
-def in_words(read, path, kind="file of weights of this model", **options):
+def in_words(
+    read: Callable[..., _T],
+    path: str | os.PathLike[str],
+    kind: str = "file of weights of this model",
+    **options: Any,
+) -> _T:
     """Calls a function that reads a file; errors name the file and the reason in one sentence.
 
     Raises:
@@ -105,14 +122,14 @@ def in_words(read, path, kind="file of weights of this model", **options):
         raise _unusable(path, _reason(error), kind) from error
 
 
-def _reason(error):
+def _reason(error: Exception) -> str:
     """Returns the message of an error, or our message where Keras has wrapped it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if "Received: " in line]
     return f"{type(error).__name__}: {' '.join(ours[:1] or lines[:2])}"
 
 
-def check_finite(store):
+def check_finite(store: Any) -> None:
     """Checks the weights of a whole file before they are loaded.
 
     The weights of metrics may be NaN, but no file holds them.
@@ -141,7 +158,13 @@ def check_finite(store):
         file.visititems(check)
 
 
-def save(model, filepath, overwrite=True, zipped=None, **kwargs):
+def save(
+    model: keras.Model,
+    filepath: str | os.PathLike[str],
+    overwrite: bool = True,
+    zipped: bool | None = None,
+    **kwargs: Any,
+) -> None:
     """Writes a `.keras` file or a folder, see `FunctionSpaceModel.save`."""
     write = keras.Model.save
     if _is_remote(filepath):
@@ -153,7 +176,12 @@ def save(model, filepath, overwrite=True, zipped=None, **kwargs):
             write(model, partial, zipped=zipped, **kwargs)
 
 
-def save_weights(model, filepath, overwrite=True, max_shard_size=None):
+def save_weights(
+    model: keras.Model,
+    filepath: str | os.PathLike[str],
+    overwrite: bool = True,
+    max_shard_size: float | None = None,
+) -> None:
     """Writes the weights, see `FunctionSpaceModel.save_weights`."""
     write = keras.Model.save_weights
     if _is_remote(filepath):
@@ -172,7 +200,7 @@ def save_weights(model, filepath, overwrite=True, max_shard_size=None):
             write(model, partial, max_shard_size=max_shard_size)
 
 
-def load_weights(model, filepath, **options):
+def load_weights(model: keras.Model, filepath: str | os.PathLike[str], **options: Any) -> None:
     """Reads the weights, see `FunctionSpaceModel.load_weights`."""
     before = [(weight, weight.numpy()) for weight in model.weights]
 
@@ -187,12 +215,12 @@ def load_weights(model, filepath, **options):
         raise
 
 
-def _is_remote(filepath):
+def _is_remote(filepath: Any) -> bool:
     """Returns whether Keras writes to a place outside the file system."""
     return isinstance(filepath, str) and "://" in filepath
 
 
-def _checked_model_path(filepath, zipped):
+def _checked_model_path(filepath: Any, zipped: bool | None) -> Path:
     """Returns the checked path for `save`, see there."""
     path = files.checked_path("filepath", filepath)
     if zipped is not None and not zipped:
@@ -207,7 +235,7 @@ def _checked_model_path(filepath, zipped):
     return path
 
 
-def _checked_weights_path(filepath, ending=".weights.h5"):
+def _checked_weights_path(filepath: Any, ending: str = ".weights.h5") -> Path:
     """Returns the checked path for `save_weights`, see there."""
     path = files.checked_path("filepath", filepath)
     if not path.name.endswith(ending):
@@ -215,7 +243,7 @@ def _checked_weights_path(filepath, ending=".weights.h5"):
     return path
 
 
-def _may_write(path, overwrite):
+def _may_write(path: Path, overwrite: bool) -> bool:
     """Returns whether `path` may be written; asks the user if necessary, as Keras does."""
     if overwrite or not path.exists():
         return True

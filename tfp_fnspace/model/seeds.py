@@ -1,10 +1,12 @@
 """The random streams of a model: functions of its seed and of its counters, which are weights."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.layers import networks
 from tfp_fnspace.math.random import base_seed, fold_in, permutation
+from tfp_fnspace.typing import Array, Seed, Tensor
 
 #: Name of a stream -> the number that is folded into the seed. Steps are numbers from 0.
 _STREAMS = {
@@ -27,11 +29,11 @@ class Seeds:
         state: Integer variable `[2]`, see `initial_state`.
     """
 
-    def __init__(self, state):
+    def __init__(self, state: keras.Variable):
         self.state = state
 
     @staticmethod
-    def initial_state(seed):
+    def initial_state(seed: int | None) -> Array:
         """Returns the two numbers for a seed, or for one drawn by NumPy's global generator.
 
         Args:
@@ -40,30 +42,30 @@ class Seeds:
         """
         return base_seed(np.random.randint(2**31) if seed is None else seed)
 
-    def stream(self, name):
+    def stream(self, name: str) -> Tensor:
         """Returns the seed of a stream, an int32 tensor `[2]`."""
         return fold_in(tf.convert_to_tensor(self.state), _STREAMS[name])
 
-    def step(self, number):
+    def step(self, number: int | Tensor) -> Tensor:
         """Returns the seed of a training step, an int32 tensor `[2]`."""
         return fold_in(tf.convert_to_tensor(self.state), number)
 
-    def number(self):
+    def number(self) -> int:
         """Returns a non-negative integer that follows from the seed, for NumPy."""
         return int(np.abs(self.state.numpy().astype(np.int64)).sum())
 
-    def epoch_order(self, epoch, num_rows, shuffle=True):
+    def epoch_order(self, epoch: int, num_rows: int, shuffle: bool = True) -> Array:
         """Returns the order of the rows in an epoch, an int32 array `[N]`."""
         if not shuffle:
             return np.arange(num_rows, dtype=np.int32)
         return permutation(self.state.numpy(), epoch, num_rows)
 
-    def row_order(self, num_rows):
+    def row_order(self, num_rows: int) -> Array:
         """Returns the order in which an initialisation takes rows, an int32 array `[N]`."""
         return permutation(self.state.numpy(), _OF_ROWS, num_rows)
 
 
-def seed_layers(model, seed):
+def seed_layers(model: keras.Model, seed: Seed) -> None:
     """Seeds the noise of a model's Keras layers (such as dropout) with the seed of a step."""
     for i, generator in enumerate(networks.seed_generators(model)):
         own = tf.bitcast(fold_in(fold_in(seed, _OF_LAYERS), i), tf.uint32)

@@ -6,12 +6,14 @@ for draws of f.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfp_fnspace.distributions.quantile import quantile
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.likelihoods.base import of_each, variance_of
+from tfp_fnspace.model.units import Units
+from tfp_fnspace.typing import ArrayLike, Distribution, GaussianMoments, Seed, Tensor
 
 #: Levels of the quantiles that an exported model serves.
 QUANTILE_LEVELS = (0.05, 0.5, 0.95)
@@ -26,16 +28,16 @@ class Predicted(NamedTuple):
         tensors: Function that returns the tensors of `predict`, a dict.
     """
 
-    distribution: Callable
-    tensors: Callable
+    distribution: Callable[[], Distribution]
+    tensors: Callable[[], dict[str, Tensor]]
 
 
-def is_mixture(moments):
+def is_mixture(moments: GaussianMoments) -> bool:
     """Returns whether there are S Gaussians at each point."""
     return moments.mean.shape.rank == 3
 
 
-def total_moments(moments, units):
+def total_moments(moments: GaussianMoments, units: Units) -> GaussianMoments:
     """Returns the mean and variance of f, `[N, D]`.
 
     For a mixture these are the laws of total expectation and variance.
@@ -49,10 +51,12 @@ def total_moments(moments, units):
         within = 0.0 if variances is None else tf.reduce_mean(variances, axis=0)
         between = tf.math.reduce_variance(means, axis=0)
         moments = GaussianMoments(tf.reduce_mean(means, axis=0), within + between)
-    return GaussianMoments(*map(units.about_targets, moments))
+    return of_each(units.about_targets, moments)
 
 
-def distribution(moments, likelihood, units, seed):
+def distribution(
+    moments: GaussianMoments, likelihood: Any, units: Units, seed: Seed
+) -> Distribution:
     """Returns the distribution of the observations, batch `[N]`, event `[D]`.
 
     Args:
@@ -69,7 +73,9 @@ def distribution(moments, likelihood, units, seed):
     return likelihood.predictive(moments, units.target_unit)
 
 
-def tensors(moments, likelihood, units, seed):
+def tensors(
+    moments: GaussianMoments, likelihood: Any, units: Units, seed: Seed
+) -> dict[str, Tensor]:
     """Returns the tensors of `predict`; arguments as for `distribution`.
 
     Returns:
@@ -78,21 +84,21 @@ def tensors(moments, likelihood, units, seed):
     """
     mixture = moments
     if not is_mixture(moments):
-        mixture, seed = GaussianMoments(*(part[tf.newaxis] for part in moments)), (0, 0)
+        mixture, seed = of_each(lambda part: part[tf.newaxis], moments), (0, 0)
     if likelihood.is_classifier:
         return likelihood.uncertainty(mixture, seed)
     noise = likelihood.mean_noise_variance(mixture, units.target_unit)
     return of_variances(total_moments(moments, units), noise)
 
 
-def of_variances(moments, noise):
+def of_variances(moments: GaussianMoments, noise: ArrayLike) -> dict[str, Tensor]:
     """Returns the tensors of `predict` of a regression.
 
     Args:
         moments: Mean and variance of f, `[N, D]`.
         noise: Variance of the noise, `[D]` or `[N, D]`.
     """
-    mean, variance = moments
+    mean, variance = moments.mean, variance_of(moments)
     noise = tf.broadcast_to(tf.cast(noise, mean.dtype), tf.shape(mean))
     return {
         "mean": mean,
@@ -102,6 +108,6 @@ def of_variances(moments, noise):
     }
 
 
-def with_quantiles(outputs, predictive):
+def with_quantiles(outputs: dict[str, Tensor], predictive: Distribution) -> dict[str, Tensor]:
     """Adds the `quantiles` of a distribution, `[N, D, Q]`, to the tensors of `predict`."""
     return {**outputs, "quantiles": quantile(predictive, list(QUANTILE_LEVELS))}

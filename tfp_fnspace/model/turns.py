@@ -3,6 +3,12 @@
 import contextlib
 import functools
 import threading
+from collections.abc import Callable, Iterator
+from typing import Concatenate, ParamSpec, TypeVar
+
+_Model = TypeVar("_Model")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class Turns:
@@ -18,7 +24,7 @@ class Turns:
         self._scorer = None
 
     @contextlib.contextmanager
-    def scoring(self):
+    def scoring(self) -> Iterator[None]:
         """Reserves the metrics of evaluation for this thread, within a `with` block."""
         with self._scoring:
             outer, self._scorer = self._scorer, threading.get_ident()
@@ -28,12 +34,14 @@ class Turns:
                 self._scorer = outer
 
     @property
-    def is_scoring(self):
+    def is_scoring(self) -> bool:
         """Whether this thread is computing scores."""
         return self._scorer == threading.get_ident()
 
 
-def one_thread_at_a_time(method):
+def one_thread_at_a_time(
+    method: Callable[Concatenate[_Model, _P], _R],
+) -> Callable[Concatenate[_Model, _P], _R]:
     """Decorates a method that trains a model: calls from other threads wait for their turn."""
 
     @functools.wraps(method)

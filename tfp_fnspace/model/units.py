@@ -1,11 +1,15 @@
 """The user's units and those of a model, and the only place that converts between them."""
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary import data
 from tfp_fnspace.layers.scaler import Standardizer
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.likelihoods.base import Likelihood
+from tfp_fnspace.typing import ArrayLike, GaussianMoments, Tensor
 
 #: Entries of `History` that are log densities of a row. `loss` is a negative log density.
 LOG_DENSITIES = ("log_likelihood", "elbo")
@@ -41,15 +45,15 @@ class Units(keras.layers.Layer):
 
     def __init__(
         self,
-        input_tensors,
-        likelihood,
-        num_outputs,
+        input_tensors: Iterable[keras.KerasTensor],
+        likelihood: Likelihood,
+        num_outputs: int,
         *,
-        standardize,
-        index_inputs=None,
-        input_roles=None,
-        input_dtype=None,
-        **kwargs,
+        standardize: bool,
+        index_inputs: Sequence[int | None] | None = None,
+        input_roles: Sequence[int | None] | None = None,
+        input_dtype: str | None = None,
+        **kwargs: Any,
     ):
         super().__init__(autocast=False, **{"trainable": False, "name": "units", **kwargs})
         self.input_tensors = list(input_tensors)
@@ -76,18 +80,18 @@ class Units(keras.layers.Layer):
         self.built = True
 
     @property
-    def scalers(self):
+    def scalers(self) -> list[Standardizer]:
         """The `Standardizer`s of all inputs and of the targets, a list."""
         return [*self.input_scalers, self.target_scaler]
 
     @property
-    def ready(self):
+    def ready(self) -> bool:
         """Whether all standardisations are known, or not needed."""
         return all(scaler.ready for scaler in self.scalers)
 
     # From the user's units --------------------------------------------------------------------
 
-    def scaled(self, inputs):
+    def scaled(self, inputs: Any) -> list[Tensor]:
         """Converts inputs to model units.
 
         Args:
@@ -104,7 +108,7 @@ class Units(keras.layers.Layer):
         ]
 
     @property
-    def in_users_units(self):
+    def in_users_units(self) -> list[bool]:
         """List that tells for each input whether its values are in the user's units.
 
         These are inputs that are standardised, and the variances of such inputs.
@@ -116,11 +120,11 @@ class Units(keras.layers.Layer):
 
     # To the user's units ----------------------------------------------------------------------
 
-    def about_targets(self, values):
+    def about_targets(self, values: Tensor) -> Tensor:
         """Returns those outputs that are functions, `[..., D]` of `[..., D + E]`."""
-        return values[..., : self.num_functions]
+        return values[..., : self.num_functions]  # pyright: ignore[reportArgumentType]
 
-    def functions(self, values):
+    def functions(self, values: Tensor) -> Tensor:
         """Converts outputs of the model to functions in the user's units.
 
         Args:
@@ -132,7 +136,7 @@ class Units(keras.layers.Layer):
         values = self.about_targets(values)
         return values if self.is_classifier else self.target_scaler.inverse(values)
 
-    def moments(self, moments):
+    def moments(self, moments: GaussianMoments) -> GaussianMoments:
         """Converts moments of outputs of the model.
 
         Args:
@@ -150,20 +154,20 @@ class Units(keras.layers.Layer):
             variance = self._with_noise_outputs(scaled, variance)
         return GaussianMoments(self._with_noise_outputs(self.functions(mean), mean), variance)
 
-    def _with_noise_outputs(self, functions, values):
+    def _with_noise_outputs(self, functions: Tensor, values: Tensor) -> Tensor:
         """Returns functions, followed by the outputs that describe the noise in model units."""
         if not self.has_noise_outputs:
             return functions
-        others = tf.cast(values[..., self.num_functions :], functions.dtype)
-        return tf.concat([functions, others], axis=-1)
+        others = values[..., self.num_functions :]  # pyright: ignore[reportArgumentType]
+        return tf.concat([functions, tf.cast(others, functions.dtype)], axis=-1)
 
     @property
-    def target_unit(self):
+    def target_unit(self) -> Tensor:
         """One model unit of the targets in the user's units, float64 tensor `[D]`."""
         return self.target_scaler.stddev.value
 
     @property
-    def log_target_units(self):
+    def log_target_units(self) -> Tensor:
         """What a log density of each target loses from model units to the user's, float64 `[D]`.
 
         It is 0 for classes.
@@ -173,11 +177,11 @@ class Units(keras.layers.Layer):
         return tf.math.log(self.target_unit)
 
     @property
-    def log_target_unit(self):
+    def log_target_unit(self) -> Tensor:
         """The sum of `log_target_units` over a row of targets, a float64 scalar."""
         return tf.reduce_sum(self.log_target_units)
 
-    def logs(self, logs):
+    def logs(self, logs: Mapping[str, ArrayLike]) -> dict[str, Tensor]:
         """Converts the logs of a step or an epoch.
 
         The sum over the targets of the logarithms of their units is subtracted from each log
@@ -199,7 +203,7 @@ class Units(keras.layers.Layer):
         }
 
 
-def _is_real(tensor):
+def _is_real(tensor: keras.KerasTensor) -> bool:
     """Returns whether a tensor can hold standardised values.
 
     Keras casts the inputs of a model to the dtypes of its input tensors.

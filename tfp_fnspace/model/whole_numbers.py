@@ -1,12 +1,15 @@
 """Integer inputs that are numbers to compute with rather than indices."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 
 #: Layers and operations that move entries without changing them.
 MOVES = ("Concatenate", "Flatten", "GetItem", "Identity", "RepeatVector", "Reshape")
 
 
-def with_real_inputs(network, computes):
+def with_real_inputs(network: keras.Model, computes: Callable[[Any], bool]) -> keras.Model:
     """Returns a network of the same layers whose inputs can hold standardised values.
 
     Keras casts the inputs of a model to the dtypes of its input tensors. Integers that a layer
@@ -21,7 +24,7 @@ def with_real_inputs(network, computes):
     Returns:
         `keras.Model`; the network itself if no input has to change.
     """
-    graph = getattr(network, "_functional", None) or network
+    graph: Any = getattr(network, "_functional", None) or network
     taken = _computed_with(graph, computes)
     real = [
         keras.backend.floatx() if layer and "int" in tensor.dtype else tensor.dtype
@@ -37,7 +40,7 @@ def with_real_inputs(network, computes):
     return keras.models.clone_model(graph, packed, clone_function=lambda layer: layer)
 
 
-def _computed_with(network, computes):
+def _computed_with(network: Any, computes: Callable[[Any], bool]) -> list[Any]:
     """Returns, for each input, a layer that computes with it, or `None`."""
     found = {}
     depths = network._nodes_by_depth

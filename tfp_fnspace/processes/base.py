@@ -1,10 +1,13 @@
 """The base class of all priors over functions."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import checked_count
 from tfp_fnspace.math import random
+from tfp_fnspace.typing import ArrayLike, Config, Seed, Tensor
 
 
 class Process(keras.layers.Layer):
@@ -42,21 +45,21 @@ class Process(keras.layers.Layer):
     #: Whether the weights have a learned distribution and a prior to compare it with.
     has_weight_divergence = False
 
-    def __init__(self, num_outputs=1, **kwargs):
+    def __init__(self, num_outputs: int = 1, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
         self.num_outputs = checked_count("num_outputs", num_outputs)
 
     @property
-    def has_density(self):
+    def has_density(self) -> bool:
         """Whether the process has `log_prob` and `score`."""
         return False
 
     @property
-    def has_moments(self):
+    def has_moments(self) -> bool:
         """Whether the process has `moments`."""
         return False
 
-    def sample(self, x, num_samples, seed):
+    def sample(self, x: ArrayLike, num_samples: int | Tensor, seed: Seed) -> Tensor:
         """Draws functions.
 
         Args:
@@ -75,7 +78,7 @@ class Process(keras.layers.Layer):
             num_samples = checked_count("num_samples", num_samples)
         return self._sample(self._checked_points(x), num_samples, random.as_seed(seed))
 
-    def log_prob(self, f, x, noise_scale=0.0):
+    def log_prob(self, f: ArrayLike, x: ArrayLike, noise_scale: ArrayLike = 0.0) -> Tensor:
         """Returns the joint log density of the values of all outputs.
 
         Args:
@@ -94,7 +97,7 @@ class Process(keras.layers.Layer):
         f, x, dtype = self._checked_values(f, x)
         return tf.cast(self._log_prob(f, x, self._cast(noise_scale)), dtype)
 
-    def score(self, f, x, noise_scale=0.0):
+    def score(self, f: ArrayLike, x: ArrayLike, noise_scale: ArrayLike = 0.0) -> Tensor:
         """Returns the gradient of `log_prob` in f.
 
         Args:
@@ -112,7 +115,7 @@ class Process(keras.layers.Layer):
         f, x, dtype = self._checked_values(f, x)
         return tf.cast(self._score(f, x, self._cast(noise_scale)), dtype)
 
-    def moments(self, x, noise_scale=0.0):
+    def moments(self, x: ArrayLike, noise_scale: ArrayLike = 0.0) -> tuple[Tensor, Tensor]:
         """Returns the mean and the covariance of the values at points.
 
         Args:
@@ -131,7 +134,7 @@ class Process(keras.layers.Layer):
             )
         return self._moments(self._checked_points(x), self._cast(noise_scale))
 
-    def weight_divergence(self, x, seed):
+    def weight_divergence(self, x: ArrayLike, seed: Seed) -> Tensor:
         """Returns the KL divergence of the learned distribution of the weights from their prior.
 
         Args:
@@ -201,11 +204,11 @@ class Process(keras.layers.Layer):
             )
         return self._cast(f), x, dtype
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "num_outputs": self.num_outputs}
 
 
-def check_width(network, width):
+def check_width(network: Any, width: int) -> None:
     """Refuses a network of a process that was made for points of another width.
 
     Args:

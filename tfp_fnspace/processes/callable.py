@@ -1,9 +1,13 @@
 """A process made from a user's functions."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.processes.base import Process
+from tfp_fnspace.typing import Config, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -36,14 +40,20 @@ class CallableProcess(Process):
 
     draws_are_functions_of_x = True
 
-    def __init__(self, function, density=None, num_outputs=1, **kwargs):
+    def __init__(
+        self,
+        function: Callable[..., Tensor] | Config,
+        density: Callable[..., Tensor] | Config | None = None,
+        num_outputs: int = 1,
+        **kwargs: Any,
+    ):
         super().__init__(num_outputs, **kwargs)
         self.function = _as_function("function", function)
         self.density = None if density is None else _as_function("density", density)
         self.built = True
 
     @property
-    def has_density(self):
+    def has_density(self) -> bool:
         return self.density is not None
 
     def _sample(self, x, n, seed):
@@ -60,7 +70,7 @@ class CallableProcess(Process):
     def _log_prob(self, f, x, noise_scale):
         return self.density(f, x, noise_scale)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         density = self.density
         return {
             **super().get_config(),

@@ -1,5 +1,8 @@
 """The base of Gaussian and Student-t processes: mean, kernel, factors and fitting."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -9,6 +12,7 @@ from tfp_fnspace.math import linalg, random
 from tfp_fnspace.processes import marginal_likelihood
 from tfp_fnspace.processes.base import Process
 from tfp_fnspace.processes.kernel_weights import KernelWeights
+from tfp_fnspace.typing import ArrayLike, Config, Tensor
 
 #: Lower bound of the standard deviation of observation noise.
 SMALLEST_NOISE = 1e-6
@@ -32,14 +36,14 @@ class EllipticalProcess(Process):
 
     def __init__(
         self,
-        kernel,
-        num_outputs=1,
-        mean=0.0,
-        noise_scale=0.1,
-        jitter=1e-6,
-        learn_mean=False,
-        fixed=(),
-        **kwargs,
+        kernel: Any,
+        num_outputs: int = 1,
+        mean: float = 0.0,
+        noise_scale: float = 0.1,
+        jitter: float = 1e-6,
+        learn_mean: bool = False,
+        fixed: Sequence[str] = (),
+        **kwargs: Any,
     ):
         super().__init__(num_outputs, **kwargs)
         self.initial_mean = checked_number("mean", mean)
@@ -71,28 +75,35 @@ class EllipticalProcess(Process):
         self.built = True
 
     @property
-    def has_density(self):
+    def has_density(self) -> bool:
         return True
 
     @property
-    def has_moments(self):
+    def has_moments(self) -> bool:
         return True
 
     @property
-    def mean(self):
+    def mean(self) -> Tensor:
         """m, tensor `[D]`."""
         return tf.convert_to_tensor(self._mean.value)
 
     @property
-    def noise_scale(self):
+    def noise_scale(self) -> Tensor:
         """Standard deviation of the noise of observations, a scalar tensor."""
         return SMALLEST_NOISE + tf.exp(self._log_noise.value)
 
-    def kernel(self):
+    def kernel(self) -> Any:
         """Returns the kernel at the present values of its parameters."""
         return self.kernel_weights.kernel()
 
-    def fit(self, x, y, num_inducing=None, max_iterations=200, seed=0):
+    def fit(
+        self,
+        x: ArrayLike,
+        y: ArrayLike,
+        num_inducing: int | None = None,
+        max_iterations: int = 200,
+        seed: int = 0,
+    ) -> marginal_likelihood.Fit:
         """Fits kernel, noise and learned parameters by marginal likelihood with L-BFGS, in float64.
 
         The exact objective is `log p(y)` with `K + noise_scale^2 I`, at a cost of O(N^3) per step.
@@ -196,7 +207,7 @@ class EllipticalProcess(Process):
         """Sums squares over the points, `[D, S]`."""
         return tf.reshape(tf.reduce_sum(tf.square(whitened), axis=-2), [self.num_outputs, -1])
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "kernel": self.kernel_weights.description,
@@ -220,7 +231,7 @@ def _noise_starts(process, y):
     return [float(process._log_noise.value), *others]
 
 
-def constant(value):
+def constant(value: float) -> keras.initializers.Initializer:
     """Returns an initializer that keeps float64; Keras would convert a number to float32.
 
     Args:

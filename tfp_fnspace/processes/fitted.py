@@ -1,13 +1,23 @@
 """A Gaussian process fitted to rows, for priors and least noise of recipes and benchmarks."""
 
+from typing import Any
+
 import numpy as np
 
 from tfp_fnspace.layers.scaler import RunningMoments, Standardizer
 from tfp_fnspace.processes.gaussian import GaussianProcess
 from tfp_fnspace.processes.kernel_weights import ard_squared_exponential
+from tfp_fnspace.typing import ArrayLike
 
 
-def fitted_prior(x, y, max_rows=500, seed=0, dtype=None, max_iterations=200):
+def fitted_prior(
+    x: ArrayLike,
+    y: ArrayLike,
+    max_rows: int = 500,
+    seed: int = 0,
+    dtype: Any = None,
+    max_iterations: int = 200,
+) -> GaussianProcess:
     """Fits a Gaussian process with a squared exponential kernel, one length scale per input.
 
     Only the first of several rows with equal inputs counts: if data were entered twice, the

@@ -1,14 +1,17 @@
 """Networks as functions of their weights, for many sets of weights at once."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.layers import networks
+from tfp_fnspace.typing import Config, Shape, Tensor
 
 
-def frozen_copy(network):
+def frozen_copy(network: keras.layers.Layer | Config) -> keras.layers.Layer:
     """Copies a network, with new weights that are not trained.
 
     Args:
@@ -26,7 +29,7 @@ def frozen_copy(network):
     return copy
 
 
-def serialized(network):
+def serialized(network: keras.layers.Layer) -> Any:
     """Returns the serialised form of a Keras model or layer.
 
     Raises:
@@ -37,7 +40,7 @@ def serialized(network):
     return keras.saving.serialize_keras_object(network)
 
 
-def drawn_variables(network, input_shape):
+def drawn_variables(network: keras.layers.Layer, input_shape: Shape) -> list[keras.Variable]:
     """Returns the trainable variables of a frozen network, without its moving averages.
 
     Args:
@@ -55,7 +58,7 @@ def drawn_variables(network, input_shape):
     return variables
 
 
-def normal_scale(shape, kernel_gain, bias_stddev):
+def normal_scale(shape: Sequence[int], kernel_gain: float, bias_stddev: float) -> float:
     """Returns the standard deviation of a weight's prior.
 
     Args:
@@ -71,7 +74,12 @@ def normal_scale(shape, kernel_gain, bias_stddev):
     return kernel_gain / math.sqrt(math.prod(shape[:-1])) if len(shape) > 1 else bias_stddev
 
 
-def functions(network, variables, weights, x):
+def functions(
+    network: keras.layers.Layer,
+    variables: Sequence[keras.Variable],
+    weights: Sequence[Tensor],
+    x: Tensor,
+) -> Tensor:
     """Evaluates a network at n sets of weights, in one vectorised pass.
 
     Args:

@@ -1,11 +1,15 @@
 """The parameters of a TFP kernel as the weights of a Keras layer."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.kernels.description import build, describe
+from tfp_fnspace.typing import ArrayLike, Config
 
 tfpk = tfp.math.psd_kernels
 
@@ -41,7 +45,7 @@ class KernelWeights(keras.layers.Layer):
         >>> layer.kernel().matrix(x, x)
     """
 
-    def __init__(self, kernel, fixed=(), **kwargs):
+    def __init__(self, kernel: Any, fixed: Sequence[str] = (), **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
         self.fixed = [fixed] if isinstance(fixed, str) else list(fixed)
         self.description = dict(kernel) if isinstance(kernel, dict) else describe(kernel)
@@ -69,7 +73,7 @@ class KernelWeights(keras.layers.Layer):
             )
         self.built = True
 
-    def kernel(self):
+    def kernel(self) -> Any:
         """Returns the kernel at the present values of the weights."""
         dtype = tf.as_dtype(self.variable_dtype)
 
@@ -79,11 +83,13 @@ class KernelWeights(keras.layers.Layer):
 
         return build(self.description, read)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "kernel": self.description, "fixed": self.fixed}
 
 
-def ard_squared_exponential(num_features, amplitude=1.0, length_scale=1.0):
+def ard_squared_exponential(
+    num_features: int, amplitude: float = 1.0, length_scale: ArrayLike = 1.0
+) -> Any:
     """Makes a squared exponential kernel with a length scale for each feature.
 
         k(x, x') = amplitude^2 exp(-sum_i (x_i - x'_i)^2 / (2 length_scale_i^2))

@@ -1,7 +1,8 @@
 """Fitting by marginal likelihood, with L-BFGS over weights and a bound with inducing points."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -12,6 +13,7 @@ from tfp_fnspace.boundary.arguments import check_count, checked_count
 from tfp_fnspace.boundary.data import check_finite
 from tfp_fnspace.math import linalg
 from tfp_fnspace.tracing import traced
+from tfp_fnspace.typing import Array, ArrayLike, Tensor
 
 #: L-BFGS starts again from the best point so far after a failed line search, at most this often.
 _MOST_STARTS = 10
@@ -33,7 +35,9 @@ class Fit(NamedTuple):
     num_iterations: int
 
 
-def maximise(objective, variables, max_iterations=200):
+def maximise(
+    objective: Callable[[], Tensor], variables: Sequence[keras.Variable], max_iterations: int = 200
+) -> Fit:
     """Maximises a function of variables by L-BFGS and assigns them the best values.
 
     Args:
@@ -59,7 +63,7 @@ class Maximiser:
         variables: As for `maximise`.
     """
 
-    def __init__(self, objective, variables):
+    def __init__(self, objective: Callable[[], Tensor], variables: Sequence[keras.Variable]):
         self.variables = variables
         self._shapes = [tuple(v.shape) for v in variables]
         present = self._position()
@@ -75,8 +79,8 @@ class Maximiser:
         # Each function is traced once, although L-BFGS calls the loss in many places, and is not
         # inlined there. They are concrete functions, for which TensorFlow does not warn of
         # retracing when a program fits a fifth process.
-        loss_and_gradient = traced(loss_and_gradient, experimental_attributes={"_noinline": True})
-        self._loss_and_gradient = loss_and_gradient.get_concrete_function(present)
+        apart = traced(loss_and_gradient, experimental_attributes={"_noinline": True})
+        self._loss_and_gradient = apart.get_concrete_function(present)
 
         def minimise(start, scale, max_iterations):
             return tfp.optimizer.lbfgs_minimize(
@@ -94,7 +98,7 @@ class Maximiser:
             present, number, tf.TensorSpec([], tf.int32)
         )
 
-    def run(self, max_iterations=200):
+    def run(self, max_iterations: int = 200) -> Fit:
         """Runs `maximise` from the present values, and starts again after failed line searches."""
         check_count("max_iterations", max_iterations)
         best = self._position()
@@ -130,7 +134,9 @@ class Maximiser:
         return [tf.reshape(p, shape) for p, shape in zip(pieces, self._shapes, strict=True)]
 
 
-def take_best(objective, variable, values):
+def take_best(
+    objective: Callable[[], Tensor], variable: keras.Variable, values: Sequence[float]
+) -> None:
     """Assigns a variable the value at which an objective is largest (the first of equals).
 
     Args:
@@ -146,7 +152,9 @@ def take_best(objective, variable, values):
     variable.assign(values[int(np.argmax(np.where(np.isfinite(found), found, -np.inf)))])
 
 
-def collapsed_bound(y, x, inducing, kernel, noise_scale, jitter):
+def collapsed_bound(
+    y: Tensor, x: Tensor, inducing: Tensor, kernel: Any, noise_scale: Tensor, jitter: float
+) -> Tensor:
     """Returns Titsias's lower bound of `log N(y; 0, K + s^2 I)` with inducing points.
 
         log N(y; 0, Q + s^2 I) - tr(K - Q) / (2 s^2),   Q = K_xz K_zz^-1 K_zx
@@ -175,7 +183,9 @@ def collapsed_bound(y, x, inducing, kernel, noise_scale, jitter):
     return collapsed_bound_of(y, ii, kernel.matrix(inducing, x), diagonal, noise_scale)
 
 
-def collapsed_bound_of(y, ii, it, tt, noise_scale):
+def collapsed_bound_of(
+    y: Tensor, ii: Tensor, it: Tensor, tt: Tensor, noise_scale: Tensor
+) -> Tensor:
     """Returns `collapsed_bound`, given kernel matrices.
 
     Args:
@@ -207,7 +217,7 @@ def collapsed_bound_of(y, ii, it, tt, noise_scale):
     return -0.5 * (size * _LOG_TWO_PI + log_det + squares + unexplained)
 
 
-def checked_data(x, y, num_outputs):
+def checked_data(x: ArrayLike, y: ArrayLike, num_outputs: int) -> tuple[Tensor, Tensor]:
     """Checks and returns points and observations as float64 tensors, `[N, ...]` and `[N, D]`.
 
     Args:
@@ -233,7 +243,7 @@ def checked_data(x, y, num_outputs):
     return tf.constant(x), tf.constant(y)
 
 
-def random_rows(x, num_rows, seed):
+def random_rows(x: Tensor, num_rows: int, seed: int) -> Array:
     """Chooses distinct rows of x at random.
 
     Args:

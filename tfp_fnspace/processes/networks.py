@@ -1,5 +1,8 @@
 """Random networks as processes, with random weights or random inputs."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -9,6 +12,7 @@ from tfp_fnspace.math import random
 from tfp_fnspace.processes import given_weights
 from tfp_fnspace.processes.base import Process, check_width
 from tfp_fnspace.tracing import traced
+from tfp_fnspace.typing import Config, Distribution, Shape
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -49,12 +53,12 @@ class BNNProcess(Process):
 
     def __init__(
         self,
-        network,
-        kernel_gain=1.0,
-        bias_stddev=1.0,
-        weight_prior=None,
-        num_outputs=1,
-        **kwargs,
+        network: keras.layers.Layer | Config,
+        kernel_gain: float = 1.0,
+        bias_stddev: float = 1.0,
+        weight_prior: Callable[[str, tuple[int, ...]], Distribution] | Config | None = None,
+        num_outputs: int = 1,
+        **kwargs: Any,
     ):
         super().__init__(num_outputs, **kwargs)
         self.kernel_gain = checked_number("kernel_gain", kernel_gain, 0.0)
@@ -65,7 +69,7 @@ class BNNProcess(Process):
         self.network = given_weights.frozen_copy(network)
         self._compiled = traced(self._draw, reduce_retracing=True)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self._drawn = given_weights.drawn_variables(self.network, input_shape)
         self.built = True
 
@@ -98,7 +102,7 @@ class BNNProcess(Process):
         scale = given_weights.normal_scale(shape, self.kernel_gain, self.bias_stddev)
         return scale * random.normal([n, *shape], seed, variable.dtype)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         prior = self.weight_prior
         return {
             **super().get_config(),
@@ -146,7 +150,14 @@ class NeuralSamplerProcess(Process):
 
     draws_are_functions_of_x = True
 
-    def __init__(self, network, num_noise=1, num_outputs=1, dropout=0.0, **kwargs):
+    def __init__(
+        self,
+        network: keras.layers.Layer | Config,
+        num_noise: int = 1,
+        num_outputs: int = 1,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ):
         super().__init__(num_outputs, **kwargs)
         self.num_noise = checked_count("num_noise", num_noise)
         self.dropout = checked_rate("dropout", dropout)
@@ -160,7 +171,7 @@ class NeuralSamplerProcess(Process):
                 f"Received: network={self.network!r}, dropout={dropout!r}"
             )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         if len(input_shape) != 2:
             raise ValueError(
                 f"A neural sampler has points of the shape [N, I]. Received: x.shape={input_shape}"
@@ -192,7 +203,7 @@ class NeuralSamplerProcess(Process):
             rows = tf.reshape(tf.reshape(rows, [n, -1, width]) * masks, [-1, width])
         return last(rows)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "network": given_weights.serialized(self.network),

@@ -1,6 +1,7 @@
 """The Student-t process."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -9,6 +10,7 @@ import tensorflow as tf
 from tfp_fnspace.boundary.arguments import checked_number
 from tfp_fnspace.math import linalg, random
 from tfp_fnspace.processes.elliptical import EllipticalProcess, constant
+from tfp_fnspace.typing import Config, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -42,7 +44,14 @@ class StudentTProcess(EllipticalProcess):
         processes", AISTATS.
     """
 
-    def __init__(self, kernel, df=5.0, learn_df=False, num_outputs=1, **kwargs):
+    def __init__(
+        self,
+        kernel: Any,
+        df: float = 5.0,
+        learn_df: bool = False,
+        num_outputs: int = 1,
+        **kwargs: Any,
+    ):
         super().__init__(kernel, num_outputs, **kwargs)
         self.initial_df, self.learn_df = checked_number("df", df, 2.0), bool(learn_df)
         self._log_excess = self.add_weight(
@@ -53,7 +62,7 @@ class StudentTProcess(EllipticalProcess):
         )
 
     @property
-    def df(self):
+    def df(self) -> Tensor:
         """nu, a scalar tensor."""
         return 2.0 + self._excess
 
@@ -88,5 +97,5 @@ class StudentTProcess(EllipticalProcess):
         weight = tf.reshape(tf.transpose(weight), tf.concat([shape[:-2], [1, shape[-1]]], axis=0))
         return -weight * self._to_values(solution, shape[:-1])
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "df": self.initial_df, "learn_df": self.learn_df}

@@ -1,10 +1,13 @@
 """Networks whose weights have a learned distribution, as processes."""
 
+from typing import Any
+
 import keras
 
 from tfp_fnspace.layers import networks
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.processes.base import Process, check_width
+from tfp_fnspace.typing import Config, Shape
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -38,7 +41,7 @@ class VariationalProcess(Process):
     draws_are_functions_of_x = True
     has_weight_divergence = True
 
-    def __init__(self, network, num_outputs=1, **kwargs):
+    def __init__(self, network: keras.layers.Layer | Config, num_outputs: int = 1, **kwargs: Any):
         super().__init__(num_outputs, **kwargs)
         if isinstance(network, dict):
             network = keras.saving.deserialize_keras_object(network)
@@ -49,7 +52,7 @@ class VariationalProcess(Process):
         networks.refuse_acting_in_training(network, type(self).__name__)
         self.network = network
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         if not self.network.built:
             self.network.build((None, *input_shape[1:]))
         check_width(self.network, input_shape[-1])
@@ -70,6 +73,6 @@ class VariationalProcess(Process):
             self.network(x[:1])
         return self._cast(draws.kl(self.variable_dtype))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         network = keras.saving.serialize_keras_object(self.network)
         return {**super().get_config(), "network": network}

@@ -1,6 +1,9 @@
 """The base of all estimators: a table encoder, a recipe and the model that it fits."""
 
 import importlib
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
@@ -12,8 +15,10 @@ from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fi
 from tfp_fnspace import recipes
 from tfp_fnspace.boundary import arguments
 from tfp_fnspace.distributions import quantile
+from tfp_fnspace.model import FunctionSpaceModel
 from tfp_fnspace.sklearn import pickles
 from tfp_fnspace.sklearn.tables import TableEncoder, is_frame, table_values
+from tfp_fnspace.typing import Array, ArrayLike, Distribution
 from tfp_fnspace.warping import chosen_warp
 
 #: Upper bound of seeds.
@@ -38,7 +43,18 @@ class TableEstimator(BaseEstimator):
     #: Whether the recipe supports weights of the rows.
     _takes_weights = False
 
-    def __init__(self, *, time_limit=15.0, random_state=None, verbose=0):
+    # What `fit` learns.
+    model_: FunctionSpaceModel
+    settings_: Any
+    encoder_: TableEncoder
+
+    def __init__(
+        self,
+        *,
+        time_limit: float = 15.0,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ):
         self.time_limit = time_limit
         self.random_state = random_state
         self.verbose = verbose
@@ -113,7 +129,7 @@ class TableEstimator(BaseEstimator):
             validate_data(self, X, reset=reset, skip_check_array=True)
         else:
             dtype = object if has_words else np.float64
-            X = validate_data(self, X, reset=reset, dtype=dtype, **options)
+            X = np.asarray(validate_data(self, X, reset=reset, dtype=dtype, **options))
         if not is_frame(X) and not has_words:
             return X, [False] * X.shape[1]
         values, is_category = table_values(X, known)
@@ -135,7 +151,7 @@ class TableEstimator(BaseEstimator):
         inputs = self._inputs(X)
         return self._model_of(inputs).predict(inputs)
 
-    def predict_distribution(self, X):
+    def predict_distribution(self, X: ArrayLike) -> Distribution:
         """Predicts the distribution of the target.
 
         Args:
@@ -169,7 +185,7 @@ class TableRegressor(RegressorMixin, TableEstimator):
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fits the method to a table, with its recipe.
 
         Args:
@@ -206,7 +222,7 @@ class TableRegressor(RegressorMixin, TableEstimator):
         """Returns the targets `[N]` or `[N, D]` as float64."""
         return self._checked_y(y, multi_output=True, y_numeric=True).astype(np.float64)
 
-    def predict(self, X, return_std=False):
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Predicts the mean of the target.
 
         Args:
@@ -221,7 +237,7 @@ class TableRegressor(RegressorMixin, TableEstimator):
         mean = self._like_y(found["mean"])
         return (mean, self._like_y(found["stddev"])) if return_std else mean
 
-    def predict_quantiles(self, X, quantiles):
+    def predict_quantiles(self, X: ArrayLike, quantiles: float | Sequence[float]) -> Array:
         """Predicts quantiles of the target.
 
         Args:
@@ -233,7 +249,9 @@ class TableRegressor(RegressorMixin, TableEstimator):
         """
         return self._like_y(quantile(self.predict_distribution(X), quantiles).numpy())
 
-    def sample_y(self, X, n_samples=1, random_state=0):
+    def sample_y(
+        self, X: ArrayLike, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0
+    ) -> Array:
         """Draws targets from their predictive distributions, each row by itself.
 
         Use `model_.sample_functions` to draw functions, whose values at all rows belong together.
@@ -259,7 +277,7 @@ class TableRegressor(RegressorMixin, TableEstimator):
 class TableClassifier(ClassifierMixin, TableEstimator):
     """Base of all classifiers; see [the guide](../howto/sklearn.md) for columns."""
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fits the method to a table, with its recipe.
 
         Args:
@@ -291,7 +309,7 @@ class TableClassifier(ClassifierMixin, TableEstimator):
             )
         return self._fit(X, labels, sample_weight, num_classes=len(self.classes_))
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: ArrayLike) -> Array:
         """Predicts the probability of each class, in the order of `classes_`.
 
         Args:
@@ -303,7 +321,7 @@ class TableClassifier(ClassifierMixin, TableEstimator):
         found = self._predict(X)["probabilities"].astype(np.float64)
         return found / np.sum(found, axis=1, keepdims=True)
 
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> Array:
         """Predicts the most probable class.
 
         Args:
@@ -316,12 +334,12 @@ class TableClassifier(ClassifierMixin, TableEstimator):
         return self.classes_[np.argmax(probabilities, axis=1)]
 
 
-def recipe_of(method):
+def recipe_of(method: str) -> ModuleType:
     """Returns the recipe module of a method, given the name of its folder."""
     return importlib.import_module(f"tfp_fnspace.methods.{method}.recipe")
 
 
-def method_of(recipe):
+def method_of(recipe: ModuleType) -> str:
     """Returns the name of the folder of a recipe module."""
     return recipe.__name__.split(".")[-2]
 

@@ -1,9 +1,12 @@
 """One classifier for each method that can learn classes."""
 
+from typing import Self
+
 import numpy as np
 
 from tfp_fnspace.sklearn.base import TableClassifier
 from tfp_fnspace.sklearn.tagi import WithTAGI
+from tfp_fnspace.typing import ArrayLike
 
 
 class TAGIClassifier(WithTAGI, TableClassifier):
@@ -28,7 +31,7 @@ class TAGIClassifier(WithTAGI, TableClassifier):
 
     _method = "tagi"
 
-    def partial_fit(self, X, y, classes=None):
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Learns from further rows, each once; the posterior so far is the prior for them.
 
         Args:

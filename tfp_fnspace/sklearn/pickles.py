@@ -2,11 +2,12 @@
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from tfp_fnspace.model import load_model
+from tfp_fnspace.model import FunctionSpaceModel, load_model
 
 
-def as_bytes(model):
+def as_bytes(model: FunctionSpaceModel) -> bytes:
     """Returns the bytes that `model.save` writes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.keras"
@@ -14,9 +15,10 @@ def as_bytes(model):
         return path.read_bytes()
 
 
-def from_bytes(content):
+def from_bytes(content: bytes) -> FunctionSpaceModel:
     """Returns the model that `as_bytes` has converted to these bytes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.keras"
         path.write_bytes(content)
-        return load_model(path)
+        model: Any = load_model(path)
+        return model

@@ -1,7 +1,12 @@
 """One regressor for each method."""
 
+from typing import Self
+
+import numpy as np
+
 from tfp_fnspace.sklearn.base import TableRegressor
 from tfp_fnspace.sklearn.tagi import WithTAGI
+from tfp_fnspace.typing import ArrayLike
 
 
 class TAGIRegressor(WithTAGI, TableRegressor):
@@ -32,7 +37,7 @@ class TAGIRegressor(WithTAGI, TableRegressor):
 
     _method = "tagi"
 
-    def partial_fit(self, X, y):
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learns from further rows, each once; the posterior so far is the prior for them.
 
         Without an earlier `fit`, this is `fit`. Words and columns are those of the first rows.
@@ -64,7 +69,13 @@ class StableProcessRegressor(TableRegressor):
 
     _method = "stable_process"
 
-    def __init__(self, *, time_limit=45.0, random_state=None, verbose=0):
+    def __init__(
+        self,
+        *,
+        time_limit: float = 45.0,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ):
         super().__init__(time_limit=time_limit, random_state=random_state, verbose=verbose)
 
 

@@ -19,7 +19,13 @@ _ROWS_FOR_KERNELS = 2000
 class _Stacked:
     """Common part of both estimators: trials of several recipes, weights, and fits to all rows."""
 
-    def __init__(self, *, time_limit=60.0, random_state=None, verbose=0):
+    def __init__(
+        self,
+        *,
+        time_limit: float = 60.0,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ):
         super().__init__(time_limit=time_limit, random_state=random_state, verbose=verbose)
 
     def _fit_model(self, x, y, *, time_limit, seed, report=None, num_classes=None):

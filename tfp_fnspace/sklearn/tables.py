@@ -1,5 +1,8 @@
 """Conversion of tables with categories and missing values to numbers."""
 
+from collections.abc import Sequence
+from typing import Any, Self
+
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
@@ -8,6 +11,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from tfp_fnspace.boundary.arrays import as_array
 from tfp_fnspace.boundary.columns import column_names
+from tfp_fnspace.typing import Array
 
 #: Kurtosis above which a column has heavy tails: that of a Laplace distribution.
 _HEAVY = 6.0
@@ -20,13 +24,15 @@ _AS_IT_WAS = 0.2
 _CATEGORIES = ("category", "categorical", "enum", "dictionary")
 
 
-def is_frame(table):
+def is_frame(table: Any) -> bool:
     """Returns whether a table is a data frame of pandas or polars."""
     is_pandas = hasattr(table, "iloc") and getattr(table, "ndim", None) == 2
     return is_pandas or hasattr(table, "get_columns")
 
 
-def table_values(table, is_category=None):
+def table_values(
+    table: Any, is_category: Sequence[bool] | None = None
+) -> tuple[Array, Sequence[bool]]:
     """Returns the columns of a table as one array.
 
     Args:
@@ -51,7 +57,7 @@ def table_values(table, is_category=None):
     return values, is_category
 
 
-def _columns(table):
+def _columns(table: Any) -> tuple[Any, Any]:
     """Returns two lists, the names and the columns."""
     if hasattr(table, "iloc"):
         return column_names(table), [table.iloc[:, i] for i in range(table.shape[1])]
@@ -119,11 +125,11 @@ class TableEncoder(BaseEstimator):
         squash: Whether columns with heavy tails are squashed.
     """
 
-    def __init__(self, uncertain=False, squash=True):
+    def __init__(self, uncertain: bool = False, squash: bool = True):
         self.uncertain = uncertain
         self.squash = squash
 
-    def fit(self, values, is_category):
+    def fit(self, values: Array, is_category: Sequence[bool]) -> Self:
         """Learns means, variances and words.
 
         Args:
@@ -167,7 +173,7 @@ class TableEncoder(BaseEstimator):
     def _positions(self, of_words):
         return [i for i, other in enumerate(self.is_category_) if other == of_words]
 
-    def transform(self, values):
+    def transform(self, values: Array) -> Array | list[Array]:
         """Returns the inputs of the model.
 
         Args:
@@ -178,7 +184,7 @@ class TableEncoder(BaseEstimator):
             variances, if a number is missing here or was missing in training.
         """
         values = self._squashed(values)
-        means = self.transformer_.transform(values).astype(np.float64)
+        means = np.asarray(self.transformer_.transform(values), np.float64)
         missing = np.isnan(values[:, self._positions(False)].astype(np.float64))
         if not self.has_variances_ and not (self.uncertain and np.any(missing)):
             return means
@@ -186,6 +192,6 @@ class TableEncoder(BaseEstimator):
         variances[:, : missing.shape[1]] = np.where(missing, self.variances_, 0.0)
         return [means, variances]
 
-    def get_feature_names_out(self, input_features=None):
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Returns the names of the X columns that the model sees."""
         return self.transformer_.get_feature_names_out(input_features)

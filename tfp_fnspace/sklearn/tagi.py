@@ -2,10 +2,11 @@
 
 from sklearn.utils import check_consistent_length
 
+from tfp_fnspace.sklearn.base import TableEstimator
 from tfp_fnspace.warping import WarpedModel
 
 
-class WithTAGI:
+class WithTAGI(TableEstimator):
     """Mixin of estimators with a TAGI model."""
 
     _takes_variances = True

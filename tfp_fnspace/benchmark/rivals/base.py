@@ -1,7 +1,11 @@
 """Shared parts of the rivals: units, Gaussian mixtures, kernel estimates of a density."""
 
+from typing import Self
+
 import numpy as np
 import tensorflow_probability as tfp
+
+from tfp_fnspace.typing import Array, ArrayLike, Distribution
 
 tfd = tfp.distributions
 
@@ -20,11 +24,11 @@ class Units:
         values: Array `[N, ...]`.
     """
 
-    def __init__(self, values):
+    def __init__(self, values: Array):
         self.mean, self.scale = values.mean(axis=0), values.std(axis=0)
         self.scale = np.where(self.scale > 0.0, self.scale, 1.0)
 
-    def standardised(self, values):
+    def standardised(self, values: Array) -> Array:
         """Returns the values in standard deviations from the mean."""
         return (values - self.mean) / self.scale
 
@@ -39,24 +43,30 @@ class Rival:
         random_state: Seed, a non-negative integer.
     """
 
-    def __init__(self, random_state=0):
+    def __init__(self, random_state: int = 0):
         self.random_state = random_state
 
-    def fit(self, X, y):
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fits to inputs `[N, X]` and targets `[N]` or `[N, 1]`; returns the estimator."""
         x, y = np.asarray(X, np.float64), np.asarray(y, np.float64).reshape(len(X))
         self._x_units, self._y_units = Units(x), Units(y)
         self._fit(self._x_units.standardised(x), self._y_units.standardised(y))
         return self
 
-    def predict_distribution(self, X):
+    def _fit(self, x, y):
+        raise NotImplementedError
+
+    def _predict(self, x):
+        raise NotImplementedError
+
+    def predict_distribution(self, X: ArrayLike) -> Distribution:
         """Returns the predictive distribution of the targets, batch `[N]` and event `[1]`."""
         loc, scale = self._predict(self._x_units.standardised(np.asarray(X, np.float64)))
         units = self._y_units
         return gaussians(units.mean + units.scale * loc, units.scale * scale)
 
 
-def gaussians(loc, scale):
+def gaussians(loc: ArrayLike, scale: ArrayLike) -> Distribution:
     """Returns Gaussians of arrays `[N]`, or equal mixtures of arrays `[N, K]`; event `[1]`."""
     loc, scale = np.broadcast_arrays(np.asarray(loc, np.float64), np.asarray(scale, np.float64))
     parts = tfd.Independent(tfd.Normal(loc[..., np.newaxis], scale[..., np.newaxis]), 1)
@@ -65,7 +75,7 @@ def gaussians(loc, scale):
     return tfd.MixtureSameFamily(tfd.Categorical(logits=np.zeros(loc.shape)), parts)
 
 
-def kernel_density(values):
+def kernel_density(values: Array) -> tuple[Array, Array]:
     """Returns centres `[K]` and widths `[K]` of Gaussian kernels that estimate a density.
 
     The widths are Silverman's rule times `sqrt(g / f)` (Abramson 1982). `f` is the density with
@@ -96,13 +106,13 @@ def _log_density(values, centres, widths):
     return most[:, 0] + np.log(np.mean(np.exp(logs - most), axis=1))
 
 
-def held_out(size, seed, fraction=0.1):
+def held_out(size: int, seed: int, fraction: float = 0.1) -> tuple[Array, Array]:
     """Returns random row numbers: training rows, and a tenth of the rows for early stopping."""
     order = np.random.default_rng(seed).permutation(size)
     cut = max(1, round(fraction * size))
     return np.sort(order[cut:]), np.sort(order[:cut])
 
 
-def log_density_of_kernels(train, valid):
+def log_density_of_kernels(train: Array, valid: Array) -> float:
     """Returns the mean log density of the kernel estimate from `train` at `valid`."""
     return float(np.mean(_log_density(valid, *kernel_density(train))))

@@ -7,6 +7,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from tfp_fnspace.benchmark.rivals.base import Rival, kernel_density
 from tfp_fnspace.benchmark.rivals.quantile_function import PiecewiseLinearCDF
 from tfp_fnspace.datasets import k_fold
+from tfp_fnspace.typing import ArrayLike, Distribution
 
 tfd = tfp.distributions
 
@@ -59,7 +60,7 @@ class QuantileBoosting(Rival):
             for level in _LEVELS
         ]
 
-    def predict_distribution(self, X):
+    def predict_distribution(self, X: ArrayLike) -> Distribution:
         x = self._x_units.standardised(np.asarray(X, np.float64))
         quantiles = np.sort([model.predict(x) for model in self._models], axis=0)  # [Q, N]
         least = np.diff(_LEVELS) / _GREATEST_DENSITY

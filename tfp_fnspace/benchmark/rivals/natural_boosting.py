@@ -1,8 +1,9 @@
 """NGBoost with early stopping."""
 
+import copy
+
 from ngboost import NGBRegressor
 from ngboost.learners import default_tree_learner
-from sklearn.base import clone
 
 from tfp_fnspace.benchmark.rivals.base import Rival, held_out
 
@@ -17,7 +18,7 @@ class NGBoost(Rival):
     def _fit(self, x, y):
         train, valid = held_out(len(x), self.random_state)
         # Trees break ties at random, with a seed that the model does not give them.
-        tree = clone(default_tree_learner).set_params(random_state=self.random_state)
+        tree = copy.deepcopy(default_tree_learner).set_params(random_state=self.random_state)
         options = {"Base": tree, "random_state": self.random_state, "verbose": False}
         model = NGBRegressor(n_estimators=2000, **options)
         model.fit(x[train], y[train], x[valid], y[valid], early_stopping_rounds=50)

@@ -8,11 +8,12 @@ import tensorflow as tf
 
 from tfp_fnspace.benchmark.rivals.base import Rival, held_out
 from tfp_fnspace.tracing import traced
+from tfp_fnspace.typing import Tensor
 
 _UNITS, _BATCH_SIZE, _MOST_STEPS = 64, 64, 20_000
 
 
-def gaussian_nll(y, outputs):
+def gaussian_nll(y: Tensor, outputs: Tensor) -> Tensor:
     """Returns the negative log density of `y` `[B, M]` for `outputs` `[B, M, 2]`, up to a constant.
 
     The outputs are means and raw variances; the variance is `softplus(raw) + 1e-4`. The result is
@@ -64,7 +65,7 @@ class _MeanAndVariance(Rival):
         steps = len(x_train) // batch_size
         epochs = -(-_MOST_STEPS // steps)
         losses = self._epochs(x_train, y_train, x_valid, y_valid, (steps, batch_size))
-        best, patience = math.inf, max(30, epochs // 50)
+        best, at, weights, patience = math.inf, 0, None, max(30, epochs // 50)
         for epoch in range(epochs):
             loss = next(losses)
             if loss < best:
@@ -109,7 +110,7 @@ class _MeanAndVariance(Rival):
         """Returns means and standard deviations, `[N, M]` each."""
         inputs = np.repeat(x[:, np.newaxis].astype(np.float32), self.num_members, axis=1)
         outputs = keras.ops.convert_to_numpy(self._model(inputs, training=training))
-        outputs = outputs.astype(np.float64)
+        outputs = np.asarray(outputs, np.float64)
         return outputs[..., 0], np.sqrt(np.logaddexp(0.0, outputs[..., 1]) + 1e-4)
 
 

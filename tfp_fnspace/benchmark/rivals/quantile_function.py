@@ -1,10 +1,13 @@
 """A distribution made of some of its quantiles."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
+
+from tfp_fnspace.typing import ArrayLike
 
 tfd = tfp.distributions
 
@@ -27,7 +30,9 @@ class PiecewiseLinearCDF(tfd.Distribution):
         quantiles: Increasing quantiles `[..., Q]`, floating.
     """
 
-    def __init__(self, levels, quantiles, name="PiecewiseLinearCDF"):
+    def __init__(
+        self, levels: Sequence[float], quantiles: ArrayLike, name: str = "PiecewiseLinearCDF"
+    ):
         parameters = dict(locals())
         self._q = tf.convert_to_tensor(quantiles)
         super().__init__(

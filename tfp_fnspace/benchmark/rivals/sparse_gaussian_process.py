@@ -15,6 +15,7 @@ from sklearn.cluster import MiniBatchKMeans
 from tfp_fnspace.benchmark.rivals.base import Rival
 from tfp_fnspace.processes.marginal_likelihood import collapsed_bound
 from tfp_fnspace.tracing import traced
+from tfp_fnspace.typing import Tensor
 
 psd_kernels = tfp.math.psd_kernels
 
@@ -41,7 +42,7 @@ class SparseGP(Rival):
             x_inducing = means.fit(x).cluster_centers_
         else:
             x_inducing = x
-        start = [0.0, math.log(0.1), *np.full(width, 0.5 * math.log(width)), *x_inducing.ravel()]
+        start = [0.0, math.log(0.1), *np.full(width, 0.5 * math.log(width)), *np.ravel(x_inducing)]
         x, y = tf.constant(x), tf.constant(y[:, np.newaxis])
 
         @traced
@@ -74,7 +75,9 @@ class SparseGP(Rival):
         return mean.numpy(), tf.sqrt(variance - less + more + noise).numpy()
 
 
-def bound(x, y, variance, noise, lengths, inducing):
+def bound(
+    x: Tensor, y: Tensor, variance: Tensor, noise: Tensor, lengths: Tensor, inducing: Tensor
+) -> Tensor:
     """Returns Titsias's bound: `log N(y; 0, Q + noise I) - tr(K - Q) / (2 noise)`.
 
     Args:

@@ -1,5 +1,7 @@
 """Bayes by Backprop with learnt noise, by `VariationalModel`."""
 
+from typing import Self
+
 import keras
 import numpy as np
 
@@ -7,6 +9,7 @@ from tfp_fnspace.benchmark.rivals.base import Rival
 from tfp_fnspace.layers import VariationalDense
 from tfp_fnspace.likelihoods import Gaussian
 from tfp_fnspace.methods.fbnn import VariationalModel
+from tfp_fnspace.typing import ArrayLike, Distribution
 
 _UNITS, _BATCH_SIZE, _STEPS = 50, 128, 10_000
 
@@ -22,7 +25,7 @@ class BayesByBackprop(Rival):
         Blundell et al. (2015), "Weight uncertainty in neural networks".
     """
 
-    def fit(self, X, y):
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         keras.utils.set_random_seed(self.random_state)
         x, y = np.asarray(X, np.float64), np.asarray(y, np.float64).reshape(len(X), 1)
         hidden = inputs = keras.Input((x.shape[1],))
@@ -35,5 +38,5 @@ class BayesByBackprop(Rival):
         self._model.fit(x, y, batch_size=_BATCH_SIZE, epochs=epochs, verbose=0)
         return self
 
-    def predict_distribution(self, X):
+    def predict_distribution(self, X: ArrayLike) -> Distribution:
         return self._model.predict_distribution(np.asarray(X, np.float64))

@@ -1,12 +1,16 @@
 """Checks of the arguments of a stable process."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.distributions._parameters import common_dtype
+from tfp_fnspace.typing import Array, ArrayLike, Tensor
 
 
-def common_dtype_with(index_points, *parameters):
+def common_dtype_with(index_points: ArrayLike, *parameters: ArrayLike) -> tf.DType:
     """Returns the dtype of the parameters; if none has one, that of the points if floating."""
     if any(hasattr(value, "dtype") for value in parameters):
         return common_dtype(*parameters)
@@ -15,7 +19,7 @@ def common_dtype_with(index_points, *parameters):
     return common_dtype(index_points) if is_floating else tf.float32
 
 
-def checked_partition(partition):
+def checked_partition(partition: Any) -> tuple[Array, Array]:
     """Checks and returns hyperplanes `[L, I+1]` and probabilities `[L]` as float64 arrays."""
     if not (hasattr(partition, "hyperplanes") and hasattr(partition, "probabilities")):
         raise ValueError(
@@ -38,7 +42,7 @@ def checked_partition(partition):
     return hyperplanes, probabilities
 
 
-def checked_points(points, name, width):
+def checked_points(points: ArrayLike, name: str, width: int) -> Array:
     """Checks and returns points as a float64 array `[N, I]`, I = `width`."""
     known = tf.get_static_value(points) if tf.is_tensor(points) else points
     if known is None:
@@ -55,7 +59,7 @@ def checked_points(points, name, width):
     return known
 
 
-def checked_rows(values, name, length, dtype):
+def checked_rows(values: ArrayLike, name: str, length: int, dtype: tf.DType) -> Tensor:
     """Checks and returns a tensor `[..., length]`; values without a dtype get `dtype`."""
     values = tf.convert_to_tensor(values, dtype_hint=dtype)
     if values.shape.rank == 0 or values.shape[-1] not in (None, length):
@@ -65,13 +69,13 @@ def checked_rows(values, name, length, dtype):
     return values
 
 
-def is_noiseless(noise_scale, which):
+def is_noiseless(noise_scale: Any, which: Callable[[Array], Any]) -> bool:
     """Returns whether any or all (`which`) of the noise scales are known to be 0."""
     noise = tf.get_static_value(noise_scale)
     return noise is not None and bool(which(noise == 0.0))
 
 
-def check_regular(noise_scale, signs):
+def check_regular(noise_scale: Any, signs: Array) -> None:
     """Checks that there is a density.
 
     Without noise there is one only if as many patterns as points are independent.

@@ -1,15 +1,24 @@
 """Mean densities over draws of the scales, by importance sampling in chunks (float64)."""
 
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
+
+from tfp_fnspace.typing import Tensor
 
 #: How many numbers one chunk of an importance sample has: 32 MB.
 _CHUNK = 4_000_000
 
 
-def log_mean_weight(log_weights, y, draws, matrix_shape, batch_shape):
+def log_mean_weight(
+    log_weights: Callable[..., Tensor],
+    y: Tensor,
+    draws: Sequence[Tensor],
+    matrix_shape: tuple[int, int],
+    batch_shape: tuple[Tensor, tf.TensorShape],
+) -> tuple[Tensor, Tensor]:
     """Returns the log of the mean of K weights `w_k(y)`, and its delta-method standard error.
 
     Args:

@@ -5,6 +5,8 @@ import math
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace.typing import Array, Distribution, Tensor
+
 tfd = tfp.distributions
 
 #: Logarithms of variances are kept within +-600 when squares of their roots are summed. The
@@ -14,7 +16,7 @@ _LARGEST_LOG = 600.0
 _LOG_TWO_PI = math.log(2.0 * math.pi)
 
 
-def covariance(signs, log_variances, noise):
+def covariance(signs: Array, log_variances: Tensor, noise: Tensor) -> Tensor:
     """Returns `Q = sum_l d_l tau_l tau_l' + noise^2 I`.
 
     Args:
@@ -25,14 +27,14 @@ def covariance(signs, log_variances, noise):
     Returns:
         float64 tensor `[..., N, N]`.
     """
-    signs = tf.constant(signs)
+    tau = tf.constant(signs)
     variances = tf.exp(log_variances)
-    total = tf.linalg.matmul(variances[..., tf.newaxis] * signs, signs, transpose_a=True)
+    total = tf.linalg.matmul(variances[..., tf.newaxis] * tau, tau, transpose_a=True)
     noise = tf.square(noise)[..., tf.newaxis]
     return total + noise * tf.eye(signs.shape[1], dtype=tf.float64)
 
 
-def root(signs, log_variances, noise):
+def root(signs: Array, log_variances: Tensor, noise: Tensor) -> Tensor:
     """Returns R with `R'R = sum_l d_l tau_l tau_l' + diag(noise^2)`, by QR. O((L + N) N^2).
 
     It is not computed from the sum itself: single variances are often 1e16 times the others (at
@@ -58,7 +60,7 @@ def root(signs, log_variances, noise):
     return tf.linalg.qr(tf.concat([above, below], axis=-2)).r
 
 
-def conditional(root, y, n):
+def conditional(root: Tensor, y: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Returns mean and covariance root of the last points given the first (Proposition 2).
 
     With the factor R of `Q = R'R` in blocks, the mean is `R_o*' R_oo^-T y` and the covariance is
@@ -77,7 +79,7 @@ def conditional(root, y, n):
     return loc, root[..., n:, n:]
 
 
-def normal(loc, root, dtype):
+def normal(loc: float | Tensor, root: Tensor, dtype: tf.DType) -> Distribution:
     """Makes the distribution N(loc, root' root), with a non-negative diagonal of its factor."""
     diagonal = tf.linalg.diag_part(root)
     turned = tf.where(diagonal < 0.0, -tf.ones_like(diagonal), tf.ones_like(diagonal))
@@ -88,7 +90,7 @@ def normal(loc, root, dtype):
     return tfd.MultivariateNormalTriL(loc, tf.cast(tril, dtype))
 
 
-def log_densities(y, root, size):
+def log_densities(y: Tensor, root: Tensor, size: int) -> Tensor:
     """Returns `log N(y; 0, root' root)` of the columns of y.
 
     Args:

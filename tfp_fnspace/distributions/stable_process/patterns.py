@@ -2,8 +2,10 @@
 
 import numpy as np
 
+from tfp_fnspace.typing import Array
 
-def signs_at(hyperplanes, points):
+
+def signs_at(hyperplanes: Array, points: Array) -> Array:
     """Returns tau, `sign(h_l . (1, x))` with `sign(0) = 1`.
 
     Args:
@@ -17,7 +19,7 @@ def signs_at(hyperplanes, points):
     return np.where(sides >= 0.0, 1.0, -1.0)
 
 
-def merged(signs, probabilities):
+def merged(signs: Array, probabilities: Array) -> tuple[Array, Array]:
     """Merges patterns that are equal up to the sign.
 
     Atoms with the same pattern act as one atom with their total probability, since the sum of their

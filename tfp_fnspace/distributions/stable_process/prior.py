@@ -1,13 +1,18 @@
 """The distribution of the scales and of the function: draws, characteristic function (float64)."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.distributions.positive_stable import uniform_and_exponential
 from tfp_fnspace.math import kanter
+from tfp_fnspace.typing import Array, Seed, Tensor
 
 
-def draw_log_scales(shape, alpha, seed):
+def draw_log_scales(
+    shape: Sequence[int | Tensor] | Tensor, alpha: Tensor, seed: Seed | None
+) -> Tensor:
     """Draws log s by Kanter's formula; it is 0 at alpha = 2.
 
     Args:
@@ -21,7 +26,7 @@ def draw_log_scales(shape, alpha, seed):
     return log_scales_of(*uniform_and_exponential(shape, seed), alpha)
 
 
-def log_scales_of(uniform, exponential, alpha):
+def log_scales_of(uniform: Tensor, exponential: Tensor, alpha: Tensor) -> Tensor:
     """Converts uniform and exponential draws to log s by Kanter's formula; 0 at alpha = 2.
 
     Args:
@@ -39,7 +44,7 @@ def log_scales_of(uniform, exponential, alpha):
     return tf.where(is_normal, tf.zeros_like(log_scales), log_scales)
 
 
-def log_variances(log_scales, probabilities, alpha, nu):
+def log_variances(log_scales: Tensor, probabilities: Array, alpha: Tensor, nu: Tensor) -> Tensor:
     """Returns `log d`, where `d_l = nu q_l^{2/alpha} s_l`.
 
     Args:
@@ -55,7 +60,7 @@ def log_variances(log_scales, probabilities, alpha, nu):
     return tf.math.log(nu)[..., tf.newaxis] + log_q + tf.cast(log_scales, tf.float64)
 
 
-def draw_functions(signs, log_variances, seed):
+def draw_functions(signs: Array, log_variances: Tensor, seed: Seed) -> Tensor:
     """Draws `f = sum_l beta_l tau_l`, where beta_l ~ N(0, d_l).
 
     Args:
@@ -76,7 +81,9 @@ def draw_functions(signs, log_variances, seed):
     return tf.exp(largest) * tf.linalg.matmul(weights, tf.constant(signs))
 
 
-def minus_log_characteristic(t, signs, probabilities, alpha, nu):
+def minus_log_characteristic(
+    t: Tensor, signs: Array, probabilities: Array, alpha: Tensor, nu: Tensor
+) -> Tensor:
     """Returns `-log E exp(i t.f) = (nu/2)^{alpha/2} sum_l q_l |t.tau_l|^alpha` (equations 3 and 4).
 
     Args:

@@ -1,6 +1,7 @@
 """The stable process at finitely many points with normal noise, as a TFP distribution."""
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +19,7 @@ from tfp_fnspace.distributions._parameters import (
 from tfp_fnspace.distributions.positive_stable import uniform_and_exponential
 from tfp_fnspace.distributions.stable import Stable
 from tfp_fnspace.distributions.stable_process import checks, density, gaussian, patterns, prior
+from tfp_fnspace.typing import ArrayLike, Distribution, Seed, Tensor
 
 tfd = tfp.distributions
 tfb = tfp.bijectors
@@ -33,6 +35,8 @@ class _AsGiven(tuple):
         key: The bytes of its arrays.
         given: The partition.
     """
+
+    given: Any
 
     def __new__(cls, key, given=None):
         self = super().__new__(cls, key)
@@ -121,15 +125,15 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
 
     def __init__(
         self,
-        index_points,
-        alpha,
-        nu=1.0,
-        observation_noise_scale=0.0,
-        partition=None,
-        num_importance_samples=10_000,
-        validate_args=False,
-        allow_nan_stats=True,
-        name="StableProcess",
+        index_points: ArrayLike,
+        alpha: ArrayLike,
+        nu: ArrayLike = 1.0,
+        observation_noise_scale: ArrayLike = 0.0,
+        partition: Any = None,
+        num_importance_samples: int = 10_000,
+        validate_args: bool = False,
+        allow_nan_stats: bool = True,
+        name: str = "StableProcess",
     ):
         parameters = dict(locals())
         with tf.name_scope(name) as name:
@@ -164,7 +168,12 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
 
     # Given the scales ----------------------------------------------------------------------------
 
-    def sample_scales(self, sample_shape=(), seed=None, name="sample_scales"):
+    def sample_scales(
+        self,
+        sample_shape: int | Sequence[int] | Tensor = (),
+        seed: Seed | None = None,
+        name: str = "sample_scales",
+    ) -> Tensor:
         """Draws the logarithms of the scales s from their distribution; they are 0 at alpha = 2.
 
         Args:
@@ -179,7 +188,12 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
             shape = tf.reshape(tf.convert_to_tensor(sample_shape, tf.int32), [-1])
             return tf.cast(self._log_scales(shape, len(self._probabilities), seed), self.dtype)
 
-    def covariance(self, log_scales=None, include_noise=True, name="covariance"):
+    def covariance(
+        self,
+        log_scales: ArrayLike | None = None,
+        include_noise: bool = True,
+        name: str = "covariance",
+    ) -> Tensor:
         """Returns Q of Theorem 1 for given scales, or the covariance of y without them.
 
         Args:
@@ -197,7 +211,9 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
                 return self._marginal_covariance(include_noise)
             return tf.cast(self._covariance_given(log_scales, include_noise), self.dtype)
 
-    def given_scales(self, log_scales, include_noise=True, name="given_scales"):
+    def given_scales(
+        self, log_scales: ArrayLike, include_noise: bool = True, name: str = "given_scales"
+    ) -> Distribution:
         """Returns the normal distribution of y for given scales (Theorem 1): N(0, Q).
 
         Args:
@@ -216,12 +232,12 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
 
     def conditional(
         self,
-        log_scales,
-        observation_index_points,
-        observations,
-        include_noise=True,
-        name="conditional",
-    ):
+        log_scales: ArrayLike,
+        observation_index_points: ArrayLike,
+        observations: ArrayLike,
+        include_noise: bool = True,
+        name: str = "conditional",
+    ) -> Distribution:
         """Returns the normal distribution of y given observations elsewhere and the scales.
 
         Proposition 2: with the covariance Q of both, observations first,
@@ -279,7 +295,13 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
 
     # Densities -----------------------------------------------------------------------------------
 
-    def log_prob_with_error(self, y, num_samples=None, seed=None, name="log_prob_with_error"):
+    def log_prob_with_error(
+        self,
+        y: ArrayLike,
+        num_samples: int | None = None,
+        seed: Seed | None = None,
+        name: str = "log_prob_with_error",
+    ) -> tuple[Tensor, Tensor]:
         """Estimates the log density by importance sampling, with its standard error.
 
         With weights `w_k = N(y; 0, Q_k)` the estimate is log mean w. Its standard error, by the
@@ -308,7 +330,7 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
             y = tf.broadcast_to(
                 y, tf.broadcast_dynamic_shape(tf.shape(y), self._shape_with([self._size]))
             )
-            results = density.log_mean_weight(
+            estimate, error = density.log_mean_weight(
                 self._log_weights,
                 y,
                 uniform_and_exponential(
@@ -317,7 +339,7 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
                 matrix_shape=(len(self._shares) + self._size, self._size),
                 batch_shape=(self.batch_shape_tensor(), self.batch_shape),
             )
-            return tuple(tf.cast(result, self.dtype) for result in results)
+            return tf.cast(estimate, self.dtype), tf.cast(error, self.dtype)
 
     def _log_weights(self, y, *draws):
         """Returns `log N(y; 0, Q)`, `[size, B, S]`, for columns y `[B, N, S]` and draws."""
@@ -335,7 +357,9 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
             return Stable(self.alpha, zero, zero, scale).log_prob(y[..., 0])
         return self.log_prob_with_error(y, seed=seed)[0]
 
-    def log_characteristic_function(self, t, name="log_characteristic_function"):
+    def log_characteristic_function(
+        self, t: ArrayLike, name: str = "log_characteristic_function"
+    ) -> Tensor:
         """Returns `log E exp(i t.y)`, a real number (equations 3 and 4), exact for every alpha.
 
         Args:

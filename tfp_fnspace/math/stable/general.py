@@ -32,6 +32,7 @@ from tfp_fnspace.math.stable.zolotarev import (
     log_tail_integrals,
     zero_with_gradients,
 )
+from tfp_fnspace.typing import Tensor
 
 # From log|z| = _FAR / alpha on, the logarithms of density and tail are linear to all digits.
 _FAR = 600.0
@@ -54,7 +55,7 @@ _INSIDE = 1e-10
 _LARGEST_RATIO = 60.0
 
 
-def tangent(alpha):
+def tangent(alpha: Tensor) -> Tensor:
     """Returns tan(pi alpha / 2), exact near its pole at alpha = 1."""
     return -1.0 / tf.tan(0.5 * math.pi * (alpha - 1.0))
 
@@ -301,7 +302,7 @@ def _broadcast(*tensors):
     return [tf.broadcast_to(tensor, shape) for tensor in tensors]
 
 
-def log_density(z, alpha, beta):
+def log_density(z: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
     """Returns the logarithm of the density of Z at z.
 
     Args:
@@ -315,7 +316,7 @@ def log_density(z, alpha, beta):
     return _for_any_alpha(_direct_log_density, *_broadcast(z, alpha, beta), axis=0)
 
 
-def log_probabilities(z, alpha, beta):
+def log_probabilities(z: Tensor, alpha: Tensor, beta: Tensor) -> list[Tensor]:
     """Returns `log P(Z <= z)` and `log P(Z > z)`, for the same arguments as `log_density`.
 
     Returns:

@@ -8,6 +8,7 @@ Kanter's representation `s = (A(u)/e)^{(1-a)/a}` gives, with `r = a/(1-a)` and `
 import tensorflow as tf
 
 from tfp_fnspace.math.stable.zolotarev import Geometry, log_density_integral, log_tail_integrals
+from tfp_fnspace.typing import Tensor
 
 # From log s = _FAR / a on, log density and log survival are linear to all digits.
 _FAR = 600.0
@@ -20,7 +21,7 @@ def _level(log_s, index):
     return -index / (1.0 - index) * inside, geometry, index * (inside - log_s)
 
 
-def log_density_of_log(log_s, index):
+def log_density_of_log(log_s: Tensor, index: Tensor) -> Tensor:
     """Returns the logarithm of the density of log s, at log s.
 
     Args:
@@ -34,7 +35,7 @@ def log_density_of_log(log_s, index):
     return tf.math.log(index / (1.0 - index)) + log_density_integral(level, geometry, True) + tail
 
 
-def log_probabilities_of_log(log_s, index):
+def log_probabilities_of_log(log_s: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
     """Returns `log P(s <= exp(log_s))` and `log P(s > exp(log_s))`.
 
     Args:

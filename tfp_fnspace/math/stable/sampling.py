@@ -20,6 +20,7 @@ import math
 import tensorflow as tf
 
 from tfp_fnspace.math.stable.general import tangent
+from tfp_fnspace.typing import Tensor
 
 # The pole is split off this near to alpha = 1; elsewhere a small Z keeps its digits.
 _WINDOW = 0.05
@@ -78,7 +79,9 @@ def _elsewhere(theta, log_ratio, alpha, tau):
     return factor * tf.exp(-eps / alpha * (log_ratio + log_bend))
 
 
-def from_uniform_and_exponential(uniform, exponential, alpha, beta):
+def from_uniform_and_exponential(
+    uniform: Tensor, exponential: Tensor, alpha: Tensor, beta: Tensor
+) -> Tensor:
     """Returns Z of `general.py` from a uniform and a standard exponential number.
 
     Args:

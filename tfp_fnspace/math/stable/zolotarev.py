@@ -30,6 +30,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace.math.gradients import custom_gradient
+from tfp_fnspace.typing import Tensor
+
 # All t, and all logarithms that are exponentiated, stay where float64 neither over- nor underflows.
 _FARTHEST = 700.0
 _LARGEST_EXPONENT = 600.0
@@ -381,7 +384,7 @@ def _broadcast(*tensors):
     return [tf.broadcast_to(tensor, shape) for tensor in tensors]
 
 
-def log_density_integral(level, geometry, has_light_end=False):
+def log_density_integral(level: Tensor, geometry: Geometry, has_light_end: bool = False) -> Tensor:
     """Returns the logarithm of D of the module's docstring, with gradients.
 
     Args:
@@ -394,7 +397,7 @@ def log_density_integral(level, geometry, has_light_end=False):
         Tensor of the broadcast shape.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def integral(level, *parts):
         geometry = Geometry(*parts)
         panels = _panels(level, geometry, has_light_end)
@@ -410,7 +413,9 @@ def log_density_integral(level, geometry, has_light_end=False):
     return integral(*_broadcast(level, *geometry))
 
 
-def log_tail_integrals(level, geometry, has_light_end=False):
+def log_tail_integrals(
+    level: Tensor, geometry: Geometry, has_light_end: bool = False
+) -> list[Tensor]:
     """Returns log P and log Q of the module's docstring, with gradients.
 
     Args:
@@ -422,7 +427,7 @@ def log_tail_integrals(level, geometry, has_light_end=False):
         Two tensors of the broadcast shape.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def integrals(level, *parts):
         geometry = Geometry(*parts)
         panels = _panels(level, geometry, has_light_end)
@@ -452,7 +457,9 @@ def _of_level(upstream, tails, log_density, largest):
     return upstream[1] * high - upstream[0] * low
 
 
-def zero_with_gradients(is_wanted, logs, level, geometry, largest):
+def zero_with_gradients(
+    is_wanted: Tensor, logs: list[Tensor], level: Tensor, geometry: Geometry, largest: float
+) -> list[Tensor]:
     """Returns zeros with the gradients of log D, or log P and log Q, of another level and geometry.
 
     The gradients are `dD' / D` (`dP' / P`, `dQ' / Q`), where those with a prime are of this level
@@ -469,7 +476,7 @@ def zero_with_gradients(is_wanted, logs, level, geometry, largest):
         A list as long as `logs`.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def zeros(level, *parts):
         geometry = Geometry(*parts)
 

@@ -1,0 +1,89 @@
+"""What methods say of themselves is true, and the tables of the documentation are made from it."""
+
+import importlib.util
+import warnings
+from pathlib import Path
+
+import batteries
+import numpy as np
+import pytest
+
+import tfp_fnspace as fns
+from tfp_fnspace import about, methods
+
+ROOT = Path(__file__).resolve().parents[1]
+
+#: Package of a method -> its model of `batteries`, with two outputs.
+MODELS = {
+    "diwp": batteries.diwp_model,
+    "fbnn": batteries.fbnn_model,
+    "sip": batteries.sip_model,
+    "stable_process": batteries.stable_model,
+    "tagi": batteries.tagi_model,
+}
+
+#: Name -> constructor of a likelihood of two outputs, number of columns of its targets.
+LIKELIHOODS = {
+    "Bernoulli": (fns.likelihoods.Bernoulli, 2),
+    "Categorical": (fns.likelihoods.Categorical, 1),
+    "Gaussian": (lambda: fns.likelihoods.Gaussian(0.3), 2),
+    "HeteroscedasticGaussian": (fns.likelihoods.HeteroscedasticGaussian, 1),
+    "HierarchicalCategorical": (lambda: fns.likelihoods.HierarchicalCategorical(3), 1),
+    "Remax": (fns.likelihoods.Remax, 1),
+    "StudentT": (lambda: fns.likelihoods.StudentT(4.0, 0.3), 2),
+}
+
+
+def takes(method, make, num_columns):
+    """Whether a model of a method learns under a likelihood."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(12, 4)), rng.integers(0, 2, size=(12, num_columns))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model = MODELS[method](likelihood=make())
+            batteries.fit(model, x, y, batch_size=6)
+        except (TypeError, ValueError):
+            return False
+    return np.isfinite(next(iter(model.predict(x).values()))).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", MODELS)
+def test_a_method_takes_the_likelihoods_that_it_names(method):
+    said = getattr(fns, method).ABOUT
+    found = [name for name, arguments in LIKELIHOODS.items() if takes(method, *arguments)]
+    assert sorted(said.likelihoods) == found
+    learns = takes(method, lambda: fns.likelihoods.Gaussian(0.3, trainable=True), 2)
+    assert said.learns_noise == learns
+
+
+@pytest.mark.parametrize("method", MODELS)
+def test_what_a_method_says_is_what_its_model_has(method):
+    said, model = getattr(fns, method).ABOUT, MODELS[method]()
+    assert said.model == type(model).__name__
+    assert said.missing_targets == model.missing_targets_allowed
+    assert tuple(said.facts) == about.FACTS
+
+
+def test_every_method_and_likelihood_is_here():
+    assert sorted(MODELS) == sorted(p.parent.name for p in _packages())
+    assert set(LIKELIHOODS) == set(fns.likelihoods.__all__) - {"Likelihood"}
+
+
+def _packages():
+    return Path(methods.__file__).parent.glob("*/__init__.py")
+
+
+def _script():
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "method_tables.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_tables_of_the_documentation_are_those_of_the_methods():
+    script = _script()
+    for path in script.PAGES:
+        text = path.read_text(encoding="utf-8")
+        assert script.with_tables(text) == text, f"run `python docs/method_tables.py`: {path}"

@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "tfp_fnspace"
 # Top-level module or package of tfp_fnspace -> level. A new one belongs beside the modules that it
 # serves: below all that imports it, above all that it imports. "" is tfp_fnspace/__init__.py.
 LEVELS = {
+    "about": 0,
     "typing": 0,
     "startup": 0,
     "tracing": 0,

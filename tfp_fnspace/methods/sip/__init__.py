@@ -5,12 +5,46 @@ References:
     implicit processes", ICML.
 """
 
+from tfp_fnspace.about import About
 from tfp_fnspace.methods.sip.log_ratio import LogRatio
 from tfp_fnspace.methods.sip.model import SIPModel
 from tfp_fnspace.methods.sip.networks import bnn_prior, neural_sampler_prior
 from tfp_fnspace.methods.sip.options import Adversarial, PriorDraws
 from tfp_fnspace.methods.sip.vip import VIPModel
 from tfp_fnspace.methods.sip.weight_space import AADMModel, AVBModel
+
+ABOUT = About(
+    title="SIP",
+    model="SIPModel",
+    idea=(
+        "sparse implicit processes with a discriminator: predictive distributions of any shape, "
+        "priors that are learnt"
+    ),
+    learns="by gradients",
+    facts={
+        "belief": "a random network that learns from the data",
+        "inference": "variational, on values at inducing points, by a discriminator",
+        "away from the data": "follows the learnt prior",
+        "rows": "any",
+        "inputs": "any",
+        "tuning": "alpha, inducing points, steps",
+        "function draws": "across calls",
+    },
+    time="linear; cubic in the inducing points",
+    minibatches="yes",
+    streams=True,
+    likelihoods=(
+        "Gaussian",
+        "StudentT",
+        "HeteroscedasticGaussian",
+        "Bernoulli",
+        "Categorical",
+        "HierarchicalCategorical",
+        "Remax",
+    ),
+    learns_noise=True,
+    missing_targets=False,
+)
 
 __all__ = [
     "AADMModel",

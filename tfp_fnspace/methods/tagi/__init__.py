@@ -5,6 +5,7 @@ References:
     Networks", JMLR 22(251).
 """
 
+from tfp_fnspace.about import About
 from tfp_fnspace.methods.tagi.conversion import from_keras
 from tfp_fnspace.methods.tagi.layers import (
     LSTM,
@@ -37,6 +38,34 @@ from tfp_fnspace.methods.tagi.layers import (
     ZeroPadding2D,
 )
 from tfp_fnspace.methods.tagi.model import TAGIModel
+
+ABOUT = About(
+    title="TAGI",
+    model="TAGIModel",
+    idea="closed-form Gaussian inference, no gradients, no learning rate",
+    learns="in closed form; `partial_fit` goes on, row by row",
+    facts={
+        "belief": "small independent weights",
+        "inference": "closed form, assumed densities",
+        "away from the data": "too sure",
+        "rows": "any",
+        "inputs": "any",
+        "tuning": "noise scale, epochs",
+        "function draws": "across calls",
+    },
+    time="linear",
+    minibatches="yes",
+    streams=True,
+    likelihoods=(
+        "Gaussian",
+        "HeteroscedasticGaussian",
+        "Categorical",
+        "HierarchicalCategorical",
+        "Remax",
+    ),
+    learns_noise=True,
+    missing_targets=True,
+)
 
 __all__ = [
     "Activation",

@@ -8,7 +8,7 @@ import stable_process as reference
 import tensorflow as tf
 
 from tfp_fnspace.methods.stable_process import samplers
-from tfp_fnspace.methods.stable_process.samplers import gaussian, grouped
+from tfp_fnspace.methods.stable_process.samplers import grouped
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 
 LEVELS, ALPHAS, PROBLEMS = oracles.LEVELS, oracles.ALPHAS, dict(oracles.PROBLEMS)
@@ -116,6 +116,6 @@ def precision_of(state, problem):
     """Computes Q^-1 by brute force, and the groups' totals."""
     masses = tf.exp(chain.log_masses(state.log_scales, problem, state.alpha))
     totals = chain.group_totals(masses, problem)
-    factor = gaussian.cholesky_of_covariance(totals, state, problem)
+    factor = chain.covariance_factor(totals, state, problem)
     identity = tf.eye(factor.shape[-1], batch_shape=[factor.shape[0]], dtype=tf.float64)
     return tf.linalg.cholesky_solve(factor, identity), totals

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from scipy import stats
 
-from tfp_fnspace.methods.fbnn import functional_kl
+from tfp_fnspace.methods.fbnn import equations, functional_kl
 from tfp_fnspace.methods.fbnn.spectral_stein import spectral_stein_score, spectrum
 from tfp_fnspace.processes import CallableProcess, GaussianProcess
 
@@ -264,10 +264,10 @@ def test_exact_scores_give_the_gradient_of_the_divergence(prior, assert_mean_clo
     for run in range(60):
 
         def loss(run=run):
-            f = functional_kl._with_noise(q.draws(size, run), GAMMA, tf.constant([run, 1]))
+            f = equations.with_noise(q.draws(size, run), GAMMA, tf.constant([run, 1]))
             q_score = -tf.einsum("ij,sjd->sid", inverse, f - q.mean[:, tf.newaxis])
             p_score = prior.score(f, POINTS, GAMMA)
-            return functional_kl.score_surrogate(f, q_score - p_score)
+            return equations.score_surrogate(f, q_score - p_score)
 
         gradients.append(q.gradient(loss))
     assert_mean_close(np.array(gradients), expected, 1e-6)
@@ -311,7 +311,7 @@ def test_a_trained_prior_has_the_same_gradient_in_q_and_its_own(prior):
     weights = prior.kernel_weights.trainable_variables
     with tf.GradientTape(persistent=True) as tape:
         loss = functional_kl.kl_surrogate(q.draws(20_000, 0)[:400], **options, learn_prior=True)
-        f = functional_kl._with_noise(
+        f = equations.with_noise(
             q.draws(20_000, 0)[:400],
             GAMMA,
             functional_kl.random.split(functional_kl.random.as_seed(3), 3)[0],

@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special, stats
 
 from tfp_fnspace import likelihoods, processes
-from tfp_fnspace.methods.sip import conditional as module
+from tfp_fnspace.methods.sip import equations, given_prior
 
 JITTER = 1e-5
 Z = np.linspace(-2.0, 2.0, 5)[:, np.newaxis]
@@ -41,14 +41,14 @@ def gaussian_process(num_outputs=1, **options):
 
 def test_distribution_from_moments_is_that_of_the_gaussian_process():
     prior = gaussian_process(2, mean=0.7)
-    moments = module.exact_moments(prior, tf.constant(X), tf.constant(Z))
+    moments = given_prior.exact_moments(prior, tf.constant(X), tf.constant(Z))
     for ours, theirs in ((moments.zz, (Z, Z)), (moments.zx, (Z, X))):
         assert_allclose(ours, np.tile(kernel(*theirs), (2, 1, 1)), rtol=1e-10)
     assert_allclose(moments.xx, np.full((2, 6), 1.3**2), rtol=1e-10)
-    conditional = module.conditional(moments, JITTER)
+    conditional = equations.conditional(moments, JITTER)
     weights, variance, _ = exact()
     u = np.random.default_rng(0).normal(size=(3, 5, 2))
-    mean, spread = conditional.given(tf.constant(u))
+    mean, spread = equations.mixture(conditional, tf.constant(u))
     assert_allclose(mean, 0.7 + np.einsum("mn,smd->snd", weights, u - 0.7), rtol=1e-7, atol=1e-9)
     assert_allclose(spread, np.tile(variance[:, np.newaxis], (3, 1, 2)), rtol=1e-6)
     assert_array_equal(conditional.num_jittered, 0)
@@ -58,7 +58,7 @@ def test_distribution_from_moments_is_that_of_the_gaussian_process():
 def test_moments_of_draws():
     at_x, at_z = np.random.default_rng(0).normal(size=(9, 11, 2)), None
     at_x, at_z = at_x[:, :6], at_x[:, 6:]
-    moments = module.empirical_moments(tf.constant(at_x), tf.constant(at_z))
+    moments = equations.empirical_moments(tf.constant(at_x), tf.constant(at_z))
     for d in range(2):
         both = np.cov(at_z[..., d].T, at_x[..., d].T, bias=True)
         assert_allclose(moments.zz[d], both[:5, :5])
@@ -84,8 +84,10 @@ def test_distribution_from_draws_converges_at_the_rate_of_a_root():
     for count in counts:
         f = random.normal(size=(count * runs, 11)) @ factor.T
         f = tf.constant(f.reshape(count, runs, 11).transpose(0, 2, 1))  # the runs are outputs
-        conditional = module.conditional(module.empirical_moments(f[:, 5:], f[:, :5]), JITTER)
-        mean, spread = conditional.given(tf.constant(np.tile(u[:, np.newaxis], (1, 1, runs))))
+        conditional = equations.conditional(equations.empirical_moments(f[:, 5:], f[:, :5]), JITTER)
+        mean, spread = equations.mixture(
+            conditional, tf.constant(np.tile(u[:, np.newaxis], (1, 1, runs)))
+        )
         error = np.concatenate([mean[0], spread[0]]) - expected[:, np.newaxis]
         log_errors.append(np.log(np.sqrt(np.mean(error**2, axis=0))))
     slopes = np.polyfit(np.log(counts), np.stack(log_errors), 1)[0]
@@ -98,10 +100,10 @@ def test_distribution_from_draws_converges_at_the_rate_of_a_root():
 def test_draws_of_the_gaussian_process_have_the_empirical_moments():
     """A function is linear in the coefficients: the unit vectors' sum is the exact covariance."""
     f = np.random.default_rng(0).normal(size=(7, 4, 2))
-    at_zero = module.gaussian_process_draws(tf.constant(f), tf.zeros([1, 2, 7], tf.float64))
+    at_zero = equations.gaussian_process_draws(tf.constant(f), tf.zeros([1, 2, 7], tf.float64))
     assert_allclose(at_zero[0], f.mean(axis=0))
     units = np.eye(14).reshape(14, 2, 7)
-    g = module.gaussian_process_draws(tf.constant(f), tf.constant(units)) - at_zero
+    g = equations.gaussian_process_draws(tf.constant(f), tf.constant(units)) - at_zero
     covariance = np.einsum("snd,sme->ndme", g, g)
     for d in range(2):
         assert_allclose(covariance[:, d, :, d], np.cov(f[..., d].T, bias=True), atol=1e-12)
@@ -114,12 +116,14 @@ def test_matheron_draws_have_the_conditional_distribution(assert_mean_close):
     f = random.normal(size=(40, 11, 2)) @ np.array([[1.0, 0.4], [0.0, 1.0]])
     at_x, at_z = tf.constant(f[:, 5:]), tf.constant(f[:, :5])
     jitter, u = 0.3, random.normal(size=(5, 2))  # a large jitter shows in the draws
-    conditional = module.conditional(module.empirical_moments(at_x, at_z), jitter)
+    conditional = equations.conditional(equations.empirical_moments(at_x, at_z), jitter)
     count = 20_000
     coefficients = tf.constant(random.normal(size=(count, 2, 40)))
-    at = [module.gaussian_process_draws(values, coefficients) for values in (at_x, at_z)]
+    at = [equations.gaussian_process_draws(values, coefficients) for values in (at_x, at_z)]
     many = tf.constant(np.tile(u, (count, 1, 1)))
-    samples = conditional.draw(many, *at, tf.constant(random.normal(size=(count, 5, 2)))).numpy()
+    samples = equations.matheron_draws(
+        conditional, many, *at, tf.constant(random.normal(size=(count, 5, 2)))
+    ).numpy()
     means, covariance = [], np.zeros((12, 12))
     for d in range(2):
         both = np.cov(f[..., d].T, bias=True)
@@ -131,7 +135,9 @@ def test_matheron_draws_have_the_conditional_distribution(assert_mean_close):
     centred = (samples - expected).reshape(count, 12)
     assert_mean_close(centred[:, :, np.newaxis] * centred[:, np.newaxis], covariance)
     assert_allclose(
-        conditional.given(many[:1]).variance[0], np.diag(covariance).reshape(6, 2), rtol=1e-6
+        equations.mixture(conditional, many[:1]).variance[0],
+        np.diag(covariance).reshape(6, 2),
+        rtol=1e-6,
     )
 
 
@@ -149,8 +155,8 @@ def test_degenerate_covariances_are_counted_and_finite(case, jitter):
     size = {"duplicates": 6}.get(case, 20)
     at_z, at_x = tf.Variable(f[:, :size]), f[:, size:]
     with tf.GradientTape() as tape:
-        conditional = module.conditional(module.empirical_moments(at_x, at_z), jitter)
-        mean, variance = conditional.given(at_z)
+        conditional = equations.conditional(equations.empirical_moments(at_x, at_z), jitter)
+        mean, variance = equations.mixture(conditional, at_z)
         total = tf.reduce_sum(mean**2) + tf.reduce_sum(variance)
     for value in (*conditional, mean, variance, tape.gradient(total, at_z)):
         assert np.all(np.isfinite(value))

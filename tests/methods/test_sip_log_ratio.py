@@ -8,7 +8,7 @@ import toys
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import integrate, stats
 
-from tfp_fnspace.methods.sip import log_ratio, networks
+from tfp_fnspace.methods.sip import equations, log_ratio, networks
 
 #: q and p, correlated normal distributions of two values.
 Q = stats.multivariate_normal([0.5, -0.3], [[0.7, 0.3], [0.3, 0.8]])
@@ -103,14 +103,14 @@ def test_least_loss_is_that_of_the_log_ratio():
     least = integrate.quad(entropy_of_sides, -8.0, 8.0)[0]
     level = (np.arange(20_000) + 0.5) / 20_000  # quantiles, not draws: this is an integral
     at_q, at_p = ((q.logpdf(x) - p.logpdf(x)) for x in (q.ppf(level), p.ppf(level)))
-    loss, accuracy = log_ratio.classification(tf.constant(at_q), tf.constant(at_p))
+    loss, accuracy = equations.classification(tf.constant(at_q), tf.constant(at_p))
     assert_allclose(loss, least, rtol=1e-4)
     total_variation = integrate.quad(lambda x: 0.5 * abs(q.pdf(x) - p.pdf(x)), -8.0, 8.0)[0]
     assert_allclose(accuracy, 0.5 + 0.5 * total_variation, rtol=1e-3)
     for change in (lambda t: t + 0.1, lambda t: t - 0.1, lambda t: 1.1 * t, lambda t: 0.9 * t):
-        worse, _ = log_ratio.classification(change(tf.constant(at_q)), change(tf.constant(at_p)))
+        worse, _ = equations.classification(change(tf.constant(at_q)), change(tf.constant(at_p)))
         assert worse > loss + 1e-4
-    nothing, half = log_ratio.classification(tf.constant([0.0, 0.0]), tf.constant([-0.0]))
+    nothing, half = equations.classification(tf.constant([0.0, 0.0]), tf.constant([-0.0]))
     assert_allclose(nothing, 2.0 * np.log(2.0), rtol=1e-6)
     assert half == 0.0  # a tie is wrong for both
 

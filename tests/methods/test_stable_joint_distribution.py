@@ -22,13 +22,8 @@ from stable_chains import (
     precision_of,
 )
 
-from tfp_fnspace.math import kanter
-from tfp_fnspace.methods.stable_process import samplers
-from tfp_fnspace.methods.stable_process.samplers import (
-    gaussian,
-    hyper,
-    relocate,
-)
+from tfp_fnspace.methods.stable_process import equations, samplers
+from tfp_fnspace.methods.stable_process.samplers import hyper, relocate
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 
 FALSE_FAIL = 1e-6
@@ -41,7 +36,7 @@ MANY = (_SPREAD[:7], _SPREAD[7:], [0.0] * 7)
 def whitened_targets(state, problem):
     masses = tf.exp(chain.log_masses(state.log_scales, problem, state.alpha))
     totals = chain.group_totals(masses, problem)
-    factor = gaussian.cholesky_of_covariance(totals, state, problem)
+    factor = chain.covariance_factor(totals, state, problem)
     return tf.linalg.triangular_solve(factor, problem.targets[..., None])[..., 0].numpy()
 
 
@@ -54,8 +49,8 @@ def check_prior(state, problem, settings, alphas, false_fail=FALSE_FAIL):
     `false_fail` is the rate of all tests together (Bonferroni).
     """
     assert all(np.all(np.isfinite(value)) for value in state)
-    index = chain.index_of(state.alpha)[:, None]
-    log_e = kanter.log_exponential(state.u, state.log_scales, index).numpy()
+    alpha = state.alpha[:, None]
+    log_e = equations.log_exponentials_of(state.u, state.log_scales, alpha).numpy()
     real = problem.present.numpy() > 0.0
     u, e = state.u.numpy()[:, real], np.exp(log_e[:, real])
     # All samples are uniform variables, `[B, ...]`.

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 from tfp_fnspace import likelihoods, tagi
-from tfp_fnspace.methods.tagi import noise, update
+from tfp_fnspace.methods.tagi import equations, noise
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}  # for float64 models and the reference
 FLOAT32_SLOPE = {"rtol": 1e-6, "atol": 1e-8}
@@ -333,7 +333,7 @@ def test_the_cap_is_that_of_the_number_of_rows(num_rows, cap, path):
     assert_allclose(layer.kernel_mean.numpy(), [[0.8 / cap]], rtol=1e-5)
     # The variance changes by its own amount if that is below the cap.
     change = min(0.64**2 * num_rows / (0.64 + 1.0), 0.8 / cap)
-    expected = 0.64 - change if change < 0.64 else update.VARIANCE_FLOOR
+    expected = 0.64 - change if change < 0.64 else equations.VARIANCE_FLOOR
     assert_allclose(layer.kernel_variance.numpy(), [[expected]], rtol=1e-5)
 
 
@@ -360,8 +360,8 @@ def test_a_variance_that_would_vanish_gets_the_floor():
 def test_cap_factor(size):
     expected = 0.1 if size == 1 else 2.0 if size < 256 else 3.0
     for number in (size, tf.constant(size)):
-        assert update.cap_factor(number, "float64") == expected
-        assert update.cap_factor(number, "float32") == np.float32(expected)
+        assert equations.cap_factor(number, "float64") == expected
+        assert equations.cap_factor(number, "float32") == np.float32(expected)
 
 
 # Missing targets ---------------------------------------------------------------------------------

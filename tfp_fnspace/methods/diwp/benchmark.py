@@ -1,14 +1,26 @@
 """The model of `benchmark paper`, a deep inverse Wishart process or one of its limits."""
 
+from typing import Any
+
 import keras
 import numpy as np
 
 from tfp_fnspace.methods.diwp.deep_kernel import DeepKernel
 from tfp_fnspace.methods.diwp.model import DIWPModel
 from tfp_fnspace.methods.diwp.options import Start
+from tfp_fnspace.typing import Array
 
 
-def fit(x, y, *, steps, learning_rate, batch_size, seed, **options):
+def fit(
+    x: Array,
+    y: Array,
+    *,
+    steps: int,
+    learning_rate: float,
+    batch_size: int,
+    seed: int,
+    **options: Any,
+) -> tuple[DIWPModel, dict[str, Any]]:
     """Builds and fits a model, in the form that `registry` expects.
 
     Args:

@@ -1,11 +1,14 @@
 """Checks of the arguments of `DIWPModel`, each with one clear error."""
 
+from typing import Any
+
 import keras
 
 from tfp_fnspace import likelihoods
 from tfp_fnspace.methods.diwp import layers
 from tfp_fnspace.methods.diwp.deep_kernel import DeepKernel
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram, GlobalInducingGP
+from tfp_fnspace.methods.diwp.options import Start
 
 #: Layers that `start` supports, whose draws tend to the mean as delta grows.
 _WITH_MEANS = (
@@ -17,7 +20,7 @@ _WITH_MEANS = (
 )
 
 
-def check_network(network, num_outputs):
+def check_network(network: Any, num_outputs: int | None) -> None:
     """Refuses networks that do not map one input to the moments of f.
 
     Args:
@@ -52,7 +55,7 @@ def check_network(network, num_outputs):
         )
 
 
-def check_start(start, likelihood, network):
+def check_start(start: Start, likelihood: Any, network: Any) -> None:
     """Refuses models without a fitted start.
 
     Args:
@@ -85,7 +88,7 @@ def check_start(start, likelihood, network):
         )
 
 
-def check_alpha(alpha, likelihood, num_samples):
+def check_alpha(alpha: float, likelihood: Any, num_samples: int) -> None:
     """Refuses a positive alpha that would have no effect.
 
     Args:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import keras
 
@@ -10,6 +11,7 @@ from tfp_fnspace.boundary import arguments
 from tfp_fnspace.boundary.options import Options
 from tfp_fnspace.methods.diwp import layers
 from tfp_fnspace.methods.diwp.layers.kernel import without_variables
+from tfp_fnspace.typing import Config, Shape
 
 HIDDEN = ("inverse_wishart", "none", "gaussian_process")
 STACKS = ("features", "omega")
@@ -47,7 +49,7 @@ class DeepKernel(Options):
     """
 
     inducing_points: int = 100
-    kernel: object = "relu"
+    kernel: Any = "relu"
     depth: int = 2
     hidden: str = "inverse_wishart"
     stack: str = "features"
@@ -67,11 +69,13 @@ class DeepKernel(Options):
         object.__setattr__(self, "kernel", list(each))
 
     @property
-    def is_random(self):
+    def is_random(self) -> bool:
         """Whether a matrix or a feature is sampled."""
         return self.stack == "omega" or (self.hidden != "none" and self.depth > 0)
 
-    def network(self, input_shape, num_outputs, inducing_points, dtype):
+    def network(
+        self, input_shape: Shape, num_outputs: int, inducing_points: int, dtype: str
+    ) -> keras.Sequential:
         """Builds the layers.
 
         Args:
@@ -106,11 +110,11 @@ class DeepKernel(Options):
         stack.append(layers.GlobalInducingGP(num_outputs, dtype=dtype))
         return keras.Sequential(stack, name="network")
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "kernel": [kernels.serialize(k) for k in self.kernel]}
 
 
-def checked_kernels(kernel, depth):
+def checked_kernels(kernel: Any, depth: int) -> list[Any]:
     """Returns the kernels of `depth + 1` layers, given one for all or a list.
 
     Raises:

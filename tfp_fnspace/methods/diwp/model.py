@@ -1,5 +1,8 @@
 """Deep inverse Wishart processes as a Keras model."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -10,7 +13,7 @@ from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math.random import as_seed, fold_in, split
-from tfp_fnspace.methods.diwp import checks
+from tfp_fnspace.methods.diwp import checks, equations
 from tfp_fnspace.methods.diwp.deep_kernel import DeepKernel
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram
 from tfp_fnspace.methods.diwp.layers.base import check_dtype
@@ -18,7 +21,7 @@ from tfp_fnspace.methods.diwp.options import Start
 from tfp_fnspace.methods.diwp.start import MAX_ROWS, fitted_start
 from tfp_fnspace.model import GradientModel, inducing
 from tfp_fnspace.model.checks import input_tensor
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import Array, Config, GaussianMoments, Rows, Seed, Shape, Tensor
 
 #: How many numbers the joint covariances of a chunk of function draws may hold, and their maximum
 #: number of points.
@@ -102,17 +105,17 @@ class DIWPModel(GradientModel):
 
     def __init__(
         self,
-        network=None,
+        network: DeepKernel | keras.Model | None = None,
         *,
-        likelihood=None,
-        num_outputs=None,
-        num_samples=10,
-        num_eval_samples=100,
-        start=None,
-        alpha=0.0,
-        standardize=None,
-        seed=None,
-        **kwargs,
+        likelihood: keras.layers.Layer | None = None,
+        num_outputs: int | None = None,
+        num_samples: int = 10,
+        num_eval_samples: int = 100,
+        start: Start | None = None,
+        alpha: float = 0.0,
+        standardize: bool | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(autocast=False, **kwargs)
         check_dtype(self.variable_dtype)
@@ -134,7 +137,7 @@ class DIWPModel(GradientModel):
             checks.check_network(network, num_outputs)
         if self.start.fit is not None:
             checks.check_start(self.start, self.likelihood, network)
-        if self._is_to_be_built:
+        if isinstance(network, DeepKernel):
             self.rows_for_shapes = network.inducing_points
         else:
             self._setup_network(network, network.input_shape[1:], network.layers[-1].units)
@@ -145,7 +148,7 @@ class DIWPModel(GradientModel):
 
     # Sizes ------------------------------------------------------------------------------------
 
-    def create(self, input_shape, num_columns, num_rows):
+    def create(self, input_shape: Shape, num_columns: int, num_rows: int) -> None:
         """Builds the network for the shapes of the first data."""
         num_outputs = self._given_outputs or num_columns
         self.likelihood.check_outputs(num_outputs)
@@ -171,7 +174,9 @@ class DIWPModel(GradientModel):
 
     # Training ---------------------------------------------------------------------------------
 
-    def default_optimizer(self, total_steps, part="model"):
+    def default_optimizer(
+        self, total_steps: int | None, part: str = "model"
+    ) -> keras.optimizers.Optimizer:
         """Makes Adam, with 1e-2 in the first half of the first `fit` and 1e-3 after it (section 7).
 
         After a fitted start, the rates are a tenth of that.
@@ -181,7 +186,7 @@ class DIWPModel(GradientModel):
         schedule = keras.optimizers.schedules.PiecewiseConstantDecay([half], rates)
         return keras.optimizers.Adam(schedule)
 
-    def prepare(self, inputs, targets, batches):
+    def prepare(self, inputs: list[Array], targets: Array, batches: Iterable[Any]) -> None:
         """Sets the initial inducing points and pseudo-targets, at rows or fitted."""
         if self.start.fit is not None:
             self._start_at_fitted_process(inputs[0], targets)
@@ -210,7 +215,9 @@ class DIWPModel(GradientModel):
         start = fitted_start(self.network, self.likelihood, x, y, size, count, **how)
         start.assign_to(self.network, self.likelihood)
 
-    def objective(self, inputs, targets, num_rows, seed):
+    def objective(
+        self, inputs: list[Tensor], targets: Tensor, num_rows: Tensor, seed: Seed
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         samples = self._samples(self.num_samples)
         seeds = split(seed, 2)
         with function_draws(samples, seeds[0]) as draws:
@@ -218,18 +225,18 @@ class DIWPModel(GradientModel):
         term = data_term(
             self.likelihood, moments, targets, self.alpha, seeds[1], num_draws=self.num_samples
         )
-        log_likelihood = tf.reduce_mean(term)
-        kl = draws.kl(self.variable_dtype) / num_rows
+        divergence = draws.kl(self.variable_dtype)
+        value, log_likelihood, kl = equations.bound(term, divergence, num_rows)
         jittered = tf.cast(draws.num_jittered, kl.dtype)
         parts = {"log_likelihood": log_likelihood, "kl": kl, "jittered": jittered}
         if self.alpha == 0.0:
-            parts["elbo"] = log_likelihood - kl
-        return kl - log_likelihood, parts
+            parts["elbo"] = value
+        return -value, parts
 
-    def callbacks_of_fit(self, given):
+    def callbacks_of_fit(self, given: Any) -> list[keras.callbacks.Callback]:
         return [JitterReport()]
 
-    def jittered_when_predicting(self):
+    def jittered_when_predicting(self) -> int:
         """Returns how many matrices of predictions need more on their diagonal than the jitter."""
         row = tf.convert_to_tensor(self._features.inducing_inputs)[:1]
         with self._prediction_draws(self.num_eval_samples, self._prediction_seed()) as draws:
@@ -242,7 +249,7 @@ class DIWPModel(GradientModel):
 
     # Prediction -------------------------------------------------------------------------------
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> GaussianMoments:
         """Returns moments of f in model units given sampled Gram matrices, `[S, N, D]`."""
         if self.network is None:
             self.check_ready()
@@ -256,7 +263,7 @@ class DIWPModel(GradientModel):
         # All points share the noise, so that a prediction does not depend on its batch.
         return function_draws(self._samples(num_samples), seed, noise="shared")
 
-    def moments(self, inputs, num_samples, seed):
+    def moments(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> GaussianMoments:
         count = self._samples(num_samples)
         with self._prediction_draws(num_samples, seed):
             moments = self.network(inputs[0])
@@ -264,7 +271,7 @@ class DIWPModel(GradientModel):
             return moments
         return GaussianMoments(*(tf.ensure_shape(v, [count, None, None]) for v in moments))
 
-    def sample_functions(self, x, num_samples, seed=(0, 0)):
+    def sample_functions(self, x: Rows, num_samples: int, seed: Seed = (0, 0)) -> Array:
         """Draws functions from the posterior, jointly at all points of one call.
 
         A draw costs `O((P + N)^3)`. Many draws are made in chunks, so that memory is bounded.
@@ -296,16 +303,16 @@ class DIWPModel(GradientModel):
         chunks = [draw(x, size, fold_in(seed, -i) if i else seed) for i in range(num_chunks)]
         return np.concatenate(chunks)[:num_samples]
 
-    def functions(self, inputs, num_samples, seed):
+    def functions(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> Tensor:
         """Draws functions from the joint distribution at the points, `O((P + N)^3)` each."""
         with function_draws(num_samples, seed, noise="joint"):
             mean, _ = self.network(inputs[0])
         return tf.broadcast_to(mean, [num_samples, *tf.unstack(tf.shape(mean))[1:]])
 
-    def numbers_per_row(self, num_samples):
+    def numbers_per_row(self, num_samples: int) -> int:
         return self._features.inducing_points * self._samples(num_samples)
 
-    def inducing_inputs_in_user_units(self):
+    def inducing_inputs_in_user_units(self) -> Array:
         """Returns the inducing inputs, NumPy array `[P, ...]` in the user's units."""
         self.check_ready()
         values = tf.reshape(self._features.inducing_inputs, [-1, *self.input_tensors[0].shape[1:]])
@@ -313,7 +320,7 @@ class DIWPModel(GradientModel):
 
     # Keras ------------------------------------------------------------------------------------
 
-    def get_config(self):
+    def get_config(self) -> Config:
         options = ("num_samples", "num_eval_samples", "seed", "alpha")
         return {
             "name": self.name,
@@ -326,7 +333,7 @@ class DIWPModel(GradientModel):
             "start": keras.saving.serialize_keras_object(self.start),
         }
 
-    def get_build_config(self):
+    def get_build_config(self) -> Config | None:
         if self.network is None or not self._is_to_be_built:
             return None
         return {
@@ -335,7 +342,7 @@ class DIWPModel(GradientModel):
             "inducing_points": self._features.inducing_points,
         }
 
-    def build_from_config(self, config):
+    def build_from_config(self, config: Config | None) -> None:
         if config:
             self._build_network(
                 config["input_shape"], config["num_outputs"], config["inducing_points"]

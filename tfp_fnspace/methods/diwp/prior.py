@@ -1,7 +1,6 @@
 """Prior draws from deep kernel processes: Gram matrices of layers, and functions."""
 
-import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -13,9 +12,10 @@ from tfp_fnspace.boundary.arguments import (
     checked_number,
     checked_positive,
 )
-from tfp_fnspace.distributions import InverseWishart, SingularWishart, Wishart
 from tfp_fnspace.math import linalg, random
+from tfp_fnspace.methods.diwp import equations
 from tfp_fnspace.methods.diwp.deep_kernel import STACKS, checked_kernels
+from tfp_fnspace.typing import ArrayLike, Seed, Tensor
 
 PROCESSES = ("inverse_wishart", "wishart", "residual_wishart")
 
@@ -33,20 +33,20 @@ class PriorSample(NamedTuple):
         functions: `[S, P, D]`, Gaussian with the last kernel matrix as covariance.
     """
 
-    grams: list
-    kernels: list
-    functions: tf.Tensor
+    grams: list[Tensor]
+    kernels: list[Tensor]
+    functions: Tensor
 
 
 def sample_gram(
-    kernel_matrix,
-    process="inverse_wishart",
-    seed=0,
-    delta=None,
-    width=None,
-    residual=1.0,
-    num_samples=1,
-):
+    kernel_matrix: ArrayLike,
+    process: str = "inverse_wishart",
+    seed: Seed = 0,
+    delta: float | None = None,
+    width: float | None = None,
+    residual: float = 1.0,
+    num_samples: int = 1,
+) -> Tensor:
     r"""Draws the Gram matrix of a layer around a kernel matrix K, which is its mean.
 
     Let P be the number of points, K = L L^T, and xi a matrix of independent standard normal
@@ -96,27 +96,30 @@ def sample_gram(
     """
     checked_choice("process", process, PROCESSES)
     factor = _factor_of_kernel(kernel_matrix)
-    seed, num_samples = random.as_seed(seed), checked_count("num_samples", num_samples)
+    draws = checked_count("num_samples", num_samples), random.as_seed(seed)
     if process == "inverse_wishart":
-        return _inverse_wishart(factor, seed, num_samples, delta)
+        return equations.inverse_wishart(factor, checked_positive("delta", delta), *draws)
+    size = factor.shape[-1]
     if process == "wishart":
-        return _wishart(factor, seed, num_samples, width)
-    return _residual_wishart(factor, seed, num_samples, width, residual)
+        return equations.wishart(factor, _checked_width(width, size), *draws)
+    width = _checked_residual_width(width, size)
+    residual = checked_number("residual", residual, 0.0, inclusive=True)
+    return equations.residual_wishart(factor, width, residual, *draws)
 
 
 def sample_prior(
-    x,
-    kernel,
-    depth=1,
-    process="inverse_wishart",
-    delta=None,
-    width=None,
-    residual=1.0,
-    stack="omega",
-    units=1,
-    num_samples=1,
-    seed=0,
-):
+    x: ArrayLike,
+    kernel: Any,
+    depth: int = 1,
+    process: str = "inverse_wishart",
+    delta: float | None = None,
+    width: float | None = None,
+    residual: float = 1.0,
+    stack: str = "omega",
+    units: int = 1,
+    num_samples: int = 1,
+    seed: Seed = 0,
+) -> PriorSample:
     r"""Draws Gram matrices and functions from a deep kernel process at given points.
 
         stack="omega":       G_0 = X Omega X^T / N_0,   Omega around the identity  (18, 94, 95)
@@ -165,62 +168,38 @@ def sample_prior(
     if stack == "omega":
         identity = tf.eye(features.shape[-1], dtype=features.dtype)
         omega = sample_gram(identity, seed=seeds[0], **options, num_samples=num_samples)
-        gram = tf.matmul(tf.matmul(features, omega), features, transpose_b=True)
-        gram = 0.5 * (gram + tf.linalg.matrix_transpose(gram))
+        gram = equations.input_gram(features, omega)
     else:
-        gram = linalg.outer_product(features[tf.newaxis])
-        gram = tf.repeat(gram, num_samples, axis=0)
+        gram = tf.repeat(equations.input_gram(features), num_samples, axis=0)
     grams, matrices = [], []
     for i, layer_kernel in enumerate(checked_kernels(kernel, depth)):
         if i > 0:
             gram = sample_gram(matrices[-1], seed=seeds[i], **options)[0]
         grams.append(gram)
         matrices.append(kernels.get(layer_kernel).matrix(gram))
-    functions = _gaussian(matrices[-1], units, seeds[depth + 1])
+    factor = _factor_of_kernel(matrices[-1])
+    functions = equations.gaussian_functions(factor, units, seeds[depth + 1])
     return PriorSample(grams, matrices, functions)
 
 
-def _inverse_wishart(factor, seed, num_samples, delta):
-    delta = checked_positive("delta", delta)
-    df = tf.constant(delta + factor.shape[-1] + 1.0, factor.dtype)
-    distribution = InverseWishart(df, scale_tril=math.sqrt(delta) * factor)
-    return distribution.sample(num_samples, seed=seed)
-
-
-def _wishart(factor, seed, num_samples, width):
-    width, size = checked_positive("width", width), factor.shape[-1]
-    root = factor / math.sqrt(width)
-    if width > size - 1:
-        return Wishart(tf.constant(width, factor.dtype), scale_tril=root).sample(
-            num_samples, seed=seed
-        )
-    if width != int(width):
+def _checked_width(width, size):
+    width = checked_positive("width", width)
+    if width <= size - 1 and width != int(width):
         raise ValueError(
             "`width` must be an integer if it is not greater than P - 1, P the number of "
             f"points. Received: width={width}, P={size}"
         )
-    return SingularWishart(int(width), scale_tril=root).sample(num_samples, seed=seed)
+    return width
 
 
-def _residual_wishart(factor, seed, num_samples, width, residual):
-    size, width = factor.shape[-1], checked_count("width", width)
+def _checked_residual_width(width, size):
+    width = checked_count("width", width)
     if width < size:
         raise ValueError(
             "`width` must be at least the number of points P: the identity of a residual layer "
             f"does not fit otherwise. Received: width={width}, P={size}"
         )
-    residual = checked_number("residual", residual, 0.0, inclusive=True)
-    shape = tf.concat([[num_samples], tf.shape(factor)[:-1], [width]], axis=0)
-    noise = random.normal(shape, seed, factor.dtype) / math.sqrt(width)
-    weights = noise + residual * tf.eye(size, width, dtype=factor.dtype)
-    return linalg.outer_product(tf.matmul(factor, weights / math.sqrt(1.0 + residual**2)))
-
-
-def _gaussian(matrix, units, seed):
-    """Draws from N(0, matrix), `[S, P, D]` for a matrix `[S, P, P]`."""
-    factor = _factor_of_kernel(matrix)
-    shape = tf.concat([tf.shape(factor)[:-1], [units]], axis=0)
-    return tf.matmul(factor, random.normal(shape, seed, factor.dtype))
+    return width
 
 
 def _factor_of_kernel(matrix):
@@ -244,14 +223,14 @@ def _factor_of_kernel(matrix):
 
 
 def _features(x):
-    """Returns features `[P, N_0]`, divided by the root of their number."""
+    """Returns features `[P, N_0]`."""
     x = _floating("x", x)
     if x.shape.rank is None or x.shape.rank < 2 or not x.shape.is_fully_defined():
         raise ValueError(f"`x` must have shape [P, ...]. Received: x.shape={x.shape}")
     num_features = int(np.prod(x.shape[1:]))
     if num_features == 0 or x.shape[0] == 0:
         raise ValueError(f"`x` must not be empty. Received: x.shape={x.shape}")
-    return tf.reshape(x, [x.shape[0], num_features]) / math.sqrt(num_features)
+    return tf.reshape(x, [x.shape[0], num_features])
 
 
 def _floating(name, value):

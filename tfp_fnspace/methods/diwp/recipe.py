@@ -1,5 +1,7 @@
 """The recipe of deep kernel processes for a table: the choice of kernel and number of steps."""
 
+from typing import Any
+
 import keras
 
 from tfp_fnspace import likelihoods
@@ -7,6 +9,7 @@ from tfp_fnspace.methods.diwp.deep_kernel import DeepKernel
 from tfp_fnspace.methods.diwp.model import DIWPModel
 from tfp_fnspace.methods.diwp.options import Start
 from tfp_fnspace.recipes import scale_learnt_noise
+from tfp_fnspace.trials import Table
 
 #: Rows in a batch. A small table is a single batch, whose bound has no noise.
 _BATCH_SIZE = 1000
@@ -25,7 +28,7 @@ BUILDS_FROM_ROWS = False
 MOST_ROWS = None
 
 
-def candidates(table):
+def candidates(table: Table) -> list[dict[str, Any]]:
     """Returns the settings to try, the most promising first."""
     batch_size = min(_BATCH_SIZE, table.num_rows)
     steps = -(-table.num_rows // batch_size)  # of an epoch
@@ -44,7 +47,7 @@ def candidates(table):
     ]
 
 
-def build(settings, table, seed):
+def build(settings: dict[str, Any], table: Table, seed: int) -> DIWPModel:
     """Builds and compiles a process with these settings, without fitting it."""
     is_random = settings["hidden"] != "none"
     names = ("inducing_points", "kernel", "depth", "hidden")

@@ -1,6 +1,6 @@
 """The start of training at a Gaussian process that is fitted by marginal likelihood."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -13,6 +13,7 @@ from tfp_fnspace.math.selection import greedy_pivots
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram, GramKernel
 from tfp_fnspace.methods.diwp.layers.base import JITTER, with_jitter
 from tfp_fnspace.processes.marginal_likelihood import Maximiser, collapsed_bound_of, take_best
+from tfp_fnspace.typing import Array, Tensor
 
 #: The most rows that kernel and noise are fitted to, unless there are more inducing points.
 MAX_ROWS = 500
@@ -50,15 +51,15 @@ class FittedStart(NamedTuple):
         bound: The lower bound of the rows with the inducing points, at `weights`; a float.
     """
 
-    inducing_inputs: np.ndarray
-    weights: list
-    noise_scale: np.ndarray
-    pseudo_targets: np.ndarray
-    pseudo_noise_factor: np.ndarray
+    inducing_inputs: Array
+    weights: list[Array]
+    noise_scale: Array
+    pseudo_targets: Array
+    pseudo_noise_factor: Array
     log_marginal_likelihood: float
     bound: float
 
-    def assign_to(self, network, likelihood):
+    def assign_to(self, network: keras.Model, likelihood: Any) -> None:
         """Assigns these values to a network and a likelihood of `fitted_start`."""
         features = next(each for each in network.layers if isinstance(each, FeaturesToGram))
         features.inducing_inputs.assign(self.inducing_inputs)
@@ -156,7 +157,16 @@ class _Noise:
         return self.least + tf.exp(self.weights[0].value)
 
 
-def fitted_start(network, likelihood, x, y, size, count, greedy, move=False):
+def fitted_start(
+    network: keras.Model,
+    likelihood: Any,
+    x: Tensor,
+    y: Tensor,
+    size: int,
+    count: int,
+    greedy: bool,
+    move: bool = False,
+) -> FittedStart:
     r"""Fits the Gaussian process of a network whose random matrices are at their means.
 
     1. Kernel and noise are set to maxima of `log N(y; 0, K + s^2 I)`, by L-BFGS from several
@@ -296,7 +306,7 @@ def _best_posterior(y, ii, it, noise_scale):
     for column, scale in zip(y.T, noise_scale, strict=True):
         # These avoid factors of W and A, whose small eigenvalues would be lost to rounding.
         least = np.sqrt(_LEAST_PRECISION) * scale * np.eye(len(factor))
-        root = np.linalg.qr(np.concatenate([cross.T, least]), mode="r").T
+        root = np.transpose(np.linalg.qr(np.concatenate([cross.T, least]), mode="r"))
         targets.append(factor @ np.linalg.solve(root.T, np.linalg.solve(root, cross @ column)))
         upper = np.linalg.qr(scale * np.linalg.solve(root, factor.T), mode="r")
         factors.append((np.sign(np.diag(upper))[:, np.newaxis] * upper).T)

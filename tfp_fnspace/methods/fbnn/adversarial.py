@@ -1,11 +1,16 @@
 """Measurement points that move towards the largest divergence."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import checked_count, checked_positive
 from tfp_fnspace.math import random
+from tfp_fnspace.methods.fbnn import equations
 from tfp_fnspace.methods.fbnn.measurement import Box, uniform
+from tfp_fnspace.typing import ArrayLike, Config, Seed, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
@@ -34,13 +39,20 @@ class Adversarial(Box):
     """
 
     def __init__(
-        self, num_points, low=None, high=None, margin=None, step_size=0.01, num_steps=1, **kwargs
+        self,
+        num_points: int,
+        low: ArrayLike | None = None,
+        high: ArrayLike | None = None,
+        margin: float | None = None,
+        step_size: float = 0.01,
+        num_steps: int = 1,
+        **kwargs: Any,
     ):
         super().__init__(num_points, low, high, margin, **kwargs)
         self.step_size = checked_positive("step_size", step_size)
         self.num_steps = checked_count("num_steps", num_steps)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         super().build(input_shape)
         shape = (self.num_points, input_shape[-1])
         # The places are relative to the box, so that they stay inside when `adapt` moves it.
@@ -49,7 +61,7 @@ class Adversarial(Box):
             name="places", shape=shape, initializer=start, trainable=False
         )
 
-    def restart(self, seed):
+    def restart(self, seed: Seed) -> None:
         """Draws the points uniformly in the box.
 
         Args:
@@ -58,7 +70,7 @@ class Adversarial(Box):
         places = self.places
         places.assign(uniform(places.shape, random.as_seed(seed), tf.as_dtype(places.dtype)))
 
-    def ascend(self, divergence):
+    def ascend(self, divergence: Callable[[Tensor], Tensor]) -> None:
         """Moves the points along the gradient of a divergence.
 
         Args:
@@ -75,18 +87,19 @@ class Adversarial(Box):
         low, high = self.limits
         return low + tf.convert_to_tensor(self.places.value) * (high - low)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "step_size": self.step_size, "num_steps": self.num_steps}
 
 
-def gradient_ascent(function, points, low, high, step_size, num_steps=1):
-    """Moves points of a box along a function's gradient by projected, normalised steps.
-
-        u = x / (high - low),   u <- clip(u + step_size g / rms(g)),   g = grad_u function
-
-    The gradient's root mean square is over all entries, so that a step is `step_size` widths of the
-    box whatever the units of the function are. Points do not move if the gradient is 0 or not
-    finite.
+def gradient_ascent(
+    function: Callable[[Tensor], Tensor],
+    points: Tensor,
+    low: Tensor,
+    high: Tensor,
+    step_size: float,
+    num_steps: int = 1,
+) -> Tensor:
+    """Moves points of a box along a function's gradient by steps of `equations.ascent_step`.
 
     Args:
         function: Differentiable function from points `[M, I]` to a scalar.
@@ -99,17 +112,13 @@ def gradient_ascent(function, points, low, high, step_size, num_steps=1):
     Returns:
         Tensor `[M, I]`.
     """
-    width = high - low
 
     def step(i, x):
         with tf.GradientTape() as tape:
             tape.watch(x)
             value = function(x)
-        gradient = tape.gradient(value, x, unconnected_gradients="zero") * width
-        size = tf.sqrt(tf.reduce_mean(tf.square(gradient)))
-        direction = tf.math.divide_no_nan(gradient, size)
-        direction = tf.where(tf.math.is_finite(direction), direction, tf.zeros_like(direction))
-        return i + 1, tf.clip_by_value(x + step_size * width * direction, low, high)
+        gradient = tape.gradient(value, x, unconnected_gradients="zero")
+        return i + 1, equations.ascent_step(x, gradient, low, high, step_size)
 
     _, points = tf.while_loop(lambda i, _: i < num_steps, step, (0, points))
     return tf.stop_gradient(points)

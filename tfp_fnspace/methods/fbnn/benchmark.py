@@ -1,5 +1,8 @@
 """The models of `benchmark paper`, fBNN or Bayes by Backprop."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 
 from tfp_fnspace import layers, likelihoods
@@ -8,9 +11,10 @@ from tfp_fnspace.methods.fbnn.measurement import Box
 from tfp_fnspace.methods.fbnn.model import FBNNModel
 from tfp_fnspace.methods.fbnn.variational_model import VariationalModel
 from tfp_fnspace.processes.fitted import fitted_prior
+from tfp_fnspace.typing import Array
 
 
-def network(num_inputs, units):
+def network(num_inputs: int, units: Sequence[int]) -> tuple[Any, Any]:
     """Builds ReLU layers with independent normal priors of variance 1 / inputs and one output.
 
     Args:
@@ -26,7 +30,19 @@ def network(num_inputs, units):
     return inputs, layers.VariationalDense(1, prior="fan_in")(hidden)
 
 
-def fit(x, y, *, units, epochs, batch_size, learning_rate, num_samples, min_scale, seed, prior):
+def fit(
+    x: Array,
+    y: Array,
+    *,
+    units: Sequence[int],
+    epochs: int,
+    batch_size: int,
+    learning_rate: float,
+    num_samples: int,
+    min_scale: float,
+    seed: int,
+    prior: dict[str, Any],
+) -> tuple[VariationalModel, dict[str, float]]:
     """Builds and fits a model with learnt noise, in the form that `registry` expects.
 
     Args:

@@ -1,11 +1,18 @@
 """The divergence in closed form of networks whose functions are Gaussian."""
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
 import tensorflow as tf
 
-from tfp_fnspace.layers.gaussian_output import GaussianOutput
+from tfp_fnspace.layers.gaussian_output import GaussianOutput, JointGaussian
 from tfp_fnspace.likelihoods import Gaussian
 from tfp_fnspace.methods.fbnn.divergences import ClosedForm
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.model.units import Units
+from tfp_fnspace.typing import Array, GaussianMoments
+
+if TYPE_CHECKING:
+    from tfp_fnspace.methods.fbnn.model import FBNNModel
 
 #: Number of rows whose features are in memory at once while the last layer is fitted.
 _ROWS_OF_FEATURES = 2000
@@ -15,7 +22,7 @@ _ROWS_OF_FEATURES = 2000
 _ABOVE_LEAST = 1.01
 
 
-def gaussian_output(model):
+def gaussian_output(model: "FBNNModel") -> GaussianOutput | None:
     """Returns the `GaussianOutput` of a model's network, `None` unless its divergence needs it.
 
     Args:
@@ -47,7 +54,12 @@ def gaussian_output(model):
     return output
 
 
-def fit_output(output, likelihood, units, batches):
+def fit_output(
+    output: GaussianOutput,
+    likelihood: Gaussian,
+    units: Units,
+    batches: Iterable[tuple[list[Array], Array]],
+) -> None:
     """Fits the last layer to data, in parts of the rows so that features take little memory.
 
     Args:
@@ -71,10 +83,11 @@ def fit_output(output, likelihood, units, batches):
         best = regression.best_noise_scale(_ABOVE_LEAST * least, separate)
         likelihood.set_scale(best)
     scale = tf.cast(likelihood.scale, tf.float64).numpy()
-    output.layer.posterior.condition(regression, scale)
+    posterior = output.layer.posterior  # conditioned, as `prior_scales` has checked
+    posterior.condition(regression, scale)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def moments_of(joint, dtype):
+def moments_of(joint: JointGaussian, dtype: Any) -> GaussianMoments:
     """Returns the `GaussianMoments` of a joint distribution, `[1, N, D]`."""
     moments = joint.mean, joint.variance()
     return GaussianMoments(*(tf.cast(part, dtype)[tf.newaxis] for part in moments))

@@ -1,6 +1,7 @@
 """The ways in which `FBNNModel` computes the divergence of functions and its gradient."""
 
 import dataclasses
+from typing import Any
 
 import keras
 
@@ -111,7 +112,7 @@ class ClosedForm(Divergence):
     fit_output: bool = False
 
 
-def checked_divergence(divergence):
+def checked_divergence(divergence: Any) -> Stein | Regularized | ClosedForm:
     """Returns a divergence, `Stein()` for `None`.
 
     Raises:

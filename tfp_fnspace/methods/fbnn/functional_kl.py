@@ -1,26 +1,27 @@
 """The divergence of a random network from a prior over functions, at measurement points."""
 
-from typing import NamedTuple
-
 import tensorflow as tf
 
 from tfp_fnspace import notices
-from tfp_fnspace.math import linalg, random
+from tfp_fnspace.math import random
+from tfp_fnspace.methods.fbnn import equations
 from tfp_fnspace.methods.fbnn.spectral_stein import spectral_stein_score
+from tfp_fnspace.processes.base import Process
+from tfp_fnspace.typing import ArrayLike, Seed, Tensor
 
 
 def kl_surrogate(
-    functions,
-    points,
-    prior,
-    seed,
-    injected_noise=0.0,
-    share=0.99,
-    bandwidth=1.0,
-    whiten=False,
-    num_prior_samples=None,
-    learn_prior=False,
-):
+    functions: ArrayLike,
+    points: ArrayLike,
+    prior: Process,
+    seed: Seed,
+    injected_noise: float | Tensor = 0.0,
+    share: float = 0.99,
+    bandwidth: float = 1.0,
+    whiten: bool = False,
+    num_prior_samples: int | None = None,
+    learn_prior: bool = False,
+) -> Tensor:
     r"""Returns a loss with the gradient of `KL[q(f_X) || p(f_X)]`; its value has no meaning.
 
         grad KL = E[J^T (grad_f log q - grad_f log p)]                               (equation 11)
@@ -61,49 +62,37 @@ def kl_surrogate(
         )
     functions = _checked_functions(functions)
     seeds = random.split(random.as_seed(seed), 3)
-    noisy = _with_noise(functions, injected_noise, seeds[0])
+    noisy = equations.with_noise(functions, injected_noise, seeds[0])
     q_score = spectral_stein_score(_flat(noisy), None, share, bandwidth, whiten)
     q_score = tf.reshape(q_score, tf.shape(noisy))
     if learn_prior:
         log_prob = prior.log_prob(noisy, points, injected_noise)
-        return score_surrogate(noisy, q_score) - tf.reduce_mean(log_prob)
+        return equations.learned_prior_surrogate(noisy, q_score, log_prob)
     constant = tf.stop_gradient(noisy)
     if prior.has_density:
         p_score = prior.score(constant, points, injected_noise)
     else:
         count = tf.shape(functions)[0] if num_prior_samples is None else num_prior_samples
         draws = tf.cast(prior.sample(points, count, seeds[1]), functions.dtype)
-        draws = _flat(_with_noise(draws, injected_noise, seeds[2]))
+        draws = _flat(equations.with_noise(draws, injected_noise, seeds[2]))
         p_score = spectral_stein_score(draws, _flat(constant), share, bandwidth, whiten)
         p_score = tf.reshape(p_score, tf.shape(noisy))
-    return score_surrogate(noisy, q_score - p_score)
+    return equations.score_surrogate(noisy, q_score - p_score)
 
 
-class GaussianDivergence(NamedTuple):
-    """A divergence between normal distributions.
+def gaussian_kl(
+    mean: Tensor,
+    root: Tensor,
+    points: ArrayLike,
+    prior: Process,
+    injected_noise: float | Tensor = 0.0,
+) -> equations.GaussianDivergence:
+    """Returns `KL[N(m, R R^T) * N || p * N]` at points for a Gaussian process p, in closed form.
 
-    Attributes:
-        kl: Scalar.
-        num_jittered: Number of the two covariances that had no Cholesky factor without jitter,
-            int32.
-    """
-
-    kl: tf.Tensor
-    num_jittered: tf.Tensor
-
-
-def gaussian_kl(mean, root, points, prior, injected_noise=0.0):
-    r"""Returns `KL[N(m, R R^T) * N || p * N]` at points for a Gaussian process p, in closed form.
-
-        1/2 [tr(P^-1 C) + (m - m_p)^T P^-1 (m - m_p) - N D + log |P| - log |C|],
-        C = R R^T + gamma^2 I,     P = the prior's covariance + gamma^2 I
-
-    It is computed in float64, whatever the dtypes of q and the prior: C has the condition 1 /
-    gamma^2, and in float32 a rounding error of an input would change the gradient by more than a
-    hundredth. The prior's covariance is still computed in its own dtype, so use a prior in float64
-    if gamma is below a thousandth of its scale. At `gamma = 0` the divergence is finite only if R
-    has as many columns as there are values, and the prior's covariance has a factor. Otherwise
-    jitter is added and counted.
+    `equations.gaussian_divergence` computes it in float64. The prior's covariance is still computed
+    in its own dtype, so use a prior in float64 if gamma is below a thousandth of its scale. At
+    `gamma = 0` the divergence is finite only if R has as many columns as there are values, and the
+    prior's covariance has a factor. Otherwise jitter is added and counted.
 
     Args:
         mean: m, `[N, D]`.
@@ -115,42 +104,18 @@ def gaussian_kl(mean, root, points, prior, injected_noise=0.0):
     Returns:
         `GaussianDivergence` of the dtype of the mean.
     """
-    prior_mean, prior_covariance = prior.moments(points, injected_noise)
-    prior_mean, prior_covariance, difference, root = (
-        tf.cast(v, tf.float64) for v in (prior_mean, prior_covariance, mean, root)
-    )
-    num_points, num_outputs = tf.unstack(tf.shape(mean))
-    size = num_points * num_outputs
-    flat = tf.reshape(root, [size, root.shape[-1]])
-    covariance = tf.matmul(flat, flat, transpose_b=True)
-    covariance += tf.cast(injected_noise, tf.float64) ** 2 * tf.eye(size, dtype=tf.float64)
-    theirs, ours = linalg.cholesky(prior_covariance), linalg.cholesky(covariance)
-    factor = theirs.factor  # [D, N, N]
-    log_det = tf.reduce_sum(linalg.log_determinant(factor))
-    log_det -= linalg.log_determinant(ours.factor)
-    by_output = [num_points, num_outputs, num_points, num_outputs]
-    own = tf.einsum("ndmd->dnm", tf.reshape(covariance, by_output))
-    trace, square = _trace_and_square(factor, own, tf.transpose(difference - prior_mean))
-    kl = 0.5 * (tf.reduce_sum(trace + square) - tf.cast(size, tf.float64) + log_det)
-    num_jittered = sum(tf.math.count_nonzero(v.jitter, dtype=tf.int32) for v in (theirs, ours))
-    return GaussianDivergence(tf.cast(kl, mean.dtype), num_jittered)
+    prior_moments = prior.moments(points, injected_noise)
+    return equations.gaussian_divergence(mean, root, *prior_moments, injected_noise)
 
 
-def score_surrogate(functions, scores):
-    """Returns `1/S sum_s f_s . stop_gradient(scores_s)`, with the mean of `J^T scores` as gradient.
-
-    Args:
-        functions: Differentiable draws `[S, ...]`.
-        scores: Tensor of the same shape.
-
-    Returns:
-        Scalar.
-    """
-    count = tf.cast(tf.shape(functions)[0], functions.dtype)
-    return tf.reduce_sum(functions * tf.stop_gradient(scores)) / count
-
-
-def kl_estimate(functions, points, prior, seed, injected_noise=0.0, num_prior_samples=None):
+def kl_estimate(
+    functions: ArrayLike,
+    points: ArrayLike,
+    prior: Process,
+    seed: Seed,
+    injected_noise: float | Tensor = 0.0,
+    num_prior_samples: int | None = None,
+) -> Tensor:
     r"""Estimates `KL[q(f_X) || p(f_X)]` by that of normal distributions with the same moments.
 
         1/2 [tr(P^-1 C) + (m - m_p)^T P^-1 (m - m_p) - N + log |P| - log |C|]
@@ -195,29 +160,14 @@ def kl_estimate(functions, points, prior, seed, injected_noise=0.0, num_prior_sa
     fewest = min(num_samples, prior_count or num_samples)
     if functions.shape[1] is None or functions.shape[1] > fewest - 3:
         functions, points = _as_many_as_can_be(functions, points, fewest, seed)
-    num_points = tf.cast(tf.shape(functions)[1], functions.dtype)
     seeds = random.split(random.as_seed(seed), 3)
-    mean, covariance = _moments(_with_noise(functions, injected_noise, seeds[0]))
-    log_det = _log_determinant(covariance, num_samples)
-    prior_mean, prior_covariance, prior_log_det, shrink = _prior_moments(
-        prior, points, injected_noise, prior_count, seeds, functions.dtype
-    )
-    factor = linalg.cholesky(prior_covariance).factor
-    terms = _trace_and_square(factor, covariance, mean - prior_mean)
-    trace, square = (shrink * term for term in terms)
-    square -= trace / num_samples
-    if prior_count:
-        square -= num_points / prior_count
-    return 0.5 * tf.reduce_sum(trace + square - num_points + prior_log_det - log_det)
+    noisy = equations.with_noise(functions, injected_noise, seeds[0])
+    q_moments = equations.moments_of_draws(noisy, num_samples)
+    p_moments = _prior_moments(prior, points, injected_noise, prior_count, seeds, functions.dtype)
+    return equations.matched_divergence(q_moments, p_moments)
 
 
-def _trace_and_square(factor, covariance, difference):
-    """Returns `tr(P^-1 C)` and `d^T P^-1 d`, `[D]`, given the Cholesky factor of P, `[D, N, N]`."""
-    trace = tf.linalg.trace(tf.linalg.cholesky_solve(factor, covariance))
-    return trace, linalg.squared_norm_of_solution(factor, difference[..., tf.newaxis])
-
-
-def most_points(num_samples):
+def most_points(num_samples: int) -> int:
     """Returns the most points that a training step compares, half the number of functions.
 
     With more points the variance of the gradient of `kl_estimate` would hide the gradient.
@@ -225,7 +175,9 @@ def most_points(num_samples):
     return (num_samples - 1) // 2
 
 
-def at_some_points(functions, points, most, seed):
+def at_some_points(
+    functions: Tensor, points: ArrayLike, most: int | Tensor, seed: Seed
+) -> tuple[Tensor, Tensor]:
     """Returns random points, each set of them equally likely, and the values there.
 
     Args:
@@ -277,42 +229,12 @@ def _count_of_prior_draws(prior, given, num_samples):
 
 
 def _prior_moments(prior, points, injected_noise, count, seeds, dtype):
-    """Returns mean, covariance P, its log determinant, and b that makes b P^-1 unbiased."""
+    """Returns the `Moments` of the prior, exact if they are known, else of draws."""
     if prior.has_moments:
         mean, covariance = (tf.cast(v, dtype) for v in prior.moments(points, injected_noise))
-        log_det = linalg.log_determinant(linalg.cholesky(covariance).factor)
-        return tf.transpose(mean), covariance, log_det, 1.0
+        return equations.exact_moments(mean, covariance)
     draws = tf.cast(prior.sample(points, count, seeds[1]), dtype)
-    mean, covariance = _moments(_with_noise(draws, injected_noise, seeds[2]))
-    size = tf.cast(tf.shape(mean)[-1], dtype)
-    shrink = (count - size - 2.0) / (count - 1.0)  # from the mean of an inverse Wishart matrix
-    return mean, covariance, _log_determinant(covariance, count), shrink
-
-
-def _moments(functions):
-    """Returns the means `[D, N]` and unbiased covariances `[D, N, N]` of draws `[S, N, D]`."""
-    values = tf.transpose(functions, [2, 1, 0])  # [D, N, S]
-    mean = tf.reduce_mean(values, axis=-1)
-    centred = values - mean[..., tf.newaxis]
-    count = tf.cast(tf.shape(values)[-1], values.dtype)
-    return mean, linalg.outer_product(centred) / (count - 1.0)
-
-
-def _log_determinant(covariance, num_samples):
-    """Returns an unbiased `log |Sigma|`, given a covariance of draws from N(., Sigma).
-
-    `E log |(n - 1) C| = log |Sigma| + sum_{i<N} digamma((n - 1 - i) / 2) + N log 2`.
-    """
-    dtype = covariance.dtype
-    size, degrees = tf.cast(tf.shape(covariance)[-1], dtype), tf.cast(num_samples - 1, dtype)
-    halves = 0.5 * (degrees - tf.range(size, dtype=dtype))
-    bias = tf.reduce_sum(tf.math.digamma(halves)) - size * tf.math.log(0.5 * degrees)
-    return linalg.log_determinant(linalg.cholesky(covariance).factor) - bias
-
-
-def _with_noise(functions, scale, seed):
-    noise = random.normal(tf.shape(functions), seed, functions.dtype)
-    return functions + tf.cast(scale, functions.dtype) * noise
+    return equations.moments_of_draws(equations.with_noise(draws, injected_noise, seeds[2]), count)
 
 
 def _flat(functions):

@@ -1,5 +1,8 @@
 """Measurement sets, the points at which a network is compared with its prior."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -7,6 +10,7 @@ import tensorflow as tf
 from tfp_fnspace.boundary.arguments import checked_count, checked_number
 from tfp_fnspace.boundary.streams import all_parts, is_endless, is_stream, own_errors
 from tfp_fnspace.math import random
+from tfp_fnspace.typing import ArrayLike, Config, Rows, Seed, Shape, Tensor
 
 
 class MeasurementSet(keras.layers.Layer):
@@ -25,13 +29,13 @@ class MeasurementSet(keras.layers.Layer):
         ValueError: If `num_points` is not a positive integer.
     """
 
-    def __init__(self, num_points, **kwargs):
+    def __init__(self, num_points: int, **kwargs: Any):
         super().__init__(autocast=False, **{"trainable": False, **kwargs})
         self.num_points = checked_count("num_points", num_points, self._least_points)
 
     _least_points = 1
 
-    def adapt(self, x):
+    def adapt(self, x: Rows) -> None:
         """Adapts the set to data in one pass.
 
         Args:
@@ -55,7 +59,7 @@ class MeasurementSet(keras.layers.Layer):
             self.build((None, rows.shape[1]))
         self._see(rows)
 
-    def points(self, x, seed):
+    def points(self, x: ArrayLike, seed: Seed) -> Tensor:
         """Returns the rows of a batch and M additional points.
 
         Args:
@@ -89,7 +93,7 @@ class MeasurementSet(keras.layers.Layer):
     def _draw(self, seed, width):
         raise NotImplementedError
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "num_points": self.num_points}
 
 
@@ -104,7 +108,7 @@ class TrainingRows(MeasurementSet):
 
     _least_points = 0
 
-    def __init__(self, num_points=0, **kwargs):
+    def __init__(self, num_points: int = 0, **kwargs: Any):
         super().__init__(num_points, **kwargs)
 
     def _draw(self, seed, width):
@@ -126,7 +130,7 @@ class _Adapted(MeasurementSet):
         self.is_given = first is not None
         self.given = [_as_list(v) for v in (first, second)] if self.is_given else [None, None]
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         width = input_shape[-1]
         starts = self.given if self.is_given else [0.0, 0.0]
         self.vectors = [
@@ -144,7 +148,7 @@ class _Adapted(MeasurementSet):
         self.built = True
 
     @property
-    def ready(self):
+    def ready(self) -> bool:
         """Whether points can be drawn: the vectors are given, or data were seen."""
         return self.is_given or (self.built and int(self.seen.numpy()) > 0)
 
@@ -153,7 +157,7 @@ class _Adapted(MeasurementSet):
             self._update(rows, int(self.seen.numpy()))
         self.seen.assign_add(len(rows))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **dict(zip(self._names, self.given, strict=True))}
 
 
@@ -179,7 +183,14 @@ class Box(_Adapted):
         section 5.
     """
 
-    def __init__(self, num_points, low=None, high=None, margin=None, **kwargs):
+    def __init__(
+        self,
+        num_points: int,
+        low: ArrayLike | None = None,
+        high: ArrayLike | None = None,
+        margin: float | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(num_points, low, high, **kwargs)
         if self.is_given and not np.all(np.asarray(low) <= np.asarray(high)):
             raise ValueError(f"`low` must be at most `high`. Received: low={low}, high={high}")
@@ -194,7 +205,7 @@ class Box(_Adapted):
         self.vectors[1].assign(np.maximum(high, largest) if seen else largest)
 
     @property
-    def limits(self):
+    def limits(self) -> tuple[Tensor, Tensor]:
         """Ends of the box including the margin, two tensors `[I]`."""
         low, high = (tf.convert_to_tensor(v.value) for v in self.vectors)
         margin = (0.0 if self.is_given else 0.5) if self.margin is None else self.margin
@@ -204,7 +215,7 @@ class Box(_Adapted):
         low, high = self.limits
         return uniform([self.num_points, width], seed, low.dtype) * (high - low) + low
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "margin": self.margin}
 
 
@@ -224,7 +235,13 @@ class Normal(_Adapted):
 
     _names = ("loc", "scale")
 
-    def __init__(self, num_points, loc=None, scale=None, **kwargs):
+    def __init__(
+        self,
+        num_points: int,
+        loc: ArrayLike | None = None,
+        scale: ArrayLike | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(num_points, loc, scale, **kwargs)
         if self.is_given and not np.all(np.asarray(scale) > 0.0):
             raise ValueError(f"`scale` must be positive. Received: scale={scale}")
@@ -257,7 +274,7 @@ class CallableSet(MeasurementSet):
         TypeError: If `function` is not callable.
     """
 
-    def __init__(self, num_points, function, **kwargs):
+    def __init__(self, num_points: int, function: Callable[[int, Tensor], Tensor], **kwargs: Any):
         super().__init__(num_points, **kwargs)
         if isinstance(function, dict):
             function = keras.saving.deserialize_keras_object(function)
@@ -265,13 +282,13 @@ class CallableSet(MeasurementSet):
             raise TypeError(f"`function` must be callable. Received: function={function!r}")
         self.function = function
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.built = True
 
     def _draw(self, seed, width):
         return tf.convert_to_tensor(self.function(self.num_points, seed))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         function = keras.saving.serialize_keras_object(self.function)
         return {**super().get_config(), "function": function}
 
@@ -297,12 +314,12 @@ class DataStream(MeasurementSet):
         Vitter (1985), "Random sampling with a reservoir", ACM TOMS 11.
     """
 
-    def __init__(self, num_points, capacity=10_000, seed=0, **kwargs):
+    def __init__(self, num_points: int, capacity: int = 10_000, seed: int = 0, **kwargs: Any):
         super().__init__(num_points, **kwargs)
         self.capacity = checked_count("capacity", capacity)
         self.seed = checked_count("seed", seed, 0)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         shape = (self.capacity, input_shape[-1])
         options = {"initializer": "zeros", "trainable": False}
         self.rows = self.add_weight(name="rows", shape=shape, **options)
@@ -310,7 +327,7 @@ class DataStream(MeasurementSet):
         self.built = True
 
     @property
-    def ready(self):
+    def ready(self) -> bool:
         """Whether points can be drawn: data were seen."""
         return self.built and int(self.seen.numpy()) > 0
 
@@ -331,11 +348,11 @@ class DataStream(MeasurementSet):
         )
         return tf.gather(tf.convert_to_tensor(self.rows.value), index)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "capacity": self.capacity, "seed": self.seed}
 
 
-def uniform(shape, seed, dtype):
+def uniform(shape: Shape, seed: Seed, dtype: tf.DType) -> Tensor:
     """Draws uniform numbers in [0, 1).
 
     Args:

@@ -1,5 +1,8 @@
 """Functional variational Bayesian neural networks as a Keras model."""
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -7,10 +10,17 @@ import tensorflow as tf
 from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.layers import networks
 from tfp_fnspace.layers.draws import function_draws
+from tfp_fnspace.likelihoods.base import Likelihood
 from tfp_fnspace.math.random import fold_in, split
-from tfp_fnspace.methods.fbnn import closed_form
+from tfp_fnspace.methods.fbnn import closed_form, equations
 from tfp_fnspace.methods.fbnn.adversarial import Adversarial
-from tfp_fnspace.methods.fbnn.divergences import ClosedForm, Regularized, checked_divergence
+from tfp_fnspace.methods.fbnn.divergences import (
+    ClosedForm,
+    Divergence,
+    Regularized,
+    Stein,
+    checked_divergence,
+)
 from tfp_fnspace.methods.fbnn.functional_kl import (
     at_some_points,
     gaussian_kl,
@@ -21,7 +31,7 @@ from tfp_fnspace.methods.fbnn.functional_kl import (
 from tfp_fnspace.methods.fbnn.measurement import Box, MeasurementSet
 from tfp_fnspace.methods.fbnn.variational_model import VariationalModel
 from tfp_fnspace.processes.base import Process
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import Array, Config, GaussianMoments, Seed, Tensor
 
 #: Arguments that are objects.
 _OBJECTS = ("prior", "measurement", "divergence")
@@ -96,20 +106,20 @@ class FBNNModel(VariationalModel):
 
     def __init__(
         self,
-        network,
-        prior,
+        network: keras.Model | Sequence[Any],
+        prior: Process,
         *,
-        likelihood=None,
-        measurement=None,
-        divergence=None,
-        kl_weight="batch",
-        kl_annealing_steps=0,
-        fit_prior=False,
-        num_samples=100,
-        num_eval_samples=100,
-        standardize=None,
-        seed=None,
-        **kwargs,
+        likelihood: Likelihood | None = None,
+        measurement: MeasurementSet | None = None,
+        divergence: Divergence | None = None,
+        kl_weight: str | float = "batch",
+        kl_annealing_steps: int = 0,
+        fit_prior: bool = False,
+        num_samples: int = 100,
+        num_eval_samples: int = 100,
+        standardize: bool | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         named = isinstance(kl_weight, str)
         if named and kl_weight not in WEIGHTS:
@@ -194,7 +204,12 @@ class FBNNModel(VariationalModel):
 
     # Training ---------------------------------------------------------------------------------
 
-    def prepare(self, inputs, targets, batches):
+    def prepare(
+        self,
+        inputs: list[Array],
+        targets: Array,
+        batches: Iterable[tuple[list[Array], Array]],
+    ) -> None:
         """Adapts the measurement set and fits the prior and the last layer, if required."""
         (x,) = self.units.scaled([tf.constant(values) for values in inputs])
         if not getattr(self.measurement, "ready", True):
@@ -203,10 +218,10 @@ class FBNNModel(VariationalModel):
             self.measurement.restart(self.counters.seeds.stream("prior"))
         if self.fit_prior:
             self.prior.fit(x, self.units.target_scaler(tf.constant(targets)))
-        if self._output is not None and self.divergence.fit_output:
+        if isinstance(self.divergence, ClosedForm) and self.divergence.fit_output:
             closed_form.fit_output(self._output, self.likelihood, self.units, batches)
 
-    def points(self, x, seed):
+    def points(self, x: Tensor, seed: Seed) -> Tensor:
         """Returns the rows of a batch and measurement points, in model units.
 
         Args:
@@ -220,7 +235,9 @@ class FBNNModel(VariationalModel):
         points = self.measurement.points(flat, seed)
         return tf.reshape(points, [-1, *self._row_shape])
 
-    def objective(self, inputs, targets, num_rows, seed):
+    def objective(
+        self, inputs: list[Tensor], targets: Tensor, num_rows: Tensor, seed: Seed
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Computes the loss and the entries of `History`, see `GradientModel.objective`.
 
         Returns:
@@ -243,9 +260,9 @@ class FBNNModel(VariationalModel):
         estimate, surrogate, parts = divergence_of(seeds[3])
         rows = {"batch": tf.cast(count, estimate.dtype), "data": num_rows}
         weight = 1.0 / rows[self._weight_argument] if self._is_named else self.kl_weight
-        elbo = log_likelihood - weight * estimate
-        divergence = surrogate + tf.stop_gradient(estimate - surrogate)
-        loss = weight * self.annealed() * divergence - log_likelihood
+        elbo = equations.elbo(log_likelihood, estimate, weight)
+        divergence = equations.with_value(surrogate, estimate)
+        loss = -equations.elbo(log_likelihood, divergence, weight * self.annealed())
         parts = {"log_likelihood": log_likelihood, "kl_estimate": estimate, **parts}
         return loss, {"elbo": elbo, **parts}
 
@@ -289,10 +306,10 @@ class FBNNModel(VariationalModel):
     def _divergence(self, values, points, seed):
         """Returns the estimate of the divergence, and a scalar with its gradient."""
         how = self.divergence
-        if isinstance(how, Regularized):
+        if not isinstance(how, Stein):
             estimate = self._estimate(values, points, seed)
             return estimate, estimate
-        estimate = self._monitored(tf.stop_gradient(values), points, seed)
+        estimate = self._monitored(tf.stop_gradient(values), points, seed, how.monitor_steps)
         surrogate = kl_surrogate(
             values,
             points,
@@ -312,14 +329,14 @@ class FBNNModel(VariationalModel):
         values, points = at_some_points(values, points, most, fold_in(seed, -1))
         noise = self.divergence.injected_noise
         if isinstance(self.divergence, Regularized):
-            noise *= tf.sqrt(tf.cast(tf.shape(points)[0], values.dtype))
+            noise = equations.regularized_noise(noise, values)
         return kl_estimate(values, points, self.prior, seed, noise)
 
-    def _monitored(self, values, points, seed):
+    def _monitored(self, values, points, seed, monitor_steps):
         """Returns the estimate of this step if one is due, else the last one."""
-        if self.divergence.monitor_steps == 1:
+        if monitor_steps == 1:
             return self._estimate(values, points, seed)
-        is_due = tf.equal(self.counters.steps.value % self.divergence.monitor_steps, 0)
+        is_due = tf.equal(self.counters.steps.value % monitor_steps, 0)
         kept = tf.convert_to_tensor(self._kl_seen.value)
         kl = tf.cond(
             is_due,
@@ -329,28 +346,30 @@ class FBNNModel(VariationalModel):
         self._kl_seen.assign(kl)
         return kl
 
-    def callbacks_of_fit(self, given):
+    def callbacks_of_fit(
+        self, given: list[keras.callbacks.Callback]
+    ) -> list[keras.callbacks.Callback]:
         return [] if self._output is None else [JitterReport()]
 
     @staticmethod
-    def jittered_when_predicting():
+    def jittered_when_predicting() -> int:
         """Returns 0, since predictions factor no covariance."""
         return 0
 
     # Prediction -------------------------------------------------------------------------------
 
-    def moments(self, inputs, num_samples, seed):
+    def moments(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> GaussianMoments:
         if self._output is None:
             return super().moments(inputs, num_samples, seed)
         return closed_form.moments_of(self._output.joint(*inputs), self.variable_dtype)
 
-    def numbers_per_row(self, num_samples):
+    def numbers_per_row(self, num_samples: int) -> int:
         size = 0 if self._output is None else self._output.layer.posterior.size * self.num_outputs
         return max(super().numbers_per_row(num_samples), num_samples * size)
 
     # Keras ------------------------------------------------------------------------------------
 
-    def get_config(self):
+    def get_config(self) -> Config:
         serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),

@@ -5,6 +5,8 @@ features, so that the divergence has a closed form. For classes, the prior is a 
 the network has two layers.
 """
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow_probability as tfp
@@ -16,6 +18,7 @@ from tfp_fnspace.methods.fbnn.model import FBNNModel
 from tfp_fnspace.processes.fitted import fitted_prior
 from tfp_fnspace.processes.gaussian import GaussianProcess
 from tfp_fnspace.recipes import scale_learnt_noise
+from tfp_fnspace.trials import Table
 
 #: An exact process is fitted to at most so many rows, since its time is cubic in their number, and
 #: in so many iterations. Further ones gave no better predictions on the tables that were tried.
@@ -31,7 +34,7 @@ BUILDS_FROM_ROWS = True
 MOST_ROWS = None
 
 
-def candidates(table):
+def candidates(table: Table) -> list[dict[str, Any]]:
     """Returns the settings to try, the most promising first."""
     batch_size = min(1000, table.num_rows)
     steps = -(-table.num_rows // batch_size)  # of an epoch
@@ -45,7 +48,7 @@ def candidates(table):
     return [{"units": 1000, **common, "epochs_between_looks": -(-10 // steps)}]
 
 
-def build(settings, table, seed):
+def build(settings: dict[str, Any], table: Table, seed: int) -> FBNNModel:
     """Builds and compiles a network with these settings, without fitting it."""
     if table.num_classes is not None:
         return _classifier(settings, table, seed)

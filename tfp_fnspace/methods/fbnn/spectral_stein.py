@@ -1,11 +1,10 @@
 """The spectral Stein gradient estimator of gradients of log densities from samples."""
 
-from typing import NamedTuple
-
-import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import checked_positive
+from tfp_fnspace.methods.fbnn import equations
+from tfp_fnspace.typing import ArrayLike, Tensor
 
 _SMALLEST_SQUARED_LENGTH = 1e-20
 _MOST_NEIGHBOURS = 16
@@ -14,31 +13,13 @@ _MOST_NEIGHBOURS = 16
 _SMALLEST_VARIANCE, _SMALLEST_EIGENVALUE = 1e-20, 1e-5
 
 
-class Spectrum(NamedTuple):
-    """The quantities that the estimator computes from samples `[..., M, d]`.
-
-    Attributes:
-        samples: Differences of the samples from their mean, `[..., M, d]`.
-        mean: `[..., 1, d]`.
-        kernel: K, `[..., M, M]`.
-        eigenvectors: U of `K = U Lambda U^T` in columns, with ascending eigenvalues, `[..., M, M]`.
-        eigenvalues: `[..., M]`.
-        inverses: `1 / eigenvalues` for those that are kept, 0 for the others, `[..., M]`.
-        num_kept: Number of kept eigenvalues, int32 `[...]`.
-        length_scale: h of the kernel, `[...]`.
-    """
-
-    samples: tf.Tensor
-    mean: tf.Tensor
-    kernel: tf.Tensor
-    eigenvectors: tf.Tensor
-    eigenvalues: tf.Tensor
-    inverses: tf.Tensor
-    num_kept: tf.Tensor
-    length_scale: tf.Tensor
-
-
-def spectral_stein_score(samples, points=None, share=0.99, bandwidth=1.0, whiten=False):
+def spectral_stein_score(
+    samples: ArrayLike,
+    points: ArrayLike | None = None,
+    share: float = 0.99,
+    bandwidth: float = 1.0,
+    whiten: bool = False,
+) -> Tensor:
     r"""Estimates the gradient of the log density of the distribution of samples.
 
     With M samples x_m, `k(x, x') = exp(-|x - x'|^2 / (2 h^2))` and `K = U Lambda U^T`,
@@ -48,9 +29,7 @@ def spectral_stein_score(samples, points=None, share=0.99, bandwidth=1.0, whiten
         beta_j = -1/M sum_m grad psi_j(x_m)
 
     over the leading eigenvalues. These are the fewest (at least one) that have `share` of the sum,
-    and are chosen at each call. In matrix form, with `B_l = -sum_m grad_1 k(x_m, x_l)`,
-
-        score(x) = k(x, X) U Lambda^{+2} U^T B,       score(X) = U Lambda^+ U^T B.
+    and are chosen at each call. `equations.stein_score` has the matrix form.
 
     Far from all samples the estimate tends to 0, not to the score, so it is only for points near
     samples. Eigenvalues below the rounding error are never kept.
@@ -115,21 +94,13 @@ def spectral_stein_score(samples, points=None, share=0.99, bandwidth=1.0, whiten
 
 
 def _score(samples, points, share, bandwidth):
-    basis = spectrum(samples, share, bandwidth)
-    gradients = _summed_gradients(basis)
-    projected = tf.matmul(basis.eigenvectors, gradients, transpose_a=True)  # U^T B
-    inverses = basis.inverses[..., tf.newaxis]
-    if points is None:
-        return tf.matmul(basis.eigenvectors, inverses * projected)
-    between = _kernel(
-        _squared_distances(points - basis.mean, basis.samples), basis.length_scale
-    )  # [..., P, M]
-    weights = tf.matmul(basis.eigenvectors, tf.square(inverses) * projected)
-    return tf.matmul(between, weights)
+    mean = tf.reduce_mean(samples, axis=-2, keepdims=True)
+    basis = spectrum(samples - mean, share, bandwidth)  # so that squared distances do not cancel
+    return equations.stein_score(basis, None if points is None else points - mean)
 
 
-def spectrum(samples, share=0.99, bandwidth=1.0):
-    """Computes the eigenvalues and eigenvectors of the kernel at samples, and which are kept.
+def spectrum(samples: ArrayLike, share: float = 0.99, bandwidth: float = 1.0) -> equations.Spectrum:
+    """Estimates eigenfunctions of a kernel whose length follows from the samples.
 
     Args:
         samples: As for `spectral_stein_score`.
@@ -138,26 +109,10 @@ def spectrum(samples, share=0.99, bandwidth=1.0):
 
     Returns:
         `Spectrum`.
-
-    Raises:
-        ValueError: If an argument is not as described.
     """
-    samples = tf.stop_gradient(tf.convert_to_tensor(samples))
-    _check(samples, share, bandwidth)
-    mean = tf.reduce_mean(samples, axis=-2, keepdims=True)
-    samples -= mean  # so that the distances below do not cancel
-    squared = _squared_distances(samples, samples)
-    length_scale = bandwidth * _median_distance(squared)
-    kernel = _kernel(squared, length_scale)
-    kernel = tf.linalg.set_diag(kernel, tf.ones_like(kernel[..., 0]))
-    eigenvalues, eigenvectors = tf.linalg.eigh(kernel)
-    is_kept = _is_leading(eigenvalues, share)
-    safe = tf.where(is_kept, eigenvalues, tf.ones_like(eigenvalues))
-    inverses = tf.where(is_kept, 1.0 / safe, tf.zeros_like(safe))
-    num_kept = tf.reduce_sum(tf.cast(is_kept, tf.int32), axis=-1)
-    return Spectrum(
-        samples, mean, kernel, eigenvectors, eigenvalues, inverses, num_kept, length_scale
-    )
+    samples = tf.convert_to_tensor(samples)
+    squared = equations.squared_distances(samples, samples)
+    return equations.nystrom(samples, bandwidth * _median_distance(squared), share)
 
 
 def _root_of_covariance(centred):
@@ -170,36 +125,6 @@ def _root_of_covariance(centred):
     correlations = tf.matmul(unit, unit, transpose_a=True) * (shrinkage / size)
     ones = tf.ones_like(scale) * (1.0 + _SMALLEST_EIGENVALUE)
     return scale[..., tf.newaxis] * tf.linalg.cholesky(tf.linalg.set_diag(correlations, ones))
-
-
-def _is_leading(eigenvalues, share):
-    """Returns which of ascending eigenvalues, the fewest with `share` of the sum, are kept."""
-    count = tf.cast(tf.shape(eigenvalues)[-1], eigenvalues.dtype)
-    largest = eigenvalues[..., -1:]
-    resolution = np.finfo(eigenvalues.dtype.as_numpy_dtype).eps * count * largest
-    positive = tf.nn.relu(eigenvalues)
-    above = tf.cumsum(positive, axis=-1, exclusive=True, reverse=True)
-    total = tf.reduce_sum(positive, axis=-1, keepdims=True)
-    is_needed = (above < share * total) & (eigenvalues > resolution)
-    return is_needed | (tf.range(tf.shape(eigenvalues)[-1]) == tf.shape(eigenvalues)[-1] - 1)
-
-
-def _summed_gradients(basis):
-    """Returns B, `B_l = sum_m k(x_m, x_l) (x_m - x_l) / h^2`, `[..., M, d]`."""
-    sums = tf.reduce_sum(basis.kernel, axis=-1, keepdims=True)
-    differences = tf.matmul(basis.kernel, basis.samples) - sums * basis.samples
-    return differences / tf.square(basis.length_scale)[..., tf.newaxis, tf.newaxis]
-
-
-def _kernel(squared, length_scale):
-    return tf.exp(-0.5 * squared / tf.square(length_scale)[..., tf.newaxis, tf.newaxis])
-
-
-def _squared_distances(a, b):
-    """Returns `|a_i - b_j|^2`, `[..., A, B]`."""
-    norms_a, norms_b = (tf.reduce_sum(tf.square(v), axis=-1) for v in (a, b))
-    inner = tf.matmul(a, b, transpose_b=True)
-    return tf.nn.relu(norms_a[..., :, tf.newaxis] + norms_b[..., tf.newaxis, :] - 2.0 * inner)
 
 
 def _median_distance(squared):

@@ -1,6 +1,8 @@
 """Variational inference in the space of weights, as a Keras model."""
 
 import math
+from collections.abc import Sequence
+from typing import Any, Self
 
 import keras
 import tensorflow as tf
@@ -14,11 +16,13 @@ from tfp_fnspace.layers.per_sample import PerSample
 from tfp_fnspace.layers.priors import RELEVANCE
 from tfp_fnspace.layers.variational import VariationalLayer
 from tfp_fnspace.likelihoods.additive import default_noise
+from tfp_fnspace.likelihoods.base import Likelihood
 from tfp_fnspace.math.random import split
+from tfp_fnspace.methods.fbnn import equations
 from tfp_fnspace.model import GradientModel
 from tfp_fnspace.model.annealing import Annealing
 from tfp_fnspace.model.whole_numbers import with_real_inputs
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import Config, GaussianMoments, Seed, Tensor
 
 #: Assumed number of steps of a first `fit` of unknown length.
 _UNKNOWN_STEPS = 3000
@@ -80,16 +84,16 @@ class VariationalModel(GradientModel):
 
     def __init__(
         self,
-        network,
+        network: keras.Model | Sequence[Any],
         *,
-        likelihood=None,
-        kl_weight=1.0,
-        kl_annealing_steps=None,
-        num_samples=10,
-        num_eval_samples=100,
-        standardize=None,
-        seed=None,
-        **kwargs,
+        likelihood: Likelihood | None = None,
+        kl_weight: float = 1.0,
+        kl_annealing_steps: int | None = None,
+        num_samples: int = 10,
+        num_eval_samples: int = 100,
+        standardize: bool | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(autocast=False, **kwargs)
         for name, value in {
@@ -128,12 +132,16 @@ class VariationalModel(GradientModel):
 
     # Training ---------------------------------------------------------------------------------
 
-    def default_optimizer(self, total_steps, part="model"):
+    def default_optimizer(
+        self, total_steps: int | None, part: str = "model"
+    ) -> keras.optimizers.Optimizer:
         """Makes Adam, with a cosine from 1e-2 to 1e-3 over the first `fit` and 1e-3 after it."""
         steps = total_steps or _UNKNOWN_STEPS
         return keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(1e-2, steps, alpha=0.1))
 
-    def objective(self, inputs, targets, num_rows, seed):
+    def objective(
+        self, inputs: list[Tensor], targets: Tensor, num_rows: Tensor, seed: Seed
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Computes the loss and the entries of `History`, see `GradientModel.objective`.
 
         Returns:
@@ -146,8 +154,9 @@ class VariationalModel(GradientModel):
         log_likelihood = self.likelihood.expected_log_prob(moments, targets, seeds[1])
         log_likelihood = tf.reduce_mean(log_likelihood)
         kl = tf.cast(draws.kl(self.variable_dtype), self.variable_dtype) / num_rows
-        loss = self.kl_weight * self.annealed() * kl - log_likelihood
-        parts = {"elbo": log_likelihood - kl, "log_likelihood": log_likelihood, "kl": kl}
+        loss = -equations.elbo(log_likelihood, kl, self.kl_weight * self.annealed())
+        elbo = equations.elbo(log_likelihood, kl)
+        parts = {"elbo": elbo, "log_likelihood": log_likelihood, "kl": kl}
         return loss, parts
 
     # Prediction -------------------------------------------------------------------------------
@@ -177,25 +186,25 @@ class VariationalModel(GradientModel):
         scaled = scaler(values[..., :columns])
         return tf.concat([scaled, values[..., columns:]], axis=-1)
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Tensor:
         """Draws f in model units, `[S, N, D]`, for inputs in the user's units."""
         seed = self.counters.seeds.stream("predict")
         return self.functions(self.units.scaled(inputs), self.num_eval_samples, seed)
 
-    def functions(self, inputs, num_samples, seed):
+    def functions(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> Tensor:
         with function_draws(num_samples, seed, noise="joint"):
             return self._values(inputs)
 
-    def moments(self, inputs, num_samples, seed):
+    def moments(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> GaussianMoments:
         return GaussianMoments(self.functions(inputs, num_samples, seed), None)
 
-    def numbers_per_row(self, num_samples):
+    def numbers_per_row(self, num_samples: int) -> int:
         shapes = [tensor.shape for layer in self.network.layers for tensor in _outputs(layer)]
         return num_samples * max(math.prod(size or 1 for size in shape) for shape in shapes)
 
     # Keras ------------------------------------------------------------------------------------
 
-    def get_config(self):
+    def get_config(self) -> Config:
         options = ("kl_weight", "kl_annealing_steps", "num_samples", "num_eval_samples")
         options += ("standardize", "seed")
         return {
@@ -208,7 +217,7 @@ class VariationalModel(GradientModel):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: Config, custom_objects: dict[str, Any] | None = None) -> Self:
         """Makes a model; the network gets back its units, which Keras does not save."""
         config = dict(config)
         in_users_units = config.pop("in_users_units")

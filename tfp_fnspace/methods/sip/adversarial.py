@@ -1,6 +1,16 @@
 """Alternating training of a model and of the discriminator that estimates its divergence."""
 
+from typing import TYPE_CHECKING, Any
+
+import keras
+
 from tfp_fnspace.callbacks import JitterReport
+from tfp_fnspace.methods.sip.log_ratio import Divergences
+from tfp_fnspace.typing import Tensor
+
+if TYPE_CHECKING:
+    from tfp_fnspace.methods.sip.model import SIPModel
+    from tfp_fnspace.methods.sip.weight_space import AADMModel
 
 #: A discriminator that classifies more than this share of an epoch correctly can tell posterior
 #: from prior, as it should after some epochs. If it also finds that they are this many nats apart
@@ -16,7 +26,7 @@ class AdversarialReport(JitterReport):
     `divergence_draws(seed)`, which returns draws `[S, K]` of q and p.
     """
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_end(epoch, logs)
         num_epochs = int(self.model.counters.epochs.numpy())
         is_due = num_epochs & (num_epochs - 1) == 0
@@ -42,7 +52,7 @@ class AdversarialReport(JitterReport):
                 "of the discriminator harder.",
             )
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_end(logs)
         if self.is_dead():
             self.say(
@@ -51,7 +61,7 @@ class AdversarialReport(JitterReport):
                 "posterior and prior: the divergence has no gradient.",
             )
 
-    def is_dead(self):
+    def is_dead(self) -> bool:
         """Returns whether the discriminator gives the same output for all draws."""
         seed = self.model.counters.step_seed()
         return bool(self.model.log_ratio.spread(*self.model.divergence_draws(seed)) == 0.0)
@@ -61,7 +71,7 @@ class AdversarialReport(JitterReport):
 OPTIMIZER_NAMES = {"model": "optimizer", "discriminator": "discriminator_optimizer"}
 
 
-def trained_parts(model):
+def trained_parts(model: "SIPModel | AADMModel") -> dict[str, list[keras.Variable]]:
     """Returns the variables of the model and of its discriminator, see `GradientModel`.
 
     Args:
@@ -73,7 +83,9 @@ def trained_parts(model):
     return {"model": ours, "discriminator": theirs}
 
 
-def objective(loss, divergences, history):
+def objective(
+    loss: Tensor, divergences: Divergences, history: dict[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Returns the result of `GradientModel.objective` for both parts.
 
     A step draws from q and p once. The present discriminator estimates the divergence for the step

@@ -1,14 +1,28 @@
 """The model of `benchmark paper`, a sparse implicit process."""
 
+from typing import Any
+
 import keras
 
 from tfp_fnspace import likelihoods
 from tfp_fnspace.methods.sip.model import SIPModel
 from tfp_fnspace.methods.sip.networks import PRIORS
 from tfp_fnspace.methods.sip.options import Adversarial
+from tfp_fnspace.typing import Array
 
 
-def fit(x, y, *, prior, prior_options, epochs, batch_size, learning_rate, seed, **options):
+def fit(
+    x: Array,
+    y: Array,
+    *,
+    prior: str,
+    prior_options: dict[str, Any],
+    epochs: int,
+    batch_size: int,
+    learning_rate: float,
+    seed: int,
+    **options: Any,
+) -> tuple[SIPModel, dict[str, Any]]:
     """Builds and fits a model with learnt noise, in the form that `registry` expects.
 
     Args:

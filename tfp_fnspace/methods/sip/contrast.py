@@ -1,46 +1,53 @@
-"""Normal distributions with the moments of draws, for the estimation of divergences."""
+"""Adaptive contrast with full covariances, an extension of appendix B of the paper."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import tensorflow as tf
 
-from tfp_fnspace.math import linalg
+from tfp_fnspace.math import linalg, random
+from tfp_fnspace.methods.sip.equations import NormalPart
+from tfp_fnspace.typing import Seed, Tensor
 
-#: The least variance, in case a sampler has collapsed to a point.
-_LEAST_VARIANCE = 1e-6
+#: Variance of the noise that is added to draws of q, relative to the noise of p.
+_OF_Q = 0.01
 
 
-class IndependentNormal(NamedTuple):
-    """Normal distribution of independent values.
+def with_noise(q: Tensor, p: Tensor, noise: float, seed: Seed) -> list[Tensor]:
+    """Adds noise of variance `noise / 100` to draws of q, and of variance `noise` to draws of p.
 
-    Attributes:
-        mean: `[K]`.
-        variance: `[K]`.
+    Args:
+        q: Draws `[S, K]`.
+        p: Draws `[S, K]`.
+        noise: Variance, a number.
+        seed: int32 tensor `[2]`.
+
+    Returns:
+        List of both with noise.
     """
+    return [
+        v + share**0.5 * random.normal(tf.shape(v), random.fold_in(seed, i), v.dtype)
+        for i, (v, share) in enumerate([(q, _OF_Q * noise), (p, noise)], 1)
+    ]
 
-    mean: tf.Tensor
-    variance: tf.Tensor
 
-    @classmethod
-    def of(cls, draws):
-        """Makes the distribution with the moments of draws `[S, K]`."""
-        mean, variance = tf.nn.moments(draws, axes=[0])
-        return cls(mean, variance + _LEAST_VARIANCE)
+def joint_normal_part(q: Tensor, p: Tensor) -> NormalPart:
+    """Computes `NormalPart` as `equations.normal_part` does, but with full covariances.
 
-    def standard(self, values):
-        """Standardises values by the moments, which are constants in the gradient (equation 19)."""
-        mean, variance = map(tf.stop_gradient, self)
-        return (values - mean) * tf.math.rsqrt(variance)
+    Args:
+        q: Draws `[S, K]`, S at least K + 3.
+        p: Draws `[S, K]`, S at least K + 3.
 
-    def divergence(self, other):
-        """Returns the KL divergence from another distribution, in closed form.
-
-        As an estimate for the distributions of the draws, it is too large: with S draws of q and
-        known p, by about 1 / S nats for each value, whatever q is.
-        """
-        ratio = self.variance / other.variance
-        squares = tf.square(self.mean - other.mean) / other.variance
-        return 0.5 * tf.reduce_sum(ratio + squares - 1.0 - tf.math.log(ratio))
+    Returns:
+        `NormalPart`.
+    """
+    q_bar, p_bar = JointNormal.of(q), JointNormal.of(p)
+    return NormalPart(
+        [q_bar.standard(v) for v in (q, p)],
+        [p_bar.standard(v) for v in (q, p)],
+        q_bar.divergence(p_bar),
+        p_bar.divergence(q_bar),
+        q_bar.num_jittered + p_bar.num_jittered,
+    )
 
 
 class JointNormal(NamedTuple):
@@ -53,13 +60,13 @@ class JointNormal(NamedTuple):
         num_jittered: 1 if the covariance needed more on its diagonal, else 0, int32.
     """
 
-    mean: tf.Tensor
-    factor: tf.Tensor
-    count: tf.Tensor
-    num_jittered: tf.Tensor
+    mean: Tensor
+    factor: Tensor
+    count: Tensor
+    num_jittered: Tensor
 
     @classmethod
-    def of(cls, draws):
+    def of(cls, draws: Tensor) -> Self:
         """Makes the distribution with the moments of draws `[S, K]`, S at least K + 3.
 
         If their covariance is not positive definite in floating point, jitter is added to its
@@ -71,13 +78,13 @@ class JointNormal(NamedTuple):
         factor, extra = linalg.cholesky(covariance)
         return cls(mean, factor, count, tf.math.count_nonzero(extra, dtype=tf.int32))
 
-    def standard(self, values):
+    def standard(self, values: Tensor) -> Tensor:
         """Returns `L^-1 (v - m)` for each value; the moments are constants in the gradient."""
         mean, factor = map(tf.stop_gradient, (self.mean, self.factor))
         half = tf.linalg.triangular_solve(factor, tf.linalg.matrix_transpose(values - mean))
         return tf.linalg.matrix_transpose(half)
 
-    def divergence(self, other):
+    def divergence(self, other: Self) -> Tensor:
         r"""Estimates the KL divergence between the normal distributions of the draws.
 
             1/2 [b (1 - 1/S_1) tr(C_2^-1 C_1) + b |L_2^-1 (m_1 - m_2)|^2 - K (1 + 1/S_2)]

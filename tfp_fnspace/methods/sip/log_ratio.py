@@ -1,15 +1,13 @@
 """Divergences of distributions that can only be sampled, estimated by discriminators."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.math import random
-from tfp_fnspace.methods.sip.contrast import IndependentNormal, JointNormal
-
-#: Variance of the noise that is added to draws of q, relative to the noise of p.
-_OF_Q = 0.01
+from tfp_fnspace.methods.sip import contrast, equations
+from tfp_fnspace.typing import Config, Seed, Tensor
 
 
 class Divergences(NamedTuple):
@@ -23,30 +21,11 @@ class Divergences(NamedTuple):
         num_jittered: Number of covariances that needed more on their diagonal, int32.
     """
 
-    forward: tf.Tensor
-    reverse: tf.Tensor
-    loss: tf.Tensor
-    accuracy: tf.Tensor
-    num_jittered: tf.Tensor | int = 0
-
-
-def classification(at_q, at_p):
-    """Returns loss and accuracy of a discriminator, positive at q and negative at p if right.
-
-        loss = -E_q log sigma(T) - E_p log(1 - sigma(T))                           (equation 3)
-
-    The minimiser over all functions is `T = log q - log p`.
-
-    Args:
-        at_q: T at draws of q, `[S]`.
-        at_p: T at draws of p, `[S]`.
-
-    Returns:
-        Pair of scalars.
-    """
-    loss = tf.reduce_mean(tf.nn.softplus(-at_q)) + tf.reduce_mean(tf.nn.softplus(at_p))
-    right = [tf.cast(v > 0.0, v.dtype) for v in (at_q, -at_p)]
-    return loss, 0.5 * tf.add_n([tf.reduce_mean(v) for v in right])
+    forward: Tensor
+    reverse: Tensor
+    loss: Tensor
+    accuracy: Tensor
+    num_jittered: Tensor | int = 0
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
@@ -67,7 +46,7 @@ class LogRatio(keras.layers.Layer):
     and the same with q and p exchanged. The discriminators then only have to learn how q and p
     deviate from normal distributions. In the paper the normal distributions have independent
     values, so that the discriminators must learn the dependence between values, which is strong for
-    a smooth function. With `noise` they have full covariances (`JointNormal`).
+    a smooth function. With `noise` they have full covariances (`contrast.JointNormal`).
 
     Gradients pass through the draws, while T is fixed. This gives the whole gradient of KL(q || p)
     in q and of KL(p || q) in p, since E_q of the score of q is 0. It gives nothing of the gradient
@@ -100,52 +79,49 @@ class LogRatio(keras.layers.Layer):
     #: Whether a single discriminator sees values standardised by their moments.
     standardizes = False
 
-    def __init__(self, discriminator, contrast=None, noise=None, **kwargs):
+    def __init__(
+        self,
+        discriminator: keras.Model,
+        contrast: keras.Model | None = None,
+        noise: float | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(autocast=False, **kwargs)
         self.discriminator, self.contrast, self.noise = discriminator, contrast, noise
         self.built = True
 
-    def call(self, q, p, seed, training=True):
+    def call(self, q: Tensor, p: Tensor, seed: Seed, training: bool = True) -> Divergences:
         if self.contrast is None:
             at_q, at_p = (self._logits(self.discriminator, v, training) for v in (q, p))
-            loss, accuracy = classification(at_q, at_p)
-            return Divergences(tf.reduce_mean(at_q), -tf.reduce_mean(at_p), loss, accuracy)
-        if self.noise is not None:
-            q, p = (
-                v + share**0.5 * random.normal(tf.shape(v), random.fold_in(seed, i), v.dtype)
-                for i, (v, share) in enumerate([(q, _OF_Q * self.noise), (p, self.noise)], 1)
-            )
-        q_bar, p_bar = self._normals(q, p)
-        t_q = [self._logits(self.discriminator, q_bar.standard(v), training) for v in (q, p)]
-        t_p = [self._logits(self.contrast, p_bar.standard(v), training) for v in (q, p)]
+            loss, accuracy = equations.classification(at_q, at_p)
+            return Divergences(*equations.log_ratio_divergences(at_q, at_p), loss, accuracy)
+        if self.noise is None:
+            part = equations.normal_part(q, p)
+        else:
+            part = contrast.joint_normal_part(*contrast.with_noise(q, p, self.noise, seed))
+        t_q = [self._logits(self.discriminator, v, training) for v in part.by_q]
+        t_p = [self._logits(self.contrast, v, training) for v in part.by_p]
         normals = [
             random.normal(tf.shape(v), its_seed, v.dtype)
             for v, its_seed in zip((q, p), random.split(seed, 2), strict=True)
         ]
-        of_q = classification(t_q[0], self._logits(self.discriminator, normals[0], training))
-        of_p = classification(t_p[1], self._logits(self.contrast, normals[1], training))
-        forward = tf.reduce_mean(t_q[0] - t_p[0]) + q_bar.divergence(p_bar)
-        reverse = tf.reduce_mean(t_p[1] - t_q[1]) + p_bar.divergence(q_bar)
-        loss, accuracy = (a + b for a, b in zip(of_q, of_p, strict=True))
-        jittered = 0 if self.noise is None else q_bar.num_jittered + p_bar.num_jittered
-        return Divergences(forward, reverse, loss, 0.5 * accuracy, jittered)
+        of_q = self._logits(self.discriminator, normals[0], training)
+        of_p = self._logits(self.contrast, normals[1], training)
+        losses = equations.classification(t_q[0], of_q), equations.classification(t_p[1], of_p)
+        loss, accuracy = (a + b for a, b in zip(*losses, strict=True))
+        divergences = equations.contrasted_divergences(t_q, t_p, part)
+        return Divergences(*divergences, loss, 0.5 * accuracy, part.num_jittered)
 
-    def _normals(self, q, p):
-        """Returns the normal distributions with the moments of q and p."""
-        if self.noise is None:
-            return IndependentNormal.of(q), IndependentNormal.of(p)
-        return JointNormal.of(q), JointNormal.of(p)
-
-    def spread(self, q, p):
+    def spread(self, q: Tensor, p: Tensor) -> Tensor:
         """Returns the range of a discriminator's outputs over draws, the smaller one of two."""
         values = tf.concat([q, p], axis=0)
         if self.standardizes or self.contrast is not None:
-            values = IndependentNormal.of(values).standard(values)
+            values = equations.standardized(values, *equations.normal_moments(values))
         networks = [network for network in (self.discriminator, self.contrast) if network]
         logits = tf.stack([self._logits(network, values, False) for network in networks])
         return tf.reduce_min(tf.reduce_max(logits, axis=1) - tf.reduce_min(logits, axis=1))
 
-    def restart(self):
+    def restart(self) -> bool:
         """Draws the weights of the discriminators again.
 
         Returns:
@@ -163,14 +139,14 @@ class LogRatio(keras.layers.Layer):
     def _logits(self, network, values, training):
         return tf.cast(network(values, training=training)[:, 0], values.dtype)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         serialize = keras.saving.serialize_keras_object
         networks = {"discriminator": self.discriminator, "contrast": self.contrast}
         parts = {name: v if v is None else serialize(v) for name, v in networks.items()}
         return {**super().get_config(), **parts, "noise": self.noise}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Self:
         config = dict(config)
         for name in ("discriminator", "contrast"):
             if config[name] is not None:
@@ -197,12 +173,14 @@ class NormalLogRatio(LogRatio):
 
     standardizes = True
 
-    def call(self, q, p, seed, training=True):
-        q_bar = IndependentNormal.of(q)
-        normal = IndependentNormal(tf.zeros_like(q[0]), tf.ones_like(q[0]))
-        at_q, at_p = (self._logits(self.discriminator, q_bar.standard(v), training) for v in (q, p))
+    def call(self, q: Tensor, p: Tensor, seed: Seed, training: bool = True) -> Divergences:
+        of_q = equations.normal_moments(q)
+        at_q, at_p = (
+            self._logits(self.discriminator, equations.standardized(v, *of_q), training)
+            for v in (q, p)
+        )
         draws = random.normal(tf.shape(p), seed, p.dtype)
-        loss, accuracy = classification(at_q, self._logits(self.discriminator, draws, training))
-        forward = tf.reduce_mean(at_q) + q_bar.divergence(normal)
-        reverse = normal.divergence(q_bar) - tf.reduce_mean(at_p)
-        return Divergences(forward, reverse, loss, accuracy)
+        at_normal = self._logits(self.discriminator, draws, training)
+        loss, accuracy = equations.classification(at_q, at_normal)
+        divergences = equations.divergences_from_standard_normal(at_q, at_p, of_q)
+        return Divergences(*divergences, loss, accuracy)

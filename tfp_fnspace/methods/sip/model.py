@@ -1,22 +1,22 @@
 """Sparse implicit processes as a Keras model."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.boundary import arguments, arrays, columns, data, streams
+from tfp_fnspace.likelihoods import Likelihood
 from tfp_fnspace.likelihoods.additive import default_noise
-from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math.random import fold_in, normal, split
-from tfp_fnspace.methods.sip import adversarial, given_prior, options, parts, prediction
-from tfp_fnspace.methods.sip.conditional import (
-    conditional,
-    empirical_moments,
-    exact_moments,
-)
+from tfp_fnspace.methods.sip import adversarial, equations, given_prior, options, parts, prediction
 from tfp_fnspace.model import GradientModel, inducing
 from tfp_fnspace.model.checks import input_tensor
 from tfp_fnspace.model.turns import one_thread_at_a_time
+from tfp_fnspace.processes.base import Process
+from tfp_fnspace.typing import Array, ArrayLike, Config, GaussianMoments, Rows, Seed, Shape, Tensor
 
 #: Arguments that are objects, besides the prior and the posterior.
 _OBJECTS = ("likelihood", "divergence", "prior_draws")
@@ -105,20 +105,20 @@ class SIPModel(GradientModel):
 
     def __init__(
         self,
-        prior="bnn",
-        inducing_points=100,
+        prior: Process | str = "bnn",
+        inducing_points: int | ArrayLike = 100,
         *,
-        posterior="neural_sampler",
-        divergence=None,
-        prior_draws=None,
-        alpha=0.5,
-        likelihood=None,
-        num_outputs=None,
-        num_samples=100,
-        num_eval_samples=100,
-        standardize=None,
-        seed=None,
-        **kwargs,
+        posterior: keras.Model | str = "neural_sampler",
+        divergence: options.Adversarial | None = None,
+        prior_draws: options.PriorDraws | None = None,
+        alpha: float = 0.5,
+        likelihood: Likelihood | None = None,
+        num_outputs: int | None = None,
+        num_samples: int = 100,
+        num_eval_samples: int = 100,
+        standardize: bool | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(autocast=False, **kwargs)
         self.num_samples = arguments.checked_count("num_samples", num_samples)
@@ -150,7 +150,7 @@ class SIPModel(GradientModel):
 
     # Sizes ------------------------------------------------------------------------------------
 
-    def create(self, input_shape, num_columns, num_rows):
+    def create(self, input_shape: Shape, num_columns: int, num_rows: int) -> None:
         count = self.inducing_points
         if self._start is None:
             count = inducing.number_for(num_rows, count)
@@ -172,37 +172,39 @@ class SIPModel(GradientModel):
         self.setup_shapes([input_tensor(input_shape, dtype)], num_outputs)
 
     @property
-    def draws_smooth_functions(self):
+    def draws_smooth_functions(self) -> bool:
         """Whether a seed gives the same functions at any points."""
         prior = self._given.prior
         return isinstance(prior, str) or prior.draws_are_functions_of_x
 
     @property
-    def draws_jointly(self):
+    def draws_jointly(self) -> bool:
         """Whether the functions of a call need all of its points at once."""
         return not self.draws_smooth_functions
 
     # Training ---------------------------------------------------------------------------------
 
-    def trained_parts(self):
+    def trained_parts(self) -> dict[str, list[keras.Variable]]:
         return adversarial.trained_parts(self)
 
-    def callbacks_of_fit(self, given):
+    def callbacks_of_fit(
+        self, given: list[keras.callbacks.Callback]
+    ) -> list[keras.callbacks.Callback]:
         return [adversarial.AdversarialReport()]
 
-    def jittered_when_predicting(self):
+    def jittered_when_predicting(self) -> int:
         """Returns how many covariances of predictions need more on their diagonal than `jitter`."""
         z = tf.convert_to_tensor(self.inducing_inputs.value)
         return int(prediction.predictive_distribution(self, z[:1])[0].num_jittered)
 
     @one_thread_at_a_time
-    def adapt(self, x, y=None):
+    def adapt(self, x: Rows, y: ArrayLike | None = None) -> None:
         """Sets the standardisation from data and, for arrays, the initial inducing points."""
         super().adapt(x, y)
         if self._start is not None or not streams.is_stream(x):
             self._place([] if streams.is_stream(x) else self.checks.inputs(x))
 
-    def prepare(self, inputs, targets, batches):
+    def prepare(self, inputs: list[Array], targets: Array, batches: Iterable[Any]) -> None:
         self._place(inputs)
 
     def _place(self, inputs):
@@ -216,7 +218,9 @@ class SIPModel(GradientModel):
             (start,) = self.checks.inputs(self._start, "inducing_points")
         self.inducing_inputs.assign(self.units.scaled([tf.constant(start)])[0])
 
-    def objective(self, inputs, targets, num_rows, seed):
+    def objective(
+        self, inputs: list[Tensor], targets: Tensor, num_rows: Tensor, seed: Seed
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Computes the losses and the entries of `History`, see the class."""
         seeds = split(seed, 4)
         of_q, of_p = self._divergence_counts()
@@ -225,14 +229,13 @@ class SIPModel(GradientModel):
         if of_p > self.num_prior_samples:
             z = tf.convert_to_tensor(self.inducing_inputs.value)
             at_z = given_prior.draws(self, z, of_p, seeds[1])
-        given = distribution.given(u[: self.num_samples])
-        term = data_term(self.likelihood, given, targets, self.alpha, seeds[2])
-        log_likelihood = tf.reduce_mean(term)
+        mixture = equations.mixture(distribution, u[: self.num_samples])
+        log_likelihood = equations.energy(self.likelihood, mixture, targets, self.alpha, seeds[2])
         divergences = self.log_ratio(_flat(u), _flat(at_z), seeds[3])
         kl = divergences.forward
         if self.divergence.kind == "symmetric":
-            kl = 0.5 * (kl + divergences.reverse)
-        loss = self.annealed() * kl / num_rows - log_likelihood
+            kl = equations.symmetrized(kl, divergences.reverse)
+        loss = equations.loss(log_likelihood, kl, num_rows, self.annealed())
         history = {
             "log_likelihood": log_likelihood,
             "kl_estimate": kl,
@@ -244,7 +247,7 @@ class SIPModel(GradientModel):
             loss += self.divergence.prior_penalty * history["prior_divergence"] / num_rows
         return adversarial.objective(loss, divergences, history)
 
-    def divergence_draws(self, seed):
+    def divergence_draws(self, seed: Seed) -> tuple[Tensor, Tensor]:
         seeds, (of_q, of_p) = split(seed, 2), self._divergence_counts()
         u = self.posterior_draws(of_q, seeds[0])
         z = tf.convert_to_tensor(self.inducing_inputs.value)
@@ -259,56 +262,56 @@ class SIPModel(GradientModel):
 
     # Parts ------------------------------------------------------------------------------------
 
-    def posterior_draws(self, num_samples, seed, training=True):
+    def posterior_draws(self, num_samples: int, seed: Seed, training: bool = True) -> Tensor:
         """Draws u, `[S, M, D]`."""
         width = self.posterior.input_shape[-1]
         noise = normal([num_samples, width], seed, self.variable_dtype)
         values = tf.cast(self.posterior(noise, training=training), self.variable_dtype)
         return tf.reshape(values, [num_samples, -1, self.num_outputs])
 
-    def draw_prior(self, x, num_samples, seed):
+    def draw_prior(self, x: Tensor, num_samples: int, seed: Seed) -> list[Tensor]:
         """Draws the prior at the inducing points, `[S, M, D]`, and at points, `[S, N, D]`."""
         z = tf.convert_to_tensor(self.inducing_inputs.value)
         points = tf.concat([z, tf.cast(x, z.dtype)], axis=0)
         draws = given_prior.draws(self, points, num_samples, seed)
         return tf.split(draws, [z.shape[0], -1], axis=1)
 
-    def conditional(self, x, seed):
+    def conditional(self, x: Tensor, seed: Seed) -> tuple[equations.Conditional, Tensor]:
         """Returns the distribution at points given u, and prior draws at the inducing points."""
-        z = tf.convert_to_tensor(self.inducing_inputs.value)
+        z, at_z = tf.convert_to_tensor(self.inducing_inputs.value), None
         if self.prior.has_moments:
-            moments = exact_moments(self.prior, tf.cast(x, z.dtype), z)
+            moments = given_prior.exact_moments(self.prior, tf.cast(x, z.dtype), z)
         else:
             of_moments = self.counters.seeds.stream("prior") if self.prior_draws.fixed else seed
             at_z, at_x = self.draw_prior(x, self.num_prior_samples, of_moments)
-            moments = empirical_moments(at_x, at_z)
-        if self.prior.has_moments or self.prior_draws.fixed:
+            moments = equations.empirical_moments(at_x, at_z)
+        if at_z is None or self.prior_draws.fixed:
             at_z = given_prior.draws(self, z, self.num_prior_samples, seed)
-        return conditional(moments, self.jitter), at_z
+        return equations.conditional(moments, self.jitter), at_z
 
     # Prediction -------------------------------------------------------------------------------
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor | list[Tensor]) -> Tensor:
         """Draws f in model units, `[S, N, D]`, for inputs in the user's units."""
         self.check_ready()
         seed = self.counters.seeds.stream("predict")
         return self.functions(self.units.scaled(inputs), self.num_eval_samples, seed)
 
-    def moments(self, inputs, num_samples, seed):
+    def moments(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> GaussianMoments:
         return prediction.moments(self, inputs[0], num_samples, seed)
 
-    def functions(self, inputs, num_samples, seed):
+    def functions(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> Tensor:
         return prediction.functions(self, inputs[0], num_samples, seed)
 
-    def numbers_per_row(self, num_samples):
+    def numbers_per_row(self, num_samples: int) -> int:
         return prediction.numbers_per_row(self, super().numbers_per_row(num_samples))
 
-    def inducing_inputs_in_user_units(self):
+    def inducing_inputs_in_user_units(self) -> Array:
         """Returns the inducing inputs, NumPy array `[M, ...]` in the user's units."""
         self.check_ready()
         return self.units.input_scalers[0].inverse(self.inducing_inputs.value).numpy()
 
-    def sample_prior_functions(self, x, num_samples, seed=(0, 0)):
+    def sample_prior_functions(self, x: Rows, num_samples: int, seed: Seed = (0, 0)) -> Array:
         """Draws functions from the learned prior.
 
         Args:
@@ -323,7 +326,7 @@ class SIPModel(GradientModel):
 
     # Keras ------------------------------------------------------------------------------------
 
-    def get_config(self):
+    def get_config(self) -> Config:
         serialize = keras.saving.serialize_keras_object
         given = {"prior": self._given.prior, "posterior": self._posterior_argument}
         names = ("inducing_points", "alpha", "num_samples", "num_eval_samples", "seed")
@@ -340,7 +343,7 @@ class SIPModel(GradientModel):
             config["inducing_points"] = self._start.tolist()
         return config
 
-    def get_build_config(self):
+    def get_build_config(self) -> Config | None:
         if self.prior is None:
             return None
         return {
@@ -349,7 +352,7 @@ class SIPModel(GradientModel):
             "inducing_points": self.inducing_inputs.shape[0],
         }
 
-    def build_from_config(self, config):
+    def build_from_config(self, config: Config | None) -> None:
         if config:
             self._build(
                 tuple(config["input_shape"]), config["num_outputs"], config["inducing_points"]

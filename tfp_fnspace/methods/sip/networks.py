@@ -1,15 +1,26 @@
 """The default networks of SIP."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import keras
 
 from tfp_fnspace import layers
 from tfp_fnspace.processes import NeuralSamplerProcess, VariationalProcess
+from tfp_fnspace.processes.base import Process
 
 #: Initial standard deviation of a weight of the prior, times fan_in^-1/2.
 _INITIAL_SCALE = 1.0
 
 
-def bnn_prior(num_inputs, num_outputs=1, units=(50, 50), activation="tanh", seed=None, **options):
+def bnn_prior(
+    num_inputs: int,
+    num_outputs: int = 1,
+    units: Sequence[int] = (50, 50),
+    activation: Any = "tanh",
+    seed: int | None = None,
+    **options: Any,
+) -> VariationalProcess:
     """Makes a Bayesian network whose weights have learned means and variances.
 
     Args:
@@ -41,15 +52,15 @@ def bnn_prior(num_inputs, num_outputs=1, units=(50, 50), activation="tanh", seed
 
 
 def neural_sampler_prior(
-    num_inputs,
-    num_outputs=1,
-    units=(50, 50),
-    activation="tanh",
-    num_noise=10,
-    seed=None,
-    dropout=0.0,
-    **options,
-):
+    num_inputs: int,
+    num_outputs: int = 1,
+    units: Sequence[int] = (50, 50),
+    activation: Any = "tanh",
+    num_noise: int = 10,
+    seed: int | None = None,
+    dropout: float = 0.0,
+    **options: Any,
+) -> NeuralSamplerProcess:
     """Makes a network whose inputs are x and noise.
 
     Args:
@@ -72,14 +83,14 @@ def neural_sampler_prior(
 
 
 def mlp(
-    num_inputs,
-    num_outputs,
-    units=(50, 50),
-    activation="leaky_relu",
-    dtype=None,
-    dropout=0.0,
-    seed=None,
-):
+    num_inputs: int,
+    num_outputs: int,
+    units: Sequence[int] = (50, 50),
+    activation: Any = "leaky_relu",
+    dtype: str | None = None,
+    dropout: float = 0.0,
+    seed: int | None = None,
+) -> keras.Sequential:
     """Makes a plain network, for the sampler of the posterior and for the discriminator.
 
     Args:
@@ -112,5 +123,8 @@ def _shifted(seed, number):
 
 
 #: The priors by name, and the names of those whose weights have a learned distribution.
-PRIORS = {"bnn": bnn_prior, "neural_sampler": neural_sampler_prior}
+PRIORS: dict[str, Callable[..., Process]] = {
+    "bnn": bnn_prior,
+    "neural_sampler": neural_sampler_prior,
+}
 WITH_WEIGHT_DIVERGENCE = ("bnn",)

@@ -7,6 +7,7 @@ import keras
 from tfp_fnspace.boundary import arguments
 from tfp_fnspace.boundary.options import Options
 from tfp_fnspace.methods.sip import parts
+from tfp_fnspace.processes.base import Process
 
 KINDS = ("symmetric", "forward")
 
@@ -104,11 +105,11 @@ class PriorDraws(Options):
         if self.jitter is not None:
             arguments.checked_positive("jitter", self.jitter)
 
-    def count(self, num_samples, inducing_points):
+    def count(self, num_samples: int, inducing_points: int) -> int:
         """Returns S for a model."""
         return self.num_draws or max(num_samples, 2 * inducing_points)
 
-    def jitter_for(self, prior):
+    def jitter_for(self, prior: Process | str) -> float:
         """Returns the variance that is added for a prior, a process or the name of one."""
         has_moments = getattr(prior, "has_moments", False)
         return self.jitter or (_EXACT_JITTER if has_moments else _JITTER)

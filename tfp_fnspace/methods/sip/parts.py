@@ -1,19 +1,26 @@
 """The prior, the posterior's sampler and the discriminator of a sparse implicit process."""
 
+from typing import TYPE_CHECKING, Any
+
 import keras
 import numpy as np
 
 from tfp_fnspace.boundary import arguments
 from tfp_fnspace.methods.sip import networks
 from tfp_fnspace.methods.sip.log_ratio import LogRatio
+from tfp_fnspace.model import GradientModel
 from tfp_fnspace.model.annealing import Annealing
 from tfp_fnspace.processes.base import Process
+from tfp_fnspace.typing import Shape
+
+if TYPE_CHECKING:
+    from tfp_fnspace.methods.sip.options import Adversarial
 
 #: Number of standard normal values from which the default posterior draws u.
 NUM_NOISE = 100
 
 
-def check_prior(prior, num_outputs, needs_functions=False):
+def check_prior(prior: Any, num_outputs: int | None, needs_functions: bool = False) -> None:
     """Refuses arguments that cannot be a prior, before there are data.
 
     Args:
@@ -42,7 +49,7 @@ def check_prior(prior, num_outputs, needs_functions=False):
         )
 
 
-def check_penalty(penalty, prior):
+def check_penalty(penalty: float, prior: Process | str) -> None:
     """Refuses a positive penalty for priors without `weight_divergence`.
 
     Raises:
@@ -57,7 +64,7 @@ def check_penalty(penalty, prior):
         )
 
 
-def check_posterior(posterior):
+def check_posterior(posterior: Any) -> None:
     """Refuses an argument that cannot be a sampler, before there are data.
 
     Raises:
@@ -70,7 +77,7 @@ def check_posterior(posterior):
         _check_network("posterior", posterior)
 
 
-def check_discriminator(discriminator):
+def check_discriminator(discriminator: Any) -> None:
     """Refuses an argument that cannot be a discriminator; `None` stands for the default.
 
     Raises:
@@ -91,7 +98,7 @@ def _check_network(name, network):
         )
 
 
-def checked_contrast(adaptive_contrast, kinds=()):
+def checked_contrast(adaptive_contrast: Any, kinds: tuple[str, ...] = ()) -> bool | str:
     """Checks and returns whether there is adaptive contrast, or its kind.
 
     Raises:
@@ -103,7 +110,7 @@ def checked_contrast(adaptive_contrast, kinds=()):
     return bool(adaptive_contrast)
 
 
-def check_draws_for_contrast(adaptive_contrast, num_samples):
+def check_draws_for_contrast(adaptive_contrast: bool | str, num_samples: int) -> None:
     """Refuses adaptive contrast with only one draw, which has no moments.
 
     Raises:
@@ -116,7 +123,7 @@ def check_draws_for_contrast(adaptive_contrast, num_samples):
         )
 
 
-def annealing(kl_annealing, dtype):
+def annealing(kl_annealing: float, dtype: str) -> Annealing:
     """Returns the `Annealing` over a fraction of the steps of the first `fit`.
 
     There is none for a stream of unknown length.
@@ -124,13 +131,15 @@ def annealing(kl_annealing, dtype):
     return Annealing(lambda total: int(kl_annealing * total) if total else None, dtype=dtype)
 
 
-def seeds_of(model):
+def seeds_of(model: GradientModel) -> list[int]:
     """Returns integer seeds of the default prior, posterior and discriminator of a model."""
     states = np.random.SeedSequence([int(v) % 2**32 for v in model.counters.seed_state.numpy()])
     return [int(v) for v in states.generate_state(3) % 2**30]
 
 
-def build_prior(prior, input_shape, num_outputs, dtype, seed=None):
+def build_prior(
+    prior: Process | str, input_shape: Shape, num_outputs: int, dtype: str, seed: int | None = None
+) -> Process:
     """Makes the prior, built for rows of a given shape."""
     if isinstance(prior, str):
         if len(input_shape) != 1:
@@ -144,7 +153,13 @@ def build_prior(prior, input_shape, num_outputs, dtype, seed=None):
     return prior
 
 
-def build_posterior(posterior, size, dtype, seed=None, num_noise=NUM_NOISE):
+def build_posterior(
+    posterior: keras.Model | str,
+    size: int,
+    dtype: str,
+    seed: int | None = None,
+    num_noise: int = NUM_NOISE,
+) -> keras.Model:
     """Makes the sampler of u, a map from noise to the M D values."""
     if isinstance(posterior, str):
         posterior = networks.mlp(num_noise, size, dtype=dtype, seed=seed)
@@ -152,7 +167,13 @@ def build_posterior(posterior, size, dtype, seed=None, num_noise=NUM_NOISE):
     return posterior
 
 
-def build_discriminator(discriminator, size, dropout, dtype, seed=None):
+def build_discriminator(
+    discriminator: keras.Model | None,
+    size: int,
+    dropout: float,
+    dtype: str,
+    seed: int | None = None,
+) -> keras.Model:
     """Makes the network that classifies draws of `size` values."""
     if discriminator is None:
         discriminator = networks.mlp(size, 1, dtype=dtype, dropout=dropout, seed=seed)
@@ -160,7 +181,13 @@ def build_discriminator(discriminator, size, dropout, dtype, seed=None):
     return discriminator
 
 
-def build_log_ratio(options, size, dtype, seed=None, noise=None):
+def build_log_ratio(
+    options: "Adversarial",
+    size: int,
+    dtype: str,
+    seed: int | None = None,
+    noise: float | None = None,
+) -> LogRatio:
     """Makes the estimator of the divergence for M D values; `noise` is for the full contrast."""
     discriminator = build_discriminator(options.discriminator, size, options.dropout, dtype, seed)
     contrast = None

@@ -5,34 +5,36 @@ are side by side as if they were outputs: tensors `[n, N, D]` of n draws are sto
 `[n / B, N, B D]`.
 """
 
+from typing import TYPE_CHECKING
+
 import tensorflow as tf
 
 from tfp_fnspace.math.random import fold_in, normal, split
-from tfp_fnspace.methods.sip.conditional import (
-    conditional,
-    empirical_moments,
-    gaussian_process_draws,
-)
+from tfp_fnspace.methods.sip import equations
 from tfp_fnspace.methods.sip.given_prior import PRIOR_WIDTH
 from tfp_fnspace.model.base import CHUNK_NUMBERS
+from tfp_fnspace.typing import GaussianMoments, Seed, Tensor
+
+if TYPE_CHECKING:
+    from tfp_fnspace.methods.sip.model import SIPModel
 
 
-def num_sets(model):
+def num_sets(model: "SIPModel") -> int:
     """Returns B, or 1 if the moments are the same for all draws."""
     same = model.prior is None or model.prior.has_moments or model.prior_draws.fixed
     return 1 if same else model.prior_draws.num_eval_sets
 
 
-def moments(model, x, num_samples, seed):
+def moments(model: "SIPModel", x: Tensor, num_samples: int, seed: Seed) -> GaussianMoments:
     """Returns the moments of f given draws of u, `[S, N, D]`, at points in model units."""
     sets = num_sets(model)
     distribution, _, _ = predictive_distribution(model, x)
     u = model.posterior_draws(_whole(num_samples, sets), seed, training=False)
-    given = distribution.given(_beside(u, sets))
-    return type(given)(*(_apart(v, sets)[:num_samples] for v in given))
+    mixture = equations.mixture(distribution, _beside(u, sets))
+    return GaussianMoments(*(_apart(v, sets)[:num_samples] for v in mixture))
 
 
-def functions(model, x, count, seed):
+def functions(model: "SIPModel", x: Tensor, count: int, seed: Seed) -> Tensor:
     """Draws functions `[S, N, D]` by Matheron's rule, from a draw of u and one of the process."""
     sets = num_sets(model)
     seeds, whole = split(seed, 3), _whole(count, sets)
@@ -45,14 +47,16 @@ def functions(model, x, count, seed):
         shape = [whole // sets, sets * model.num_outputs, model.num_prior_samples]
         coefficients = normal(shape, seeds[1], u.dtype)
         process_z, process_x = (
-            gaussian_process_draws(draws, coefficients) for draws in (at_z, at_x)
+            equations.gaussian_process_draws(draws, coefficients) for draws in (at_z, at_x)
         )
     noise = normal(tf.shape(u), seeds[2], u.dtype)
-    drawn = distribution.draw(u, process_x, process_z, noise)
+    drawn = equations.matheron_draws(distribution, u, process_x, process_z, noise)
     return _apart(drawn, sets)[:count]
 
 
-def predictive_distribution(model, x, first=0):
+def predictive_distribution(
+    model: "SIPModel", x: Tensor, first: Tensor | int = 0
+) -> tuple[equations.Conditional, Tensor | None, Tensor | None]:
     """Returns the distribution given u by all sets, and their draws at both kinds of points.
 
     The set `first` comes first. If there are fewer functions than sets, each set is thus equally
@@ -66,10 +70,11 @@ def predictive_distribution(model, x, first=0):
         _beside(tf.roll(draws, -first, axis=0), sets)
         for draws in model.draw_prior(x, sets * model.num_prior_samples, seed)
     )
-    return conditional(empirical_moments(at_x, at_z), model.jitter), at_z, at_x
+    moments = equations.empirical_moments(at_x, at_z)
+    return equations.conditional(moments, model.jitter), at_z, at_x
 
 
-def numbers_per_row(model, of_draws):
+def numbers_per_row(model: "SIPModel", of_draws: int) -> int:
     """Returns how many numbers function draws take at a point, `of_draws` of them for u."""
     if model.draws_jointly:
         return of_draws

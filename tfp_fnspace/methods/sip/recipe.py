@@ -1,9 +1,12 @@
 """The recipe of sparse implicit processes for a table: number of steps, and noise."""
 
+from typing import Any
+
 import keras
 
 from tfp_fnspace.methods.sip.model import SIPModel
 from tfp_fnspace.recipes import scale_learnt_noise
+from tfp_fnspace.trials import Table
 
 _STEPS, _STEPS_BETWEEN_LOOKS = 2000, 100
 
@@ -14,7 +17,7 @@ BUILDS_FROM_ROWS = False
 MOST_ROWS = None
 
 
-def candidates(table):
+def candidates(table: Table) -> list[dict[str, Any]]:
     """Returns the settings to try, the most promising first."""
     batch_size = min(100, table.num_rows)
     steps = -(-table.num_rows // batch_size)  # of an epoch
@@ -26,7 +29,7 @@ def candidates(table):
     return [{"inducing_points": 20, "num_samples": 50, **common}]
 
 
-def build(settings, table, seed):
+def build(settings: dict[str, Any], table: Table, seed: int) -> SIPModel:
     """Builds and compiles a process with a Bayesian network as its prior, without fitting it."""
     model = SIPModel(
         "bnn",

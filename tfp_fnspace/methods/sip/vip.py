@@ -1,19 +1,20 @@
 """Variational implicit processes, Gaussian processes with the moments of prior draws."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.boundary import arguments
+from tfp_fnspace.likelihoods import Likelihood
 from tfp_fnspace.likelihoods.additive import default_noise
-from tfp_fnspace.likelihoods.energy import data_term
-from tfp_fnspace.math import linalg
 from tfp_fnspace.math.random import normal
-from tfp_fnspace.methods.sip import given_prior, parts
-from tfp_fnspace.methods.sip.conditional import gaussian_process_draws
+from tfp_fnspace.methods.sip import equations, given_prior, parts
 from tfp_fnspace.model import GradientModel
 from tfp_fnspace.model.checks import input_tensor
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.processes.base import Process
+from tfp_fnspace.typing import Array, Config, GaussianMoments, Rows, Seed, Shape, Tensor
 
 #: The softplus of this number is 1.
 _RAW_ONE = float(np.log(np.expm1(1.0)))
@@ -90,16 +91,16 @@ class VIPModel(GradientModel):
 
     def __init__(
         self,
-        prior="bnn",
+        prior: Process | str = "bnn",
         *,
-        num_prior_samples=100,
-        alpha=0.5,
-        likelihood=None,
-        num_outputs=None,
-        num_samples=20,
-        standardize=None,
-        seed=None,
-        **kwargs,
+        num_prior_samples: int = 100,
+        alpha: float = 0.5,
+        likelihood: Likelihood | None = None,
+        num_outputs: int | None = None,
+        num_samples: int = 20,
+        standardize: bool | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(autocast=False, **kwargs)
         self.num_prior_samples = arguments.checked_count("num_prior_samples", num_prior_samples, 2)
@@ -114,7 +115,7 @@ class VIPModel(GradientModel):
 
     # Sizes ------------------------------------------------------------------------------------
 
-    def create(self, input_shape, num_columns, num_rows):
+    def create(self, input_shape: Shape, num_columns: int, num_rows: int) -> None:
         self._build(tuple(input_shape), self._given.outputs_for(num_columns, self.likelihood))
 
     def _build(self, input_shape, num_outputs):
@@ -133,7 +134,7 @@ class VIPModel(GradientModel):
         self.setup_shapes([input_tensor(input_shape, self.variable_dtype)], num_outputs)
 
     @property
-    def weight_cholesky(self):
+    def weight_cholesky(self) -> Tensor:
         """L, tensor `[D, S, S]`."""
         raw = self._raw_cholesky.value
         return tf.linalg.set_diag(
@@ -142,25 +143,20 @@ class VIPModel(GradientModel):
 
     # Training ---------------------------------------------------------------------------------
 
-    def objective(self, inputs, targets, num_rows, seed):
+    def objective(
+        self, inputs: list[Tensor], targets: Tensor, num_rows: Tensor, seed: Seed
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Computes the loss and the entries of `History`, see the class."""
         moments = self._moments(inputs[0])
-        term = data_term(
+        log_likelihood = equations.energy(
             self.likelihood, moments, targets, self.alpha, seed, num_draws=self.num_samples
         )
-        log_likelihood = tf.reduce_mean(term)
-        kl = self._divergence() / num_rows
+        divergence = equations.weight_divergence(self.weight_mean.value, self.weight_cholesky)
+        kl = divergence / num_rows
         history = {"log_likelihood": log_likelihood, "kl": kl}
         if self.alpha == 0.0:
             history["elbo"] = log_likelihood - kl
-        return kl - log_likelihood, history
-
-    def _divergence(self):
-        """Returns KL(q(a) || N(0, I)) over all outputs."""
-        cholesky, mean = self.weight_cholesky, self.weight_mean.value
-        squares = tf.reduce_sum(tf.square(cholesky)) + tf.reduce_sum(tf.square(mean))
-        count = tf.cast(tf.size(mean), mean.dtype)
-        return 0.5 * (squares - count - tf.reduce_sum(linalg.log_determinant(cholesky)))
+        return equations.loss(log_likelihood, divergence, num_rows), history
 
     # Prediction -------------------------------------------------------------------------------
 
@@ -172,33 +168,30 @@ class VIPModel(GradientModel):
     def _moments(self, x):
         """Returns `GaussianMoments` of f in model units, tensors `[1, N, D]`."""
         draws = self._prior_draws(x)
-        mean = gaussian_process_draws(draws, self.weight_mean.value[tf.newaxis])  # [1, N, D]
-        columns = tf.transpose(self.weight_cholesky, [2, 0, 1])  # [S, D, S]
-        deviations = gaussian_process_draws(draws, columns) - tf.reduce_mean(draws, axis=0)
-        return GaussianMoments(mean, tf.reduce_sum(tf.square(deviations), axis=0)[tf.newaxis])
+        return equations.linear_model_moments(draws, self.weight_mean.value, self.weight_cholesky)
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor | list[Tensor]) -> GaussianMoments:
         """Returns `GaussianMoments` of f in model units, `[N, D]`, for inputs in user's units."""
         self.check_ready()
         mean, variance = self._moments(self.units.scaled(inputs)[0])
         return GaussianMoments(mean[0], variance[0])
 
-    def moments(self, inputs, num_samples, seed):
+    def moments(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> GaussianMoments:
         return self._moments(inputs[0])
 
-    def functions(self, inputs, num_samples, seed):
+    def functions(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> Tensor:
         """Draws functions by draws of a; the same seed gives the same functions at any points."""
         mean, cholesky = self.weight_mean.value, self.weight_cholesky
         noise = normal([num_samples, *mean.shape], seed, mean.dtype)
         weights = mean + tf.linalg.matvec(cholesky, noise)
-        return gaussian_process_draws(self._prior_draws(inputs[0]), weights)
+        return equations.gaussian_process_draws(self._prior_draws(inputs[0]), weights)
 
-    def numbers_per_row(self, num_samples):
+    def numbers_per_row(self, num_samples: int) -> int:
         return self.num_prior_samples * given_prior.PRIOR_WIDTH + super().numbers_per_row(
             num_samples
         )
 
-    def sample_prior_functions(self, x, num_samples, seed=(0, 0)):
+    def sample_prior_functions(self, x: Rows, num_samples: int, seed: Seed = (0, 0)) -> Array:
         """Draws functions from the learned prior.
 
         Args:
@@ -213,7 +206,7 @@ class VIPModel(GradientModel):
 
     # Keras ------------------------------------------------------------------------------------
 
-    def get_config(self):
+    def get_config(self) -> Config:
         serialize = keras.saving.serialize_keras_object
         prior = self._given.prior
         return {
@@ -229,12 +222,12 @@ class VIPModel(GradientModel):
             "seed": self.seed,
         }
 
-    def get_build_config(self):
+    def get_build_config(self) -> Config | None:
         if self.prior is None:
             return None
         shape = list(self.input_tensors[0].shape[1:])
         return {"input_shape": shape, "num_outputs": self.num_outputs}
 
-    def build_from_config(self, config):
+    def build_from_config(self, config: Config | None) -> None:
         if config:
             self._build(tuple(config["input_shape"]), config["num_outputs"])

@@ -1,21 +1,23 @@
 """AVB and AADM, with implicit posteriors of the weights of a network."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.boundary import arguments
+from tfp_fnspace.likelihoods import Likelihood
 from tfp_fnspace.likelihoods.additive import default_noise
-from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math.random import as_seed, normal, split
-from tfp_fnspace.methods.sip import adversarial, parts
+from tfp_fnspace.methods.sip import adversarial, equations, parts
 from tfp_fnspace.methods.sip.log_ratio import LogRatio, NormalLogRatio
 from tfp_fnspace.model import GradientModel
 from tfp_fnspace.model.whole_numbers import with_real_inputs
 from tfp_fnspace.processes import given_weights
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import Array, Config, GaussianMoments, Seed, Tensor
 
 _COUNTS = ("num_noise", "num_samples", "num_eval_samples")
 _PARTS = ("posterior", "discriminator")
@@ -92,23 +94,23 @@ class AADMModel(GradientModel):
 
     def __init__(
         self,
-        network,
+        network: keras.Model | Sequence[Any],
         *,
-        likelihood=None,
-        alpha=0.5,
-        posterior="neural_sampler",
-        discriminator=None,
-        kernel_gain=1.0,
-        bias_stddev=1.0,
-        kl_annealing=0.2,
-        adaptive_contrast=True,
-        dropout=0.0,
-        num_noise=100,
-        num_samples=10,
-        num_eval_samples=100,
-        standardize=None,
-        seed=None,
-        **kwargs,
+        likelihood: Likelihood | None = None,
+        alpha: float = 0.5,
+        posterior: keras.Model | str = "neural_sampler",
+        discriminator: keras.Model | None = None,
+        kernel_gain: float = 1.0,
+        bias_stddev: float = 1.0,
+        kl_annealing: float = 0.2,
+        adaptive_contrast: bool = True,
+        dropout: float = 0.0,
+        num_noise: int = 100,
+        num_samples: int = 10,
+        num_eval_samples: int = 100,
+        standardize: bool | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(autocast=False, **kwargs)
         counts = (num_noise, num_samples, num_eval_samples)
@@ -190,49 +192,52 @@ class AADMModel(GradientModel):
 
     # Training ---------------------------------------------------------------------------------
 
-    def trained_parts(self):
+    def trained_parts(self) -> dict[str, list[keras.Variable]]:
         return adversarial.trained_parts(self)
 
-    def callbacks_of_fit(self, given):
+    def callbacks_of_fit(
+        self, given: list[keras.callbacks.Callback]
+    ) -> list[keras.callbacks.Callback]:
         return [adversarial.AdversarialReport()]
 
     @staticmethod
-    def jittered_when_predicting():
+    def jittered_when_predicting() -> int:
         """Returns 0, since predictions factor no covariance."""
         return 0
 
-    def objective(self, inputs, targets, num_rows, seed):
+    def objective(
+        self, inputs: list[Tensor], targets: Tensor, num_rows: Tensor, seed: Seed
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Computes the losses and the entries of `History`, those of `SIPModel` but `jittered`."""
         seeds = split(seed, 3)
         q, p = self.divergence_draws(seeds[0])
         moments = GaussianMoments(self._values(inputs, q), None)
-        term = data_term(self.likelihood, moments, targets, self.alpha, seeds[1])
-        log_likelihood = tf.reduce_mean(term)
+        log_likelihood = equations.energy(self.likelihood, moments, targets, self.alpha, seeds[1])
         divergences = self.log_ratio(q, p, seeds[2])
         kl = divergences.forward
-        loss = self.annealed() * kl / num_rows - log_likelihood
+        loss = equations.loss(log_likelihood, kl, num_rows, self.annealed())
         history = {"log_likelihood": log_likelihood, "kl_estimate": kl}
         return adversarial.objective(loss, divergences, history)
 
-    def divergence_draws(self, seed):
+    def divergence_draws(self, seed: Seed) -> tuple[Tensor, Tensor]:
         seeds = split(seed, 2)
         q = self._weight_draws(self.num_samples, seeds[0])
         return q, normal(tf.shape(q), seeds[1], q.dtype)
 
     # Prediction -------------------------------------------------------------------------------
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor | list[Tensor]) -> Tensor:
         """Draws f in model units, `[S, N, D]`, for inputs in the user's units."""
         seed = self.counters.seeds.stream("predict")
         return self.functions(self.units.scaled(inputs), self.num_eval_samples, seed)
 
-    def functions(self, inputs, num_samples, seed):
+    def functions(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> Tensor:
         return self._values(inputs, self._weight_draws(num_samples, seed, False))
 
-    def moments(self, inputs, num_samples, seed):
+    def moments(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> GaussianMoments:
         return GaussianMoments(self.functions(inputs, num_samples, seed), None)
 
-    def sample_weights(self, num_samples, seed=(0, 0)):
+    def sample_weights(self, num_samples: int, seed: Seed = (0, 0)) -> list[Array]:
         """Draws the weights from the posterior.
 
         Args:
@@ -248,7 +253,7 @@ class AADMModel(GradientModel):
         flat = tf.split(draws, [math.prod(s) for s in shapes], axis=1)
         return [tf.reshape(w, [-1, *s]).numpy() for w, s in zip(flat, shapes, strict=True)]
 
-    def numbers_per_row(self, num_samples):
+    def numbers_per_row(self, num_samples: int) -> int:
         return num_samples * max(
             math.prod(size or 1 for size in tensor.shape)
             for layer in self.network.layers
@@ -257,7 +262,7 @@ class AADMModel(GradientModel):
 
     # Keras ------------------------------------------------------------------------------------
 
-    def get_config(self):
+    def get_config(self) -> Config:
         serialize = keras.saving.serialize_keras_object
         given = {name: getattr(self, f"_{name}_argument") for name in _PARTS}
         options = (*_COUNTS, "alpha", "kl_annealing", "dropout", "kernel_gain", "bias_stddev")
@@ -284,7 +289,7 @@ class AVBModel(AADMModel):
         Mescheder, Nowozin and Geiger (2017), "Adversarial variational Bayes", ICML.
     """
 
-    def __init__(self, network, **options):
+    def __init__(self, network: keras.Model | Sequence[Any], **options: Any):
         if "alpha" in options:
             raise ValueError(
                 "`alpha` of an AVBModel must be 0: use `AADMModel` for others. "
@@ -292,7 +297,7 @@ class AVBModel(AADMModel):
             )
         super().__init__(network, alpha=0.0, **options)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         config = super().get_config()
         del config["alpha"]
         return config

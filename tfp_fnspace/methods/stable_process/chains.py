@@ -1,11 +1,13 @@
 """Starting, running and moving the chains of a model."""
 
 import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace.methods.stable_process import samplers
+from tfp_fnspace.methods.stable_process import equations, samplers
 from tfp_fnspace.methods.stable_process.hyperplanes import Partition
 from tfp_fnspace.methods.stable_process.hyperplanes import partition as choose_partition
 from tfp_fnspace.methods.stable_process.hyperplanes.choose import NUM_ATOMS
@@ -13,14 +15,21 @@ from tfp_fnspace.methods.stable_process.options import LogNormal, Uniform
 from tfp_fnspace.methods.stable_process.samplers import SAMPLERS
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 from tfp_fnspace.methods.stable_process.samplers.hyper import smallest_log_noise
+from tfp_fnspace.methods.stable_process.store import ChainStore
 from tfp_fnspace.tracing import traced_for_all
+from tfp_fnspace.typing import Array, ArrayLike, Seed
+
+if TYPE_CHECKING:
+    from tfp_fnspace.methods.stable_process.model import StableProcessModel
 
 #: Smallest variance at which inferred noise starts, in units of the smallest allowed one.
 _START = 100.0
 
 
 @functools.lru_cache(maxsize=64)
-def compiled_run(sampler, settings, count, thin):
+def compiled_run(
+    sampler: str, settings: samplers.Settings, count: int, thin: int
+) -> Callable[..., tuple[samplers.ChainState, samplers.Draws, samplers.Info]]:
     """Returns `samplers.run` as a graph, traced once for each set of shapes.
 
     Args:
@@ -38,7 +47,7 @@ def compiled_run(sampler, settings, count, thin):
     return traced_for_all(run)
 
 
-def make_partition(model, x, x_predict, seed):
+def make_partition(model: "StableProcessModel", x: Array, x_predict: Array, seed: int) -> Partition:
     """Returns the partition for data in model units; `x_predict` `[M, I]` may have no rows."""
     how = model.partition
     if isinstance(how, Partition):
@@ -52,13 +61,13 @@ def make_partition(model, x, x_predict, seed):
     )
 
 
-def make_problem(partition, x, y, chains):
+def make_problem(partition: Partition, x: Array, y: Array, chains: int) -> samplers.Problem:
     """Returns the sampler's problem: each column of `y` `[N, D]` for `chains` chains in turn."""
     targets = np.repeat(y.T, chains, axis=0)
     return samplers.make_problem(partition.signs(x), partition.probabilities, targets)
 
 
-def starting_values(model, outputs):
+def starting_values(model: "StableProcessModel", outputs: int) -> tuple[Array, Array, Array]:
     """Returns alpha, nu and the noise variance at which the chains start, `[B]` each.
 
     An inferred parameter starts at a different value in each chain, so that R-hat sees whether the
@@ -71,22 +80,36 @@ def starting_values(model, outputs):
     if isinstance(nu, LogNormal):
         nu = np.exp(nu.loc + nu.scale * tf.math.ndtri(share).numpy())
     variance = np.repeat(noise_scales(model, outputs) ** 2, copies)
-    return (*(np.broadcast_to(value, share.shape) for value in (alpha, nu)), variance)
+    return np.broadcast_to(alpha, share.shape), np.broadcast_to(nu, share.shape), variance
 
 
-def initial_state(model, seed, problem, alpha, nu, variance):
+def initial_state(
+    model: "StableProcessModel",
+    seed: Seed,
+    problem: samplers.Problem,
+    alpha: ArrayLike,
+    nu: ArrayLike,
+    variance: Array,
+) -> samplers.ChainState:
     """Returns `samplers.initial_state`; inferred noise starts where its walk may go."""
     if model.likelihood.trainable:
         variance = np.maximum(variance, _START * np.exp(smallest_log_noise(problem).numpy()))
     return samplers.initial_state(seed, problem, alpha, nu, variance)
 
 
-def noise_scales(model, outputs):
+def noise_scales(model: "StableProcessModel", outputs: int) -> Array:
     """Returns the likelihood's scale of each output, `[D]`."""
     return np.broadcast_to(np.asarray(model.likelihood.scale, np.float64), outputs)
 
 
-def warm_state(model, seed, store, problem, partition, x):
+def warm_state(
+    model: "StableProcessModel",
+    seed: Seed,
+    store: ChainStore,
+    problem: samplers.Problem,
+    partition: Partition,
+    x: Array,
+) -> samplers.ChainState:
     """Returns a state on new data that keeps noise, alpha, nu, steps and masses of the old one.
 
     The mass of an old atom goes to an atom of the new problem with the same pattern on the new
@@ -118,7 +141,9 @@ def warm_state(model, seed, store, problem, partition, x):
     scales = start.log_scales.numpy()
     for b, alpha in enumerate(old.alpha.numpy()):
         givers, takers = _pairs(masses[b], old_group, new_group)
-        scales[b, slots[takers]] = masses[b, givers] - 2.0 / alpha * log_q[takers]
+        scales[b, slots[takers]] = equations.log_scales_of_masses(
+            masses[b, givers], log_q[takers], alpha
+        )
     return start._replace(log_scales=tf.constant(scales), log_steps=old.log_steps)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from tfp_fnspace import notices
 from tfp_fnspace.metrics import ess_bulk, ess_tail, rhat
+from tfp_fnspace.typing import Array
 
 #: `fit` warns beyond these values.
 LARGEST_RHAT = 1.05
@@ -31,7 +32,7 @@ class Convergence(NamedTuple):
     ess_tail: np.ndarray
 
 
-def convergence(draws):
+def convergence(draws: Array) -> Convergence:
     """Returns `Convergence` of draws `[chains, draws, ...]`, NaN for fewer than 4 draws."""
     if draws.shape[1] < _LEAST_DRAWS:
         return Convergence(*[np.full(draws.shape[2:], np.nan)] * 3)
@@ -42,7 +43,7 @@ def convergence(draws):
     )
 
 
-def warn_of_bad_chains(found):
+def warn_of_bad_chains(found: dict[str, Convergence]) -> None:
     """Warns once if R-hat or an effective sample size is bad.
 
     Args:
@@ -67,7 +68,7 @@ def warn_of_bad_chains(found):
         )
 
 
-def warn_of_burn_in(epochs, burn_in):
+def warn_of_burn_in(epochs: int, burn_in: int) -> None:
     """Warns that all draws are those of the burn-in."""
     notices.warn(
         f"The chains are still burning in ({epochs} of {burn_in} epochs): predictions are those "

@@ -1,10 +1,16 @@
 """Functions and predictive distributions from stored draws of the atoms' weights, in the graph."""
 
+from typing import TYPE_CHECKING
+
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.math.random import as_seed
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.methods.stable_process import equations
+from tfp_fnspace.typing import Distribution, GaussianMoments, Seed, Tensor
+
+if TYPE_CHECKING:
+    from tfp_fnspace.methods.stable_process.model import StableProcessModel
 
 tfd = tfp.distributions
 
@@ -12,7 +18,7 @@ tfd = tfp.distributions
 _LOG_NOTHING = -1e9
 
 
-def atom_signs(model, x):
+def atom_signs(model: "StableProcessModel", x: Tensor) -> Tensor:
     """Returns the side of each hyperplane on which each point lies, `[N, L]` of -1 and +1.
 
     The sides are computed in float64, as the chains saw them: cells of an exact partition can be
@@ -22,12 +28,10 @@ def atom_signs(model, x):
         model: `StableProcessModel`.
         x: float64 tensor `[N, I]`, model units.
     """
-    planes = model.store.hyperplanes.value
-    side = tf.matmul(x, planes[:, 1:], transpose_b=True) + planes[:, 0]
-    return tf.where(side >= 0.0, 1.0, -1.0)
+    return equations.signs(x, model.store.hyperplanes.value)
 
 
-def values_of(model, x, weights):
+def values_of(model: "StableProcessModel", x: Tensor, weights: Tensor) -> Tensor:
     """Returns functions `f(x) = sum_l w_l sign(h_l . (1, x))` in model units.
 
     Args:
@@ -40,28 +44,24 @@ def values_of(model, x, weights):
     """
     outputs, draws, atoms = weights.shape
     flat = tf.reshape(weights, [outputs * draws, atoms])
-    values = tf.matmul(atom_signs(model, x), flat, transpose_b=True)
+    values = equations.function_values(atom_signs(model, x), flat)  # [N, D * S]
     values = tf.reshape(values, [-1, outputs, draws])
     return tf.cast(tf.transpose(values, [0, 2, 1]), model.variable_dtype)
 
 
-def function_values(model, x):
+def function_values(model: "StableProcessModel", x: Tensor) -> tuple[Tensor, Tensor]:
     """Returns f for every place of a draw, `[N, S, D]` in model units, and weights `[S]`."""
     weights, _, stored = model.store.flat_draws()
     shares = tf.cast(stored, model.variable_dtype)
     return values_of(model, x, weights), shares / tf.reduce_sum(shares)
 
 
-def moments(model, x):
+def moments(model: "StableProcessModel", x: Tensor) -> GaussianMoments:
     """Returns the mean and variance of f over the draws, `[N, D]` in model units."""
-    values, shares = function_values(model, x)
-    shares = shares[:, tf.newaxis]
-    mean = tf.reduce_sum(shares * values, axis=1)
-    deviations = tf.square(values - mean[:, tf.newaxis, :])
-    return GaussianMoments(mean, tf.reduce_sum(shares * deviations, axis=1))
+    return equations.predictive_moments(*function_values(model, x))
 
 
-def predictive(model, values, joint=False):
+def predictive(model: "StableProcessModel", values: Tensor, joint: bool = False) -> Distribution:
     """Returns the predictive distribution of an observation, or of all: a mixture over draws.
 
     Args:
@@ -85,7 +85,7 @@ def predictive(model, values, joint=False):
     return tfd.MixtureSameFamily(tfd.Categorical(logits=logits), distribution)
 
 
-def noise_variance(model):
+def noise_variance(model: "StableProcessModel") -> Tensor:
     """Returns the mean variance of the noise over draws, `[D]` in the user's units squared."""
     _, noise_scale, stored = model.store.flat_draws()
     shares = tf.cast(stored, noise_scale.dtype)
@@ -93,7 +93,7 @@ def noise_variance(model):
     return model.likelihood.noise_variance(model.units.target_unit, scale=tf.sqrt(mean))
 
 
-def functions(model, x, num_samples, seed):
+def functions(model: "StableProcessModel", x: Tensor, num_samples: int, seed: Seed) -> Tensor:
     """Draws stored functions in a random order; starts again when they are used up.
 
     Returns:

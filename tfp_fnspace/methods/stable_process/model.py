@@ -1,18 +1,35 @@
 """The stable process as a Keras model."""
 
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace import likelihoods
 from tfp_fnspace.boundary import arguments, arrays, streams
 from tfp_fnspace.boundary.arguments import checked_choice
 from tfp_fnspace.callbacks import refuse_learning_rates
 from tfp_fnspace.distributions.quantile import quantile
 from tfp_fnspace.methods.stable_process import diagnostics, draws, options, training, validation
+from tfp_fnspace.methods.stable_process.hyperplanes import Partition
 from tfp_fnspace.methods.stable_process.samplers.state import NOISE_PRIORS
+from tfp_fnspace.methods.stable_process.store import ChainStore
 from tfp_fnspace.model import FunctionSpaceModel, checks, fitting, loops, summary
 from tfp_fnspace.model.checks import input_tensor
 from tfp_fnspace.model.turns import one_thread_at_a_time
+from tfp_fnspace.typing import (
+    Array,
+    ArrayLike,
+    Config,
+    Distribution,
+    GaussianMoments,
+    Rows,
+    Seed,
+    Shape,
+    Tensor,
+)
 
 #: Arguments that are objects, or may be.
 _OBJECTS = ("alpha", "nu", "likelihood", "chains")
@@ -90,6 +107,10 @@ class StableProcessModel(FunctionSpaceModel):
     draws_smooth_functions = False  # they are piecewise constant
     needs_steps = True
 
+    alpha: float | options.Uniform
+    nu: float | options.LogNormal
+    store: ChainStore | None
+
     # Clients send float32, although `predict` takes arrays in float64. An exported model gives the
     # same result at x as `predict(np.float32(x))`. This equals `predict(x)` unless a hyperplane is
     # so near to a point that float32 moves the point to the other side.
@@ -98,15 +119,15 @@ class StableProcessModel(FunctionSpaceModel):
     def __init__(
         self,
         *,
-        alpha=1.1,
-        nu=1.0,
-        likelihood=None,
-        noise_prior="variance",
-        partition="auto",
-        chains=None,
-        standardize=None,
-        seed=None,
-        **kwargs,
+        alpha: float | str | options.Uniform = 1.1,
+        nu: float | str | options.LogNormal = 1.0,
+        likelihood: likelihoods.Gaussian | likelihoods.StudentT | None = None,
+        noise_prior: str = "variance",
+        partition: str | options.Refined | options.Sampled | Partition = "auto",
+        chains: options.Chains | None = None,
+        standardize: bool | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(autocast=False, **kwargs)
         self.alpha = options.checked_alpha(alpha)
@@ -119,7 +140,7 @@ class StableProcessModel(FunctionSpaceModel):
         self.setup(likelihood, standardize, seed)
         self.store = self._x_predict = None
 
-    def create(self, input_shape, num_columns, num_rows):
+    def create(self, input_shape: Shape, num_columns: int, num_rows: int | None) -> None:
         if len(input_shape) != 1:
             raise ValueError(
                 "`x` must have shape ('N', I): hyperplanes separate rows of numbers. "
@@ -129,7 +150,13 @@ class StableProcessModel(FunctionSpaceModel):
 
     # Training ---------------------------------------------------------------------------------
 
-    def compile(self, metrics=(), jit_compile="auto", run_eagerly=False, **kwargs):
+    def compile(
+        self,
+        metrics: Sequence[Any] = (),
+        jit_compile: str | bool = "auto",
+        run_eagerly: bool = False,
+        **kwargs: Any,
+    ) -> None:
         """Configures metrics and compilation; there is no loss and no optimizer.
 
         Args:
@@ -151,7 +178,7 @@ class StableProcessModel(FunctionSpaceModel):
         super().compile(metrics=metrics, jit_compile=jit_compile, run_eagerly=run_eagerly)
 
     @one_thread_at_a_time
-    def adapt(self, x, y=None):
+    def adapt(self, x: Rows, y: ArrayLike | None = None) -> None:
         """Sets the standardisation from arrays; `fit` does so by itself the first time."""
         _refuse_stream(x)
         super().adapt(x, y)
@@ -159,23 +186,23 @@ class StableProcessModel(FunctionSpaceModel):
     @one_thread_at_a_time
     def fit(
         self,
-        x=None,
-        y=None,
-        batch_size=None,
-        epochs=30,
-        verbose="auto",
-        callbacks=None,
-        validation_split=0.0,
-        validation_data=None,
-        shuffle=None,
-        class_weight=None,
-        sample_weight=None,
-        initial_epoch=0,
-        steps_per_epoch=None,
-        validation_freq=1,
-        x_predict=None,
-        **unknown,
-    ):
+        x: Rows | None = None,
+        y: ArrayLike | None = None,
+        batch_size: int | None = None,
+        epochs: int = 30,
+        verbose: int | str = "auto",
+        callbacks: list[keras.callbacks.Callback] | None = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool | None = None,
+        class_weight: Any = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_freq: Any = 1,
+        x_predict: ArrayLike | None = None,
+        **unknown: Any,
+    ) -> keras.callbacks.History:
         """Runs the chains; arguments and result are as in `keras.Model.fit` if they apply.
 
         On the data of the last `fit`, the chains go on where they are, without a new burn-in. On
@@ -245,23 +272,32 @@ class StableProcessModel(FunctionSpaceModel):
         training.warn(self)
         return history
 
-    def train_on_batch(self, *args, **kwargs):
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raises an error: there are no batches."""
         raise ValueError(
             f"{_ALL_ROWS_AT_ONCE}call `fit` with all of them. Received: a call of train_on_batch"
         )
 
-    def callbacks_of_fit(self, given):
+    def callbacks_of_fit(
+        self, given: list[keras.callbacks.Callback]
+    ) -> list[keras.callbacks.Callback]:
         refuse_learning_rates(given, "The stable process has no learning rate to schedule.")
         return []
 
-    def run_arrays(self, inputs, targets, batch_size, shuffle, options):
+    def run_arrays(
+        self,
+        inputs: list[Array],
+        targets: Array,
+        batch_size: int | None,
+        shuffle: bool | None,
+        options: dict[str, Any],
+    ) -> keras.callbacks.History:
         _, described = self.counters.epoch_of
         self.counters.epoch_of = self.chains.sweeps_per_epoch, described
         training.prepare(self, inputs[0], targets, self._x_predict)
         return loops.by_epochs(self, training.Blocks(self), inputs, targets, options)
 
-    def diagnostics(self, x=None):
+    def diagnostics(self, x: ArrayLike | None = None) -> dict[str, diagnostics.Convergence]:
         """Returns the convergence of the chains, from stored draws (thinned, so it is cautious).
 
         Args:
@@ -293,15 +329,15 @@ class StableProcessModel(FunctionSpaceModel):
     @one_thread_at_a_time
     def cross_validate(
         self,
-        x,
-        y,
-        alphas=(0.5, 0.8, 1.1, 1.4, 1.7, 1.9),
-        nus=(0.3, 1.0, 3.0),
-        num_folds=5,
-        epochs=30,
-        burn_in=None,
-        verbose=0,
-    ):
+        x: ArrayLike,
+        y: ArrayLike,
+        alphas: ArrayLike = (0.5, 0.8, 1.1, 1.4, 1.7, 1.9),
+        nus: ArrayLike = (0.3, 1.0, 3.0),
+        num_folds: int = 5,
+        epochs: int = 30,
+        burn_in: int | None = None,
+        verbose: int = 0,
+    ) -> list[dict[str, float]]:
         """Chooses alpha and nu by the error on held-out rows, as section 3 of the paper does.
 
         All pairs run at once, as chains of one batch; the partition of a fold is made from its
@@ -342,7 +378,7 @@ class StableProcessModel(FunctionSpaceModel):
 
     # Prediction -------------------------------------------------------------------------------
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> GaussianMoments:
         """Returns moments of f over the draws in model units, for inputs in the user's units.
 
         Args:
@@ -353,28 +389,28 @@ class StableProcessModel(FunctionSpaceModel):
         """
         return draws.moments(self, self.units.scaled(inputs)[0])
 
-    def moments(self, inputs, num_samples, seed):
+    def moments(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> GaussianMoments:
         return draws.moments(self, inputs[0])
 
-    def function_values(self, x):
+    def function_values(self, x: Tensor) -> Tensor:
         """Returns f for every place of a draw, in the graph, `[N, S, D]` in the user's units."""
         values, _ = draws.function_values(self, self.units.scaled(x)[0])
         return self.units.functions(values)
 
-    def predicted(self, x):
+    def predicted(self, x: Tensor) -> summary.Predicted:
         return summary.Predicted(
             lambda: draws.predictive(self, self.function_values(x)),
             lambda: summary.of_variances(self.function_moments(x), draws.noise_variance(self)),
         )
 
-    def functions(self, inputs, num_samples, seed):
+    def functions(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> Tensor:
         return draws.functions(self, inputs[0], num_samples, seed)
 
-    def numbers_per_row(self, num_samples):
+    def numbers_per_row(self, num_samples: int) -> int:
         return max(self.store.sizes["atoms"], num_samples * self.num_outputs)
 
     @property
-    def num_eval_samples(self):
+    def num_eval_samples(self) -> int | None:
         """The number of places for draws, `None` before the first `fit`."""
         return None if self.store is None else self.chains.num_chains * self.store.capacity
 
@@ -386,7 +422,7 @@ class StableProcessModel(FunctionSpaceModel):
         inputs = self.checked_inputs(x)
         return np.concatenate(self.in_batches(function, inputs, self.predict_batch_size))
 
-    def stored_values(self, x):
+    def stored_values(self, x: ArrayLike) -> Array:
         """Returns the values of f in the stored draws at some points.
 
         Args:
@@ -402,7 +438,7 @@ class StableProcessModel(FunctionSpaceModel):
             lambda part: self.traced(self.function_values)(part).numpy()[:, stored], x
         )
 
-    def posterior_draws(self):
+    def posterior_draws(self) -> dict[str, Array]:
         """Returns stored draws of the hyper-parameters, by chain; fixed values repeat.
 
         Returns:
@@ -417,7 +453,9 @@ class StableProcessModel(FunctionSpaceModel):
         found["noise_scale"] = found["noise_scale"] * self.units.target_unit.numpy()
         return found
 
-    def predict_distribution(self, x, batch_size=None, joint=False):
+    def predict_distribution(
+        self, x: ArrayLike, batch_size: int | None = None, joint: bool = False
+    ) -> Distribution:
         """Returns the predictive distribution of the observations, a mixture over the draws.
 
         Args:
@@ -434,7 +472,7 @@ class StableProcessModel(FunctionSpaceModel):
         values = self._in_chunks(lambda part: self.traced(self.function_values)(part).numpy(), x)
         return draws.predictive(self, tf.constant(values), joint)
 
-    def predict_quantiles(self, x, levels=(0.05, 0.5, 0.95)):
+    def predict_quantiles(self, x: ArrayLike, levels: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
         """Returns quantiles of the observations; the paper's point estimate is the median.
 
         Args:
@@ -451,7 +489,7 @@ class StableProcessModel(FunctionSpaceModel):
         levels = tuple(_checked_levels(levels))
         return self._in_chunks(lambda part: self.traced(self._quantiles)(part, levels).numpy(), x)
 
-    def function_quantiles(self, x, levels=(0.05, 0.5, 0.95)):
+    def function_quantiles(self, x: ArrayLike, levels: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
         """Returns quantiles of f over the draws; arguments and result as in `predict_quantiles`."""
         levels = _checked_levels(levels)
         self.check_ready()
@@ -465,7 +503,13 @@ class StableProcessModel(FunctionSpaceModel):
 
     # Keras ------------------------------------------------------------------------------------
 
-    def summary(self, line_length=None, positions=None, print_fn=None, **kwargs):
+    def summary(
+        self,
+        line_length: int | None = None,
+        positions: Any = None,
+        print_fn: Callable[[str], Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         """Prints the options, the sizes and the state of the chains."""
         (print_fn or print)(self._description())
 
@@ -487,7 +531,7 @@ class StableProcessModel(FunctionSpaceModel):
         ]
         return "\n".join(lines)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         names = ("noise_prior", "standardize", "seed")
         return {
             "name": self.name,
@@ -496,14 +540,14 @@ class StableProcessModel(FunctionSpaceModel):
             **{name: keras.saving.serialize_keras_object(getattr(self, name)) for name in _OBJECTS},
         }
 
-    def get_build_config(self):
+    def get_build_config(self) -> Config | None:
         if self.input_tensors is None:
             return None
         inputs, outputs = self.input_tensors[0].shape[1], self.num_outputs
         sizes = None if self.store is None else self.store.sizes
         return {"inputs": inputs, "outputs": outputs, "store": sizes}
 
-    def build_from_config(self, config):
+    def build_from_config(self, config: Config | None) -> None:
         if not config:
             return
         self.create((config["inputs"],), config["outputs"], None)

@@ -1,6 +1,7 @@
 """The options of `StableProcessModel`: priors, chains and checks of the other arguments."""
 
 import dataclasses
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -11,6 +12,9 @@ from tfp_fnspace.boundary.options import Options
 from tfp_fnspace.methods.stable_process import samplers
 from tfp_fnspace.methods.stable_process.hyperplanes import Partition
 from tfp_fnspace.methods.stable_process.hyperplanes.choose import NUM_ATOMS
+
+if TYPE_CHECKING:
+    from tfp_fnspace.methods.stable_process.model import StableProcessModel
 
 PARTITIONS = ("auto", "exact", "refined", "sampled")
 
@@ -107,7 +111,7 @@ class Chains(Options):
             )
 
     @property
-    def draws_per_epoch(self):
+    def draws_per_epoch(self) -> int:
         """The number of draws of a chain in an epoch."""
         return self.sweeps_per_epoch // self.thin
 
@@ -150,7 +154,7 @@ class Sampled(Options):
         arguments.check_count("num_atoms", self.num_atoms)
 
 
-def checked_alpha(alpha):
+def checked_alpha(alpha: Any) -> float | Uniform:
     """Returns a number in (0, 2], or a prior: `Uniform()` for `"infer"`."""
     if isinstance(alpha, Uniform):
         return alpha
@@ -163,7 +167,7 @@ def checked_alpha(alpha):
     return float(alpha)
 
 
-def checked_nu(nu):
+def checked_nu(nu: Any) -> float | LogNormal:
     """Returns a positive number, or a prior: `LogNormal()` for `"infer"`."""
     if isinstance(nu, LogNormal):
         return nu
@@ -176,14 +180,15 @@ def checked_nu(nu):
     return float(nu)
 
 
-def checked_partition(partition):
+def checked_partition(partition: Any) -> str | Refined | Sampled | Partition:
     """Returns one of `PARTITIONS`, `Refined`, `Sampled` or `Partition`, also from a saved dict."""
     if isinstance(partition, dict) and "class_name" in partition:
         return keras.saving.deserialize_keras_object(partition)
     if isinstance(partition, dict) and set(partition) == {*_ARRAYS, "kind"}:
         return Partition(*(np.array(partition[key]) for key in _ARRAYS), partition["kind"])
-    is_name = isinstance(partition, str) and partition in PARTITIONS
-    if is_name or isinstance(partition, Partition | Refined | Sampled):
+    if isinstance(partition, Partition | Refined | Sampled):
+        return partition
+    if isinstance(partition, str) and partition in PARTITIONS:
         return partition
     raise ValueError(
         f"`partition` must be one of {list(PARTITIONS)}, Refined, Sampled or a Partition. "
@@ -191,7 +196,7 @@ def checked_partition(partition):
     )
 
 
-def partition_config(partition):
+def partition_config(partition: str | Refined | Sampled | Partition) -> Any:
     """Returns a value for JSON from which `checked_partition` makes the partition."""
     if isinstance(partition, str):
         return partition
@@ -203,7 +208,7 @@ def partition_config(partition):
     }
 
 
-def checked_likelihood(likelihood):
+def checked_likelihood(likelihood: Any) -> likelihoods.Gaussian | likelihoods.StudentT:
     """Returns a Gaussian or Student-t likelihood; for `None`, Gaussian noise to infer."""
     if likelihood is None:
         return likelihoods.Gaussian(scale=0.5, trainable=True)
@@ -215,7 +220,7 @@ def checked_likelihood(likelihood):
     return likelihood
 
 
-def settings_of(model, burn_in=None):
+def settings_of(model: "StableProcessModel", burn_in: int | None = None) -> samplers.Settings:
     """Returns the sampler's settings for the options of a model."""
     chains, alpha, nu = model.chains, model.alpha, model.nu
     burn_in = chains.burn_in if burn_in is None else burn_in

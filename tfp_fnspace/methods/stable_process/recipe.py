@@ -1,7 +1,10 @@
 """Stable processes for the rows of a table; chains are as long as the time allows."""
 
+from typing import Any
+
 from tfp_fnspace.methods.stable_process.model import StableProcessModel
 from tfp_fnspace.methods.stable_process.options import Chains, Sampled
+from tfp_fnspace.trials import Table
 
 #: The chains' state has the size of the rows.
 BUILDS_FROM_ROWS = True
@@ -10,13 +13,13 @@ BUILDS_FROM_ROWS = True
 MOST_ROWS = 400
 
 
-def candidates(table):
+def candidates(table: Table) -> list[dict[str, Any]]:
     """Returns settings to try: one set only, because the index and the scale are sampled."""
     common = {"batch_size": None, "epochs": 75, "epochs_between_looks": 3}
     return [{"num_atoms": 1000, "num_chains": 2, "sweeps_per_epoch": 20, "burn_in": 10, **common}]
 
 
-def build(settings, table, seed):
+def build(settings: dict[str, Any], table: Table, seed: int) -> StableProcessModel:
     """Returns a process of sampled hyperplanes, not fitted."""
     names = ("num_chains", "sweeps_per_epoch", "burn_in")
     return StableProcessModel(
@@ -28,7 +31,7 @@ def build(settings, table, seed):
     )
 
 
-def scale_noise(model, factor):
+def scale_noise(model: StableProcessModel, factor: float) -> None:
     """Multiplies the standard deviation of the noise of all stored draws."""
     scales = model.store.noise_scale_drawn
     scales.assign(factor * scales.value)

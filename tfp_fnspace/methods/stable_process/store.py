@@ -1,12 +1,15 @@
 """The state of a `StableProcessModel` in weights: partition, data, chains, draws."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import notices
 from tfp_fnspace.methods.stable_process.hyperplanes import Partition
-from tfp_fnspace.methods.stable_process.samplers import ChainState
+from tfp_fnspace.methods.stable_process.samplers import ChainState, Draws
+from tfp_fnspace.typing import Array, Tensor
 
 #: Bytes that the weights may take; a `.keras` file and an export then stay under 50 MB.
 MAX_BYTES = 40_000_000
@@ -36,7 +39,7 @@ class ChainStore(keras.layers.Layer):
         counters: int32 `[4]`: epochs on these data, draws made, draws stored, stride.
     """
 
-    def __init__(self, sizes, **kwargs):
+    def __init__(self, sizes: dict[str, Any], **kwargs: Any):
         super().__init__(autocast=False, **{"trainable": False, **kwargs})
         self.sizes = sizes
         rows, inputs, outputs = sizes["rows"], sizes["inputs"], sizes["outputs"]
@@ -62,26 +65,26 @@ class ChainStore(keras.layers.Layer):
         )
 
     @property
-    def capacity(self):
+    def capacity(self) -> int:
         """Places for draws of each chain, K."""
         return self.sizes["capacity"]
 
     @property
-    def partition(self):
+    def partition(self) -> Partition:
         """The `Partition`, in model units."""
         return Partition(self.hyperplanes.numpy(), self.probabilities.numpy(), self.sizes["kind"])
 
     @property
-    def state(self):
+    def state(self) -> ChainState:
         """The `ChainState`."""
         return ChainState(*(getattr(self, f"state_{name}").value for name in ChainState._fields))
 
-    def set_state(self, state):
+    def set_state(self, state: ChainState) -> None:
         """Stores a `ChainState`."""
         for name, value in state._asdict().items():
             getattr(self, f"state_{name}").assign(value)
 
-    def counter(self, name):
+    def counter(self, name: str) -> int:
         """Returns a counter as an integer."""
         return int(self.counters.numpy()[_COUNTERS.index(name)])
 
@@ -89,20 +92,20 @@ class ChainStore(keras.layers.Layer):
         current = dict(zip(_COUNTERS, self.counters.numpy().tolist(), strict=True))
         self.counters.assign(np.array([*{**current, **values}.values()], np.int32))
 
-    def count_epoch(self):
+    def count_epoch(self) -> None:
         """Counts an epoch on these data."""
         self._set_counters(epochs=self.counter("epochs") + 1)
 
-    def has_data(self, x, y, x_predict):
+    def has_data(self, x: Array, y: Array, x_predict: Array | None) -> bool:
         """Returns whether the chains have these data (model units); `None` fits any points."""
         same = np.array_equal(x, self.x.numpy()) and np.array_equal(y, self.y.numpy())
         return same and (x_predict is None or np.array_equal(x_predict, self.x_predict.numpy()))
 
-    def clear(self):
+    def clear(self) -> None:
         """Forgets the draws."""
         self._set_counters(drawn=0, stored=0, stride=1)
 
-    def add(self, draws):
+    def add(self, draws: Draws) -> None:
         """Stores draws as the class describes.
 
         Args:
@@ -132,7 +135,7 @@ class ChainStore(keras.layers.Layer):
                 ring.value[:, :stored].assign(ring.value[:, ::2])
         self._set_counters(drawn=drawn + count, stored=stored, stride=stride)
 
-    def stored(self, name):
+    def stored(self, name: str) -> Array:
         """Returns stored draws by chain, NumPy `[D, chains, K', ...]`, K' the number stored.
 
         Args:
@@ -141,7 +144,7 @@ class ChainStore(keras.layers.Layer):
         values = getattr(self, f"{name}_drawn").numpy()[:, : self.counter("stored")]
         return values.reshape(self.sizes["outputs"], self.sizes["chains"], *values.shape[1:])
 
-    def flat_draws(self):
+    def flat_draws(self) -> tuple[Tensor, Tensor, Tensor]:
         """Returns weights `[D, S, L]`, noise scales `[D, S]` and whether a place is stored, `[S]`.
 
         The tensors are in the graph. S counts all places, so that XLA knows the shapes.
@@ -154,7 +157,16 @@ class ChainStore(keras.layers.Layer):
         return weights, noise, place < self.counters.value[_COUNTERS.index("stored")]
 
 
-def sizes_of(partition, x, y, x_predict, state, chains, max_draws, config_bytes=0):
+def sizes_of(
+    partition: Partition,
+    x: Array,
+    y: Array,
+    x_predict: Array,
+    state: ChainState,
+    chains: int,
+    max_draws: int,
+    config_bytes: int = 0,
+) -> dict[str, Any]:
     """Returns the sizes of a store.
 
     Args:

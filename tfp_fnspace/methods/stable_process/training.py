@@ -1,18 +1,25 @@
 """Training of `StableProcessModel`: an epoch is a block of iterations of all chains."""
 
 import json
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfp_fnspace import interrupts
 from tfp_fnspace.boundary import columns
 from tfp_fnspace.math.random import as_seed, fold_in
-from tfp_fnspace.methods.stable_process import chains, diagnostics, options
+from tfp_fnspace.methods.stable_process import chains, diagnostics, options, samplers
 from tfp_fnspace.methods.stable_process.hyperplanes import Partition
 from tfp_fnspace.methods.stable_process.store import ChainStore, sizes_of
+from tfp_fnspace.typing import Array, ArrayLike
+
+if TYPE_CHECKING:
+    from tfp_fnspace.methods.stable_process.model import StableProcessModel
 
 
-def checked_x_predict(model, x_predict, x):
+def checked_x_predict(
+    model: "StableProcessModel", x_predict: ArrayLike | None, x: ArrayLike
+) -> Array | None:
     """Returns an array `[M, I]` for the argument of `fit`, or `None`."""
     if x_predict is None:
         return None
@@ -27,7 +34,7 @@ def checked_x_predict(model, x_predict, x):
     return model.checks.inputs(x_predict, "x_predict", first=first)[0]
 
 
-def warn(model):
+def warn(model: "StableProcessModel") -> None:
     """Warns if the chains are still in burn-in, or have not converged."""
     epochs = model.store.counter("epochs")
     if epochs <= model.chains.burn_in:
@@ -36,7 +43,9 @@ def warn(model):
         diagnostics.warn_of_bad_chains(model.diagnostics())
 
 
-def prepare(model, inputs, targets, x_predict):
+def prepare(
+    model: "StableProcessModel", inputs: Array, targets: Array, x_predict: Array | None
+) -> None:
     """Gives a model a store for these data, unless it has one.
 
     Args:
@@ -73,7 +82,7 @@ def prepare(model, inputs, targets, x_predict):
         store.clear()
 
 
-def create_store(model, sizes):
+def create_store(model: "StableProcessModel", sizes: dict[str, Any]) -> None:
     """Gives a model an empty store of these sizes."""
     if model.store is not None:
         model._tracker.untrack(model.store)
@@ -101,11 +110,12 @@ class Blocks:
         model: `StableProcessModel` with a store.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: "StableProcessModel"):
         self.model = model
-        self.problem = None  # a checkpoint may be restored before the first block
+        # A checkpoint may be restored before the first block.
+        self.problem: samplers.Problem | None = None
 
-    def __call__(self):
+    def __call__(self) -> dict[str, float]:
         """Runs one block and returns its logs in the user's units."""
         model, store = self.model, self.model.store
         if self.problem is None:

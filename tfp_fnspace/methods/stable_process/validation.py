@@ -3,6 +3,7 @@
 import itertools
 import math
 import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -11,10 +12,14 @@ from tfp_fnspace.boundary import arguments
 from tfp_fnspace.datasets import k_fold
 from tfp_fnspace.layers.scaler import RunningMoments, Standardizer
 from tfp_fnspace.math.random import as_seed, fold_in
-from tfp_fnspace.methods.stable_process import chains, options
+from tfp_fnspace.methods.stable_process import chains, equations, options
+from tfp_fnspace.typing import Array, ArrayLike
+
+if TYPE_CHECKING:
+    from tfp_fnspace.methods.stable_process.model import StableProcessModel
 
 
-def checked_grid(alphas, nus):
+def checked_grid(alphas: ArrayLike, nus: ArrayLike) -> list[tuple[float, float]]:
     """Returns all pairs (alpha, nu) of two lists of numbers.
 
     Args:
@@ -39,7 +44,7 @@ def _checked_numbers(name, values, rule, largest):
     return [float(value) for value in listed]
 
 
-def check_budget(num_folds, num_rows, epochs, burn_in):
+def check_budget(num_folds: int, num_rows: int, epochs: int, burn_in: int) -> None:
     """Checks the numbers of folds and epochs."""
     arguments.check_count("num_folds", num_folds)
     if not 2 <= num_folds <= num_rows:
@@ -56,7 +61,16 @@ def check_budget(num_folds, num_rows, epochs, burn_in):
         )
 
 
-def cross_validate(model, x, y, grid, num_folds, epochs, burn_in, verbose):
+def cross_validate(
+    model: "StableProcessModel",
+    x: Array,
+    y: Array,
+    grid: list[tuple[float, float]],
+    num_folds: int,
+    epochs: int,
+    burn_in: int,
+    verbose: int,
+) -> list[dict[str, float]]:
     """Returns the table of `StableProcessModel.cross_validate`.
 
     Args:
@@ -131,7 +145,8 @@ def _sample_fold(model, seed, x, y, x_new, grid, epochs, burn_in):
         state, draws, _ = run(fold_in(seed, epoch + 1), state, problem)
         if epoch < burn_in:
             continue
-        at_rows = tf.tensordot(draws.weights, signs, [[2], [1]]).numpy()  # [K, B, M]
+        flat = tf.reshape(draws.weights, [-1, partition.num_atoms])  # [K * B, L]
+        at_rows = equations.function_values(flat, signs).numpy()  # [K * B, M]
         values.append(at_rows.reshape(*shape, len(x_new)).transpose(0, 3, 2, 4, 1))
         noise.append(draws.noise_scale.numpy().reshape(shape).transpose(0, 3, 2, 1))
     values, noise = np.concatenate(values), np.concatenate(noise)

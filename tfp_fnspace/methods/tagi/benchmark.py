@@ -5,9 +5,20 @@ import keras
 from tfp_fnspace import likelihoods
 from tfp_fnspace.methods.tagi.layers import Activation, Dense
 from tfp_fnspace.methods.tagi.model import TAGIModel
+from tfp_fnspace.typing import Array
 
 
-def fit(x, y, *, units, moments, initial_noise_scale, epochs, batch_size, seed):
+def fit(
+    x: Array,
+    y: Array,
+    *,
+    units: int,
+    moments: str,
+    initial_noise_scale: float,
+    epochs: int,
+    batch_size: int,
+    seed: int,
+) -> tuple[TAGIModel, dict[str, float]]:
     """Builds and fits a model with cross-validated noise, in the form that `registry` expects.
 
     Args:

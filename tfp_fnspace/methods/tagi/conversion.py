@@ -1,12 +1,15 @@
 """Conversion of deterministic Keras models to TAGI models."""
 
 import inspect
+from typing import Any
 
 import keras
 
 from tfp_fnspace import likelihoods
 from tfp_fnspace.boundary.arguments import checked_positive
-from tfp_fnspace.methods.tagi import activations, graph, layers
+from tfp_fnspace.likelihoods.base import Likelihood
+from tfp_fnspace.methods.tagi import graph, layers
+from tfp_fnspace.methods.tagi.layers.activation import FUNCTIONS
 from tfp_fnspace.methods.tagi.layers.base import TAGILayer
 from tfp_fnspace.methods.tagi.model import TAGIModel
 
@@ -85,7 +88,12 @@ _ELEMENTWISE = (
 )
 
 
-def from_keras(model, prior_variance=None, likelihood=None, **options):
+def from_keras(
+    model: keras.Model,
+    prior_variance: float | dict[str, float] | None = None,
+    likelihood: Likelihood | None = None,
+    **options: Any,
+) -> TAGIModel:
     """Converts a deterministic Keras model to a TAGI model that starts from its weights.
 
     Every layer becomes the TAGI layer of the same name, with the weights as prior means. Moving
@@ -241,7 +249,7 @@ def _activation(layer, function):
         return None
     if function is not getattr(keras.activations, name, None):
         raise _unsupported(layer, f"activation={name!r}")
-    if name in activations.FUNCTIONS:
+    if name in FUNCTIONS:
         return name
     if name in _ELEMENTWISE:
         return function

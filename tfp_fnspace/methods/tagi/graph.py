@@ -1,5 +1,7 @@
 """Checks and conversions of Keras graphs that carry moments and innovations."""
 
+from typing import Any
+
 import keras
 
 from tfp_fnspace.layers.networks import acts_in_training
@@ -9,7 +11,7 @@ from tfp_fnspace.model.whole_numbers import MOVES
 from tfp_fnspace.typing import GaussianMoments
 
 
-def ends(inputs, outputs):
+def ends(inputs: Any, outputs: Any) -> tuple[Any, Any]:
     """Returns inputs and outputs, which may be given as one Keras model.
 
     Raises:
@@ -26,14 +28,14 @@ def ends(inputs, outputs):
     return inputs.inputs, inputs.outputs
 
 
-def tagi_layers(network):
+def tagi_layers(network: keras.Model) -> list[TAGILayer]:
     """Returns the TAGI layers with parameters of a network and its nested models, each once."""
     layers = [layer for layer in network._flatten_layers() if isinstance(layer, TAGILayer)]
     unique = {id(layer): layer for layer in layers if layer.parameters}
     return list(unique.values())
 
 
-def check_network(network):
+def check_network(network: keras.Model) -> None:
     """Refuses graphs in which TAGI's innovations would be wrong.
 
     Args:
@@ -125,7 +127,7 @@ def _check_operation(operation, touched):
         )
 
 
-def input_roles(network):
+def input_roles(network: keras.Model) -> list[int | None]:
     """Returns the role of each input: `None` for values, `i` for the variance of input i.
 
     An input is a variance if a TAGI layer takes it as the second tensor of a pair.
@@ -137,7 +139,7 @@ def input_roles(network):
         List with an entry for each input.
     """
     places = {id(tensor): i for i, tensor in enumerate(network.inputs)}
-    roles = [None] * len(places)
+    roles: list[int | None] = [None] * len(places)
     for node in _nodes(network):
         for mean, variance in _pairs(node):
             if id(mean) in places and id(variance) in places:
@@ -145,7 +147,7 @@ def input_roles(network):
     return roles
 
 
-def index_inputs(network):
+def index_inputs(network: keras.Model) -> list[int | None]:
     """Returns the number of rows of the table that each input indexes, `None` for other inputs.
 
     Args:
@@ -168,13 +170,13 @@ def index_inputs(network):
     return [rows.get(id(tensor)) for tensor in network.inputs]
 
 
-def computes_with_inputs(layer):
+def computes_with_inputs(layer: keras.layers.Layer) -> bool:
     """Returns whether a layer computes with its inputs as real numbers."""
     moves = type(layer).__name__ in MOVES
     return isinstance(layer, TAGILayer) and not moves and not isinstance(layer, Embedding)
 
 
-def batch_rows(network):
+def batch_rows(network: keras.Model) -> int | None:
     """Returns the fixed batch size if a layer keeps a state for each row, else `None`."""
     stateful = any(getattr(layer, "stateful", False) for layer in network._flatten_layers())
     known = [tensor.shape[0] for tensor in network.inputs if tensor.shape[0] is not None]
@@ -194,7 +196,7 @@ def _pairs(node):
     return [(outer[role], outer[i]) for i, role in enumerate(inner) if role is not None]
 
 
-def with_uncertain_inputs(network):
+def with_uncertain_inputs(network: keras.Model) -> keras.Model:
     """Returns a network of the same layers that takes a mean and a variance for each input.
 
     Args:

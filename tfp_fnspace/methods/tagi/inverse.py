@@ -1,12 +1,19 @@
 """The posterior of uncertain inputs given targets."""
 
+from typing import TYPE_CHECKING
+
 import tensorflow as tf
 
-from tfp_fnspace.methods.tagi import propagation, training
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.methods.tagi import equations, propagation, training
+from tfp_fnspace.typing import GaussianMoments, Tensor
+
+if TYPE_CHECKING:
+    from tfp_fnspace.methods.tagi.model import TAGIModel
 
 
-def posterior_inputs(model, mean, variance, targets):
+def posterior_inputs(
+    model: "TAGIModel", mean: Tensor, variance: Tensor, targets: Tensor
+) -> GaussianMoments:
     """Returns the posterior moments of the inputs, see `TAGIModel.infer_inputs`.
 
     Args:
@@ -40,8 +47,7 @@ def _independent(model, prior, targets, observed):
         moments = model.with_learned_noise(GaussianMoments(*network(list(prior))))
     innovations = training.output_innovations(model, moments, targets, observed)
     first, second = tape.gradient(list(moments), list(prior), output_gradients=innovations)
-    mean, variance = prior
-    return mean + variance * first, variance + tf.square(variance) * second
+    return equations.posterior(*prior, first, second)
 
 
 def _with_covariances(model, prior, targets, observed):
@@ -49,5 +55,4 @@ def _with_covariances(model, prior, targets, observed):
     noise = model.likelihood.noise_variance()
     _, pairs = model.chain.innovations(mean, variance, targets, observed, noise)
     vector, matrix = pairs[0]
-    own = tf.linalg.diag_part(matrix)
-    return mean + variance * vector, variance + tf.square(variance) * own
+    return equations.posterior(mean, variance, vector, tf.linalg.diag_part(matrix))

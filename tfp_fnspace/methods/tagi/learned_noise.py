@@ -1,11 +1,15 @@
 """Constant noise that is learnt with the weights."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.likelihoods import Gaussian
+from tfp_fnspace.methods.tagi import equations
 from tfp_fnspace.methods.tagi.layers.base import TAGILayer
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import GaussianMoments, Tensor
 
 #: Prior variance of the logarithm of the noise's variance. One standard deviation is a factor of
 #: 1.6 in the scale.
@@ -25,16 +29,16 @@ class LearnedNoise(TAGILayer):
         **kwargs: `name`, `dtype`.
     """
 
-    def __init__(self, likelihood, **kwargs):
+    def __init__(self, likelihood: Gaussian, **kwargs: Any):
         super().__init__(**kwargs)
         self.min_scale = likelihood.min_scale
-        scale = np.asarray(likelihood.scale, np.float64)
-        initializers = {"mean": self._prior_mean(scale), "variance": _PRIOR_VARIANCE}
+        mean = self._prior_mean(likelihood)
+        initializers = {"mean": mean, "variance": _PRIOR_VARIANCE}
         self.log_variance = GaussianMoments(
             *(
                 self.add_weight(
                     name=f"log_variance_{part}",
-                    shape=scale.shape,
+                    shape=mean.shape,
                     initializer=keras.initializers.Constant(value),
                     autocast=False,
                 )
@@ -43,19 +47,19 @@ class LearnedNoise(TAGILayer):
         )
         self.built = True
 
-    def _prior_mean(self, scale):
-        return np.log(scale**2 - self.min_scale**2) - 0.5 * _PRIOR_VARIANCE
-
-    def adapt(self, likelihood):
-        """Sets the prior mean by the present scale of a likelihood."""
+    def _prior_mean(self, likelihood):
         scale = np.asarray(likelihood.scale, np.float64)
-        self.log_variance.mean.assign(self._prior_mean(scale))
+        return equations.log_variance_mean(scale, self.min_scale, _PRIOR_VARIANCE)
+
+    def adapt(self, likelihood: Gaussian) -> None:
+        """Sets the prior mean by the present scale of a likelihood."""
+        self.log_variance.mean.assign(self._prior_mean(likelihood))
 
     @property
-    def parameters(self):
+    def parameters(self) -> list[GaussianMoments]:
         return [self.log_variance]
 
-    def behind(self, moments):
+    def behind(self, moments: GaussianMoments) -> GaussianMoments:
         """Appends the moments of w to moments of function values `[N, D]`; returns `[N, 2 D]`."""
         own = (
             tf.broadcast_to(part.value, tf.shape(values))
@@ -64,7 +68,7 @@ class LearnedNoise(TAGILayer):
         pairs = zip(moments, own, strict=True)
         return GaussianMoments(*(tf.concat(pair, axis=-1) for pair in pairs))
 
-    def scale(self):
+    def scale(self) -> Tensor:
         """Returns the square root of the mean variance of the noise, `[]` or `[D]`."""
         mean, variance = (part.value for part in self.log_variance)
-        return tf.sqrt(self.min_scale**2 + tf.exp(mean + 0.5 * variance))
+        return equations.noise_scale(mean, variance, self.min_scale)

@@ -2,6 +2,8 @@
 
 import functools
 import math
+from collections.abc import Sequence
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -9,10 +11,12 @@ import tensorflow as tf
 
 from tfp_fnspace.boundary import columns, data
 from tfp_fnspace.boundary.arguments import checked_choice, checked_count
+from tfp_fnspace.boundary.streams import CheckedStream
 from tfp_fnspace.callbacks import refuse_learning_rates, wants_batches
 from tfp_fnspace.layers import calls
 from tfp_fnspace.likelihoods import HeteroscedasticGaussian
 from tfp_fnspace.likelihoods.additive import default_noise
+from tfp_fnspace.likelihoods.base import Likelihood
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.tagi import (
     graph,
@@ -23,12 +27,13 @@ from tfp_fnspace.methods.tagi import (
     sampling,
     training,
 )
-from tfp_fnspace.methods.tagi.covariance import CovarianceChain
+from tfp_fnspace.methods.tagi.chain import CovarianceChain
+from tfp_fnspace.methods.tagi.layers.base import TAGILayer
 from tfp_fnspace.methods.tagi.learned_noise import LearnedNoise
 from tfp_fnspace.model import FunctionSpaceModel, checks, loops
 from tfp_fnspace.model.whole_numbers import with_real_inputs
 from tfp_fnspace.tracing import traced
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import Array, ArrayLike, Config, GaussianMoments, Rows, Seed, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
@@ -37,11 +42,11 @@ class TAGIModel(FunctionSpaceModel):
 
     Weights and units are independent Gaussians. A batch is learnt in three steps: a forward pass of
     moments, the innovations of the outputs given the targets, and a backward pass of innovations
-    (equations 14 to 16 of the paper; the rule is in `tfp_fnspace.methods.tagi.propagation`). There
-    is no loss, no optimizer and no learning rate; the posterior after a batch is the prior for the
-    next batch. The order of the rows therefore matters. Each additional epoch counts the data once
-    more (empirical Bayes, section 2.4), so stop early on `val_nll`. `train_on_batch` after `fit`
-    continues the posterior online.
+    (equations 14 to 16 of the paper, in `tfp_fnspace.methods.tagi.equations`). There is no loss, no
+    optimizer and no learning rate; the posterior after a batch is the prior for the next batch. The
+    order of the rows therefore matters. Each additional epoch counts the data once more (empirical
+    Bayes, section 2.4), so stop early on `val_nll`. `train_on_batch` after `fit` continues the
+    posterior online.
 
     Args:
         inputs: `keras.Input`, or a list of them. If a layer takes an input as the second of a
@@ -96,17 +101,17 @@ class TAGIModel(FunctionSpaceModel):
 
     def __init__(
         self,
-        inputs,
-        outputs=None,
+        inputs: Any,
+        outputs: Any = None,
         *,
-        likelihood=None,
-        update="capped",
-        noise=None,
-        input_stddev=None,
-        covariance="diagonal",
-        standardize=None,
-        seed=None,
-        **kwargs,
+        likelihood: Likelihood | None = None,
+        update: str = "capped",
+        noise: options.Noise | Config = None,
+        input_stddev: ArrayLike = None,
+        covariance: str = "diagonal",
+        standardize: bool | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         # Without `inputs`, Keras does not change the bases of this class and its parents.
         super().__init__(autocast=False, **kwargs)
@@ -161,14 +166,14 @@ class TAGIModel(FunctionSpaceModel):
             if seed is not None and layer.fresh:
                 layer.redraw(fold_in(as_seed(self.counters.seed_state.numpy()), i))
 
-    def adapt_noise(self, unit):
+    def adapt_noise(self, unit: Array) -> None:
         super().adapt_noise(unit)
         if self.learned_noise is not None:
             self.learned_noise.adapt(self.likelihood)
 
     # Forward ----------------------------------------------------------------------------------
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> GaussianMoments:
         """Returns the moments of the outputs in model units, for inputs in the user's units.
 
         Args:
@@ -179,18 +184,18 @@ class TAGIModel(FunctionSpaceModel):
         """
         return self.network_moments(self.units.scaled(inputs))
 
-    def moments(self, inputs, num_samples, seed):
+    def moments(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> GaussianMoments:
         return self.network_moments(inputs)
 
-    def functions(self, inputs, num_samples, seed):
+    def functions(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> Tensor:
         return sampling.functions(self, inputs, num_samples, seed)
 
-    def numbers_per_row(self, num_samples):
+    def numbers_per_row(self, num_samples: int) -> int:
         layers = self.network.layers
         tensors = [t for layer in layers for t in keras.tree.flatten(layer.output)]
         return num_samples * max(math.prod(n or 1 for n in t.shape[1:]) for t in tensors)
 
-    def network_moments(self, inputs):
+    def network_moments(self, inputs: list[Tensor]) -> GaussianMoments:
         """Returns the moments of the outputs; inputs and outputs are in model units.
 
         Args:
@@ -204,7 +209,7 @@ class TAGIModel(FunctionSpaceModel):
         pairs = [[x, tf.broadcast_to(variance, tf.shape(x))] for x in inputs]
         return self._cast(self.noisy_network()([part for pair in pairs for part in pair]))
 
-    def noisy_network(self):
+    def noisy_network(self) -> keras.Model:
         """Returns `network` as a graph that takes a mean and a variance for each input."""
         if "_noisy_network" not in vars(self):
             # Hidden from Keras's tracking: the layers are those of `network`, which saves them.
@@ -214,19 +219,25 @@ class TAGIModel(FunctionSpaceModel):
     def _cast(self, moments):
         return GaussianMoments(*(tf.cast(part, self.variable_dtype) for part in moments))
 
-    def input_variance(self):
+    def input_variance(self) -> Tensor | None:
         """Returns the variance that `input_stddev` gives to plain inputs, or `None`."""
         if self.input_stddev is None:
             return None
         return tf.square(tf.constant(self.input_stddev, self.variable_dtype))
 
-    def with_learned_noise(self, moments):
+    def with_learned_noise(self, moments: GaussianMoments) -> GaussianMoments:
         """Returns the moments for `observation_model`: those of f, then those of a learnt noise."""
         return moments if self.learned_noise is None else self.learned_noise.behind(moments)
 
     # Training ---------------------------------------------------------------------------------
 
-    def compile(self, metrics=(), jit_compile="auto", run_eagerly=False, **kwargs):
+    def compile(
+        self,
+        metrics: Sequence[Any] = (),
+        jit_compile: bool | str = "auto",
+        run_eagerly: bool = False,
+        **kwargs: Any,
+    ) -> None:
         """Configures metrics and compilation; TAGI has no loss and no optimizer.
 
         Args:
@@ -255,21 +266,21 @@ class TAGIModel(FunctionSpaceModel):
         super().compile(metrics=metrics, jit_compile=jit_compile, run_eagerly=run_eagerly)
 
     @property
-    def trainable_layers(self):
+    def trainable_layers(self) -> list[TAGILayer]:
         """The layers that an update changes."""
         layers = [layer for layer in self.tagi_layers if layer.trainable]
         learns = self.learned_noise is not None and self.likelihood.trainable
         return [*layers, self.learned_noise] if learns else layers
 
     @property
-    def parameter_variables(self):
+    def parameter_variables(self) -> list[keras.Variable]:
         """All variables that an update changes: moments of parameters, and the states of layers."""
         layers = self.trainable_layers
         parameters = [part for layer in layers for pair in layer.parameters for part in pair]
         correlations = [] if self.chain is None else self.chain.correlations
         return [*parameters, *(v for layer in layers for v in layer.state), *correlations]
 
-    def train_step(self, data):
+    def train_step(self, data: Any) -> dict[str, Tensor]:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         if sample_weight is not None:
             checks.refuse_weights(self, sample_weight=sample_weight)
@@ -298,7 +309,14 @@ class TAGIModel(FunctionSpaceModel):
             return {**logs, "accuracy": 1.0 - error}
         return {**logs, "rmse": tf.sqrt(error)}
 
-    def run_arrays(self, inputs, targets, batch_size, shuffle, options):
+    def run_arrays(
+        self,
+        inputs: list[Array],
+        targets: Array,
+        batch_size: int,
+        shuffle: bool,
+        options: dict[str, Any],
+    ) -> keras.callbacks.History:
         self.checks.batch_size(batch_size)
         if self.noise == "cross_validate" and not self.counters.has_steps:
             epochs = options["epochs"] - options["initial_epoch"]
@@ -322,7 +340,9 @@ class TAGIModel(FunctionSpaceModel):
 
         return loops.by_epochs(self, train_epoch, inputs, targets, options, num_batches)
 
-    def run_stream(self, stream, steps_per_epoch, options):
+    def run_stream(
+        self, stream: CheckedStream, steps_per_epoch: int | None, options: dict[str, Any]
+    ) -> keras.callbacks.History:
         if self.noise == "cross_validate" and not self.counters.has_steps:
             raise ValueError(
                 "noise='cross_validate' needs arrays, which can be split into folds. "
@@ -330,12 +350,14 @@ class TAGIModel(FunctionSpaceModel):
             )
         return loops.by_stream(self, stream, steps_per_epoch, options)
 
-    def callbacks_of_fit(self, given):
+    def callbacks_of_fit(
+        self, given: list[keras.callbacks.Callback]
+    ) -> list[keras.callbacks.Callback]:
         refuse_learning_rates(
             given, "TAGI has no learning rate to schedule; `noise=` takes a schedule."
         )
-        is_schedule = isinstance(self.noise, keras.optimizers.schedules.LearningRateSchedule)
-        return [noise.Schedule(self.noise)] if is_schedule else []
+        schedule = keras.optimizers.schedules.LearningRateSchedule
+        return [noise.Schedule(self.noise)] if isinstance(self.noise, schedule) else []
 
     def _compiles_epochs(self, callbacks):
         """Returns whether nothing needs control between the batches of an epoch."""
@@ -344,7 +366,9 @@ class TAGIModel(FunctionSpaceModel):
         wanted = any(map(wants_batches, callbacks))
         return own_step and one_device and not self.run_eagerly and not wanted
 
-    def epoch_learner(self, inputs, targets, batch_size):
+    def epoch_learner(
+        self, inputs: list[Array], targets: Array, batch_size: int
+    ) -> training.EpochLearner:
         """Returns a function that learns from rows of given arrays, see `training.EpochLearner`."""
         trained = [layer.name for layer in self.trainable_layers]
         if self._epoch_function is None or self._epoch_layers != trained:
@@ -365,7 +389,7 @@ class TAGIModel(FunctionSpaceModel):
 
     # Inputs -----------------------------------------------------------------------------------
 
-    def with_variances(self):
+    def with_variances(self) -> Self:
         """Returns a model with the same posterior that also takes the variance of each input.
 
         The two models share layers, noise and standardisation, so each knows what the other learns.
@@ -401,7 +425,7 @@ class TAGIModel(FunctionSpaceModel):
             scaler.set_weights(own.get_weights())
         return twin
 
-    def input_gradient(self, x, batch_size=1024):
+    def input_gradient(self, x: Rows, batch_size: int = 1024) -> Array:
         """Returns the derivative of the predictive mean with respect to the inputs.
 
         Args:
@@ -429,7 +453,7 @@ class TAGIModel(FunctionSpaceModel):
             mean = self.function_moments(x).mean
         return tape.batch_jacobian(mean, x)
 
-    def infer_inputs(self, x_mean, x_variance, y):
+    def infer_inputs(self, x_mean: Rows, x_variance: Rows, y: Rows) -> GaussianMoments:
         r"""Returns the posterior of uncertain inputs given targets (the inverse problem).
 
         The inputs are independent Gaussians, and the targets follow the likelihood given f. The
@@ -476,15 +500,15 @@ class TAGIModel(FunctionSpaceModel):
 
     # Keras ------------------------------------------------------------------------------------
 
-    def summary(self, *args, **kwargs):
+    def summary(self, *args: Any, **kwargs: Any) -> None:
         """Prints the layers of the network, as `keras.Model.summary` does."""
         return self.network.summary(*args, **kwargs)
 
-    def get_layer(self, name=None, index=None):
+    def get_layer(self, name: str | None = None, index: int | None = None) -> keras.layers.Layer:
         """Returns a layer of the network by name or index, as `keras.Model.get_layer` does."""
         return self.network.get_layer(name=name, index=index)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         noise_rule = self.noise
         if isinstance(noise_rule, keras.optimizers.schedules.LearningRateSchedule):
             noise_rule = keras.optimizers.schedules.serialize(noise_rule)
@@ -501,7 +525,7 @@ class TAGIModel(FunctionSpaceModel):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: Config, custom_objects: dict[str, Any] | None = None) -> Self:
         config = dict(config)
         load = keras.saving.deserialize_keras_object
         network = load(config.pop("network"), custom_objects=custom_objects)

@@ -1,6 +1,8 @@
 """The scale of homoscedastic noise: a schedule, or cross-validation (section 4.2 of the paper)."""
 
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -9,6 +11,10 @@ import tensorflow as tf
 from tfp_fnspace.datasets import k_fold
 from tfp_fnspace.metrics import nll
 from tfp_fnspace.tracing import traced
+from tfp_fnspace.typing import Array
+
+if TYPE_CHECKING:
+    from tfp_fnspace.methods.tagi.model import TAGIModel
 
 #: Ratio of neighbouring candidates, and the most candidates in one direction (a factor of 2^20).
 _RATIO = 2.0**-0.5
@@ -28,16 +34,18 @@ class Schedule(keras.callbacks.Callback):
 
     allows_ahead = True
 
-    def __init__(self, schedule):
+    def __init__(self, schedule: keras.optimizers.schedules.LearningRateSchedule):
         super().__init__()
         self.schedule = schedule
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         model = self.model
         model.likelihood.set_scale(float(self.schedule(model.counters.epochs.numpy())))
 
 
-def search_scale(score, start):
+def search_scale(
+    score: Callable[[float], float], start: float
+) -> tuple[float, list[tuple[float, float]]]:
     """Maximises a smooth unimodal score over a positive scale.
 
     It scores the grid `start 2^(-k/2)` downwards until two candidates in a row fall below the best.
@@ -90,7 +98,16 @@ def _vertex(scores, best):
     return 0.5 * (below - above) / curvature
 
 
-def cross_validate(model, inputs, targets, epochs, batch_size, shuffle, num_folds=5, verbose=0):
+def cross_validate(
+    model: "TAGIModel",
+    inputs: list[Array],
+    targets: Array,
+    epochs: int,
+    batch_size: int,
+    shuffle: bool,
+    num_folds: int = 5,
+    verbose: int | str = 0,
+) -> tuple[Array, list[tuple[float, float]]]:
     """Chooses the noise scale with the best held-out log-likelihood over k folds.
 
     Every fold and candidate starts from the model's present parameters and learns for the same

@@ -1,13 +1,21 @@
 """Checks of the options of a TAGI model."""
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 import keras
 import numpy as np
 
 from tfp_fnspace.boundary.arguments import checked_choice
 from tfp_fnspace.likelihoods import Gaussian
+from tfp_fnspace.likelihoods.base import Likelihood
+from tfp_fnspace.typing import ArrayLike, Config
+
+#: How the scale of the noise is chosen, see `TAGIModel`.
+Noise: TypeAlias = str | keras.optimizers.schedules.LearningRateSchedule | None
 
 
-def checked_noise(noise):
+def checked_noise(noise: Noise | Config) -> Noise:
     """Checks and returns `None`, `"cross_validate"` or a schedule, or the config of a schedule.
 
     Raises:
@@ -24,7 +32,7 @@ def checked_noise(noise):
     return noise
 
 
-def check_likelihood(likelihood, noise):
+def check_likelihood(likelihood: Likelihood, noise: Noise) -> None:
     """Refuses an observation model without a closed-form update, or without a scale to choose.
 
     Args:
@@ -50,7 +58,9 @@ def check_likelihood(likelihood, noise):
         )
 
 
-def checked_covariance(covariance, update, likelihood, input_roles):
+def checked_covariance(
+    covariance: str, update: str, likelihood: Likelihood, input_roles: Sequence[int | None]
+) -> str:
     """Checks and returns `"diagonal"`, `"full"` or `"full_parameters"`.
 
     Args:
@@ -83,7 +93,11 @@ def checked_covariance(covariance, update, likelihood, input_roles):
     return covariance
 
 
-def checked_input_stddev(input_stddev, input_tensors, input_roles):
+def checked_input_stddev(
+    input_stddev: ArrayLike,
+    input_tensors: Sequence[keras.KerasTensor],
+    input_roles: Sequence[int | None],
+) -> float | list[float] | None:
     """Checks and returns `None`, a number, or a list with one number per feature.
 
     Args:

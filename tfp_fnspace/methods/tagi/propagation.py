@@ -1,25 +1,25 @@
-r"""The one rule of TAGI: moments forward, innovations backward.
+r"""Equations on a gradient tape: moments forward, innovations backward, or draws.
 
-For a map `L(a, w)` that is linear in `a` and in `w`, with independent Gaussian `a ~ (ma, Sa)`,
-`w ~ (mw, Sw)`, `b ~ (mb, Sb)`:
-
-    forward     mz = L(ma, mw) + mb        Sz = L(ma^2 + Sa, Sw) + L(Sa, mw^2) + Sb
-    backward    dm_a = VJP_a L(., mw)[dm]      dS_a = VJP_a L(., mw^2)[dS]
-                g_w = VJP_w L(ma, .)[dm]       h_w = VJP_w L(ma^2, .)[dS]
-
-where `(dm, dS)` are the *innovations* of the output. The backward pass is that of a reverse-mode
-tape with another local rule. Inside `innovation_scope()` every layer is a `tf.custom_gradient` that
-carries innovations. One call of `tape.gradient(..., output_gradients=(dm, dS))` therefore runs the
-Rauch-Tung-Striebel pass of the paper (equations 15 and 16) through any graph. Outside the scope, a
-tape sees true derivatives.
+The backward pass of TAGI is that of a reverse-mode tape with another local rule. Inside
+`innovation_scope()` every layer is a `tf.custom_gradient` that carries innovations: its forward
+pass computes moments, and its "gradient" is equation 15 or 16 of the paper (`equations`). One call
+of `tape.gradient(..., output_gradients=(dm, dS))` therefore runs the Rauch-Tung-Striebel pass of
+the paper through any graph. Outside the scope, a tape sees true derivatives. Inside
+`sampling_scope()` layers carry function samples instead.
 """
 
 import contextlib
 import threading
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import tensorflow as tf
 
 from tfp_fnspace.math.random import fold_in, normal
+from tfp_fnspace.methods.tagi import equations
+from tfp_fnspace.methods.tagi.equations import LinearMap, MomentsAndSlope, Pair
+from tfp_fnspace.typing import Seed, Tensor
 
 _STATE = threading.local()
 
@@ -35,7 +35,7 @@ def _mode(**values):
         vars(_STATE).update(previous)
 
 
-def innovation_scope(valid=None):
+def innovation_scope(valid: Tensor | None = None) -> AbstractContextManager[None]:
     """Returns a context in which a gradient tape carries innovations instead of derivatives.
 
     Args:
@@ -45,27 +45,29 @@ def innovation_scope(valid=None):
     return _mode(innovations=True, valid=valid)
 
 
-def innovations_active():
+def innovations_active() -> bool:
     """Returns whether the code runs inside `innovation_scope()`."""
     return getattr(_STATE, "innovations", False)
 
 
-def frozen_scope():
+def frozen_scope() -> AbstractContextManager[None]:
     """Returns a context in which layers keep their state and act as in predictions."""
     return _mode(frozen=True)
 
 
-def state_frozen():
+def state_frozen() -> bool:
     """Returns whether the code runs inside `frozen_scope()`, or draws functions."""
     return sampling_active() or getattr(_STATE, "frozen", False)
 
 
-def valid_rows():
+def valid_rows() -> Tensor | None:
     """Returns the argument of `innovation_scope`: which rows count, or `None`."""
     return getattr(_STATE, "valid", None)
 
 
-def sampling_scope(seed, num_samples, layers=()):
+def sampling_scope(
+    seed: Seed, num_samples: int, layers: Iterable[Any] = ()
+) -> AbstractContextManager[None]:
     """Returns a context in which layers carry function samples instead of moments.
 
     In this context, the leading axis of every tensor holds `num_samples` blocks, one per function.
@@ -81,86 +83,55 @@ def sampling_scope(seed, num_samples, layers=()):
     return _mode(sampling=(seed, num_samples, places))
 
 
-def sampling_active():
+def sampling_active() -> bool:
     """Returns whether the code runs inside `sampling_scope()`."""
     return getattr(_STATE, "sampling", None) is not None
 
 
-def layer_sampling(layer):
+def layer_sampling(layer: Any) -> tuple[Tensor, int]:
     """Returns the seed of `layer` and the number of functions in the enclosing `sampling_scope`."""
     seed, num_samples, places = _STATE.sampling
     return fold_in(seed, places.get(id(layer), 0)), num_samples
 
 
-def bilinear_moments(linear_map, mean, variance, kernel, bias):
-    """Returns the moments of `L(a, w) + b`, with true derivatives.
+def bilinear(
+    linear_map: LinearMap, mean: Tensor, variance: Tensor | None, kernel: Pair, bias: Pair | None
+) -> Pair:
+    """Returns the moments of `L(a, w) + b`, with a gradient that carries innovations in the scope.
 
     Args:
         linear_map: Function `L(a, w)`, linear in each argument.
-        mean: Tensor, mean of `a`.
-        variance: Tensor, variance of `a`, or `None` for exactly known `a`.
-        kernel: Pair of tensors, mean and variance of `w`.
+        mean: Tensor, mean of a.
+        variance: Tensor, variance of a, or `None` for exactly known a.
+        kernel: Pair of tensors, mean and variance of w.
         bias: Pair of tensors that broadcast to the output, or `None`.
 
     Returns:
         Mean and variance of the output.
     """
-    kernel_mean, kernel_variance = kernel
-    second_moment = tf.square(mean) if variance is None else tf.square(mean) + variance
-    out_mean = linear_map(mean, kernel_mean)
-    out_variance = linear_map(second_moment, kernel_variance)
-    if variance is not None:
-        out_variance += linear_map(variance, tf.square(kernel_mean))
-    if bias is not None:
-        out_mean += bias[0]
-        out_variance += bias[1]
-    return out_mean, out_variance
-
-
-def bilinear(linear_map, mean, variance, kernel, bias):
-    """Returns the results of `bilinear_moments` with a gradient that carries innovations.
-
-    There are two vector-Jacobian products. That of `L(ma, mw) + mb` gives `dm_a`, `g_w` and `g_b`;
-    that of `L(ma^2, mw^2) + mb^2` gives `dS_a`, `h_w` and `h_b` (a bias is a weight whose input is
-    1).
-
-    The arguments and results are those of `bilinear_moments`.
-    """
+    if not innovations_active():
+        return equations.bilinear_moments(linear_map, mean, variance, kernel, bias)
     arguments = [mean, variance, *kernel, *(bias or ())]
     present = [argument is not None for argument in arguments]
 
     @tf.custom_gradient
-    def propagate(*tensors):
+    def propagate(*tensors) -> Any:
         values = iter(tensors)
         full = [next(values) if here else None for here in present]
         ma, sa, mw, sw, mb, sb = full + [None] * (6 - len(full))
-        outputs = bilinear_moments(linear_map, ma, sa, (mw, sw), None if mb is None else (mb, sb))
+        bias = None if mb is None else (mb, sb)
+        outputs = equations.bilinear_moments(linear_map, ma, sa, (mw, sw), bias)
 
         def innovate(dm, ds):
-            first = _vjp(linear_map, (ma, mw, mb), dm)
-            second = _vjp(linear_map, (tf.square(ma), tf.square(mw), mb), ds)
-            gradients = [part for pair in zip(first, second, strict=True) for part in pair]
-            return [g for g, here in zip(gradients, present, strict=False) if here]
+            gradients = equations.bilinear_innovations(linear_map, ma, mw, mb, dm, ds)
+            return [g for g, here in zip(gradients, present, strict=True) if here]
 
         return outputs, innovate
 
     return propagate(*[a for a in arguments if a is not None])
 
 
-def _vjp(linear_map, arguments, cotangent):
-    """Returns the vector-Jacobian products of `L(a, w) + b` in all its arguments."""
-    inputs, kernel, bias = arguments
-    sources = [inputs, kernel] + ([] if bias is None else [bias])
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(sources)
-        output = linear_map(inputs, kernel)
-        if bias is not None:
-            output += bias
-    gradients = tape.gradient(output, sources, output_gradients=cotangent)
-    return [tf.convert_to_tensor(gradient) for gradient in gradients]  # that of a gather is sparse
-
-
-def product(linear_map, first, second):
+def product(linear_map: LinearMap, first: Pair, second: Pair) -> Pair:
     """Returns the moments of `L(a, b)` for independent, uncertain units a and b.
 
     This is the rule of a kernel with b in its place, so b gets the innovations of a kernel.
@@ -174,14 +145,13 @@ def product(linear_map, first, second):
     Returns:
         Mean and variance.
     """
-    propagate = bilinear if innovations_active() else bilinear_moments
-    return propagate(linear_map, *first, second, None)
+    return bilinear(linear_map, *first, second, None)
 
 
-def activation(moments, mean, variance):
-    """Applies an activation whose gradient carries innovations.
-
-    The innovations are multiplied by the slope for the mean, and by its square for `dS`.
+def activation(
+    moments: Callable[[Tensor, Tensor], MomentsAndSlope], mean: Tensor, variance: Tensor
+) -> Pair:
+    """Returns the moments of an activation, with a gradient that carries innovations in the scope.
 
     Args:
         moments: Function `(mean, variance) -> (mean, variance, slope)`.
@@ -195,14 +165,18 @@ def activation(moments, mean, variance):
         return moments(mean, variance)[:2]
 
     @tf.custom_gradient
-    def propagate(m, s):
+    def propagate(m, s) -> Any:
         out_mean, out_variance, slope = moments(m, s)
-        return (out_mean, out_variance), lambda dm, ds: (slope * dm, tf.square(slope) * ds)
+
+        def innovate(dm, ds):
+            return equations.activation_innovations(slope, dm, ds)
+
+        return (out_mean, out_variance), innovate
 
     return propagate(mean, variance)
 
 
-def draw(seed, num_samples, moments):
+def draw(seed: Seed, num_samples: int, moments: Pair) -> Tensor:
     """Draws from independent Gaussians.
 
     Args:
@@ -218,19 +192,26 @@ def draw(seed, num_samples, moments):
     return mean + tf.sqrt(variance) * normal(shape, seed, mean.dtype)
 
 
-def fold(samples):
+def fold(samples: Tensor) -> Tensor:
     """Reshapes `[S, N, ...]` to `[S * N, ...]`, the form in which layers take function samples."""
     folded = tf.reshape(samples, tf.concat([[-1], tf.shape(samples)[2:]], axis=0))
     return tf.ensure_shape(folded, [None, *samples.shape[2:]])
 
 
-def unfold(folded, num_samples):
+def unfold(folded: Tensor, num_samples: int) -> Tensor:
     """Reshapes `[S * N, ...]` to `[S, N, ...]`."""
     shape = tf.concat([[num_samples, -1], tf.shape(folded)[1:]], axis=0)
     return tf.ensure_shape(tf.reshape(folded, shape), [num_samples, None, *folded.shape[1:]])
 
 
-def sample_bilinear(linear_map, inputs, kernel, bias, seed, num_samples):
+def sample_bilinear(
+    linear_map: LinearMap,
+    inputs: Tensor,
+    kernel: Pair,
+    bias: Pair | None,
+    seed: Seed,
+    num_samples: int,
+) -> Tensor:
     """Returns `L(a, w) + b` for one draw of `(w, b)` per function.
 
     Args:

@@ -1,12 +1,14 @@
 """The recipe of TAGI: the choice of network, noise and number of epochs for a table."""
 
 import math
+from typing import Any
 
 import keras
 
 from tfp_fnspace import likelihoods
 from tfp_fnspace.methods.tagi.layers import Dense
 from tfp_fnspace.methods.tagi.model import TAGIModel
+from tfp_fnspace.trials import Table
 
 #: Fewer rows say too little about varying noise or a second layer.
 _ROWS_FOR_MORE = 100
@@ -25,7 +27,7 @@ BUILDS_FROM_ROWS = False
 MOST_ROWS = None
 
 
-def candidates(table):
+def candidates(table: Table) -> list[dict[str, Any]]:
     """Returns the settings to try, the most promising first."""
     batch_size = next((b for n, b in _ROWS_AND_BATCHES if table.num_rows < n), _LARGEST_BATCH)
     # Each epoch counts the rows once more, so the best number is small; held-out rows choose it.
@@ -56,7 +58,7 @@ def candidates(table):
     ]
 
 
-def build(settings, table, seed):
+def build(settings: dict[str, Any], table: Table, seed: int) -> TAGIModel:
     """Builds a network of ReLU layers with these settings, without fitting it."""
     inputs = [keras.Input((table.num_inputs,)) for _ in table.inputs]
     hidden = inputs if table.has_variances else inputs[0]
@@ -80,7 +82,7 @@ def _likelihood(settings, table):
     return likelihoods.Gaussian(scales, trainable=True), table.num_outputs
 
 
-def scale_noise(model, factor):
+def scale_noise(model: TAGIModel, factor: float) -> None:
     """Multiplies the standard deviation of the noise, apart from its minimum."""
     shift = 2.0 * math.log(factor)
     if model.likelihood.has_noise_outputs:

@@ -1,12 +1,18 @@
 """Functions drawn from the posterior of a TAGI model."""
 
+from typing import TYPE_CHECKING
+
 import tensorflow as tf
 
 from tfp_fnspace.math.random import fold_in, normal
 from tfp_fnspace.methods.tagi import propagation
+from tfp_fnspace.typing import Seed, Tensor
+
+if TYPE_CHECKING:
+    from tfp_fnspace.methods.tagi.model import TAGIModel
 
 
-def functions(model, inputs, num_samples, seed):
+def functions(model: "TAGIModel", inputs: list[Tensor], num_samples: int, seed: Seed) -> Tensor:
     """Draws functions: weights from the posterior, then a deterministic forward pass.
 
     TAGI's result about f is its closed-form moments, not these draws: because of linearisation and

@@ -1,16 +1,28 @@
 """Updates of the posterior from rows: one batch, or a whole epoch in one compiled loop."""
 
 import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.math import replicas
-from tfp_fnspace.methods.tagi import propagation, update
+from tfp_fnspace.methods.tagi import equations, propagation
 from tfp_fnspace.tracing import traced_for_all
+from tfp_fnspace.typing import Array, GaussianMoments, Tensor
+
+if TYPE_CHECKING:
+    from tfp_fnspace.methods.tagi.model import TAGIModel
 
 
-def observe(model, inputs, targets, valid=None):
+#: Four scalars: log-likelihood, squared error, rows and entries, see `epoch`.
+Scores: TypeAlias = Sequence[Tensor]
+
+
+def observe(
+    model: "TAGIModel", inputs: list[Tensor], targets: Tensor, valid: Tensor | None = None
+) -> Scores:
     """Updates the posterior from one batch.
 
     Args:
@@ -65,7 +77,9 @@ def _through_graph(model, parameters, inputs, targets, observed, valid):
     return moments, sums
 
 
-def output_innovations(model, moments, targets, observed):
+def output_innovations(
+    model: "TAGIModel", moments: GaussianMoments, targets: Tensor, observed: Tensor
+) -> list[Tensor]:
     """Returns a list of the two innovations of the outputs, 0 where a target is missing."""
     weight = tf.cast(observed, targets.dtype)
     # Several outputs may belong to one target: a value and its noise, or the outputs of all
@@ -75,8 +89,10 @@ def output_innovations(model, moments, targets, observed):
 
 
 def _assign(model, parameters, sums, rows):
-    cap = update.cap_factor(rows, parameters[0].mean.dtype)
-    rule, options = (update.exact, ()) if model.update == "exact" else (update.capped, (cap,))
+    rule, options = equations.exact_update, ()
+    if model.update == "capped":
+        cap = equations.cap_factor(rows, parameters[0].mean.dtype)
+        rule, options = equations.capped_update, (cap,)
     if model.fuses_updates:
         rule = traced_for_all(rule, jit_compile=True)
     for i, (mean, variance) in enumerate(parameters):
@@ -117,7 +133,14 @@ def _class_score(model, moments, targets):
     return density[:, tf.newaxis], tf.cast(wrong, density.dtype)[:, tf.newaxis]
 
 
-def epoch(model, inputs, targets, index, counts, num_batches):
+def epoch(
+    model: "TAGIModel",
+    inputs: list[Tensor],
+    targets: Tensor,
+    index: Tensor,
+    counts: Tensor,
+    num_batches: Tensor,
+) -> Scores:
     """Updates the posterior from batch after batch, in one loop on the device.
 
     Args:
@@ -148,14 +171,16 @@ def epoch(model, inputs, targets, index, counts, num_batches):
     return tuple(sums)
 
 
-def counted_epoch(model, num_steps, *arguments):
+def counted_epoch(model: "TAGIModel", num_steps: Tensor, *arguments: Any) -> Scores:
     """Runs a compiled `epoch` and counts its steps, without a chance of an interrupt in between."""
     sums = model._epoch_function(*arguments)
     model.counters.steps.assign_add(num_steps)
     return sums
 
 
-def batch_index(order, batch_size, num_batches=None):
+def batch_index(
+    order: Array, batch_size: int, num_batches: int | None = None
+) -> tuple[Array, Array, int]:
     """Returns the row numbers of each batch of an epoch.
 
     Args:
@@ -193,7 +218,15 @@ class EpochLearner:
         The results of `epoch`.
     """
 
-    def __init__(self, model, function, counted, inputs, targets, batch_size):
+    def __init__(
+        self,
+        model: "TAGIModel",
+        function: Callable[..., Scores],
+        counted: Callable[..., Scores],
+        inputs: list[Array],
+        targets: Array,
+        batch_size: int,
+    ):
         self.function, self.counted = function, counted
         self.steps_of = lambda num_rows: -(-num_rows // batch_size)
         self.batch_size = 1 if model.update == "exact" else batch_size
@@ -201,7 +234,7 @@ class EpochLearner:
         self.inputs = model.units.scaled([tf.constant(x) for x in inputs])
         self.targets = model.units.target_scaler(tf.constant(targets))
 
-    def __call__(self, order, count_steps=False):
+    def __call__(self, order: Array, count_steps: bool = False) -> Scores:
         index = map(tf.constant, batch_index(order, self.batch_size, self.num_batches))
         if not count_steps:
             return self.function(self.inputs, self.targets, *index)

@@ -1,13 +1,16 @@
 """The base class of layers on Gram matrices."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import checked_choice
 from tfp_fnspace.layers import calls
-from tfp_fnspace.layers.draws import current_draws
-from tfp_fnspace.typing import GramBlocks
+from tfp_fnspace.layers.draws import FunctionDraws, current_draws
+from tfp_fnspace.typing import GramBlocks, Shape, Tensor
 
 #: Jitter, relative to the mean diagonal, that is always added to the diagonal of a matrix before it
 #: is factored. It exceeds the rounding of a Gram matrix. It acts as noise on the functions of each
@@ -28,34 +31,36 @@ class GramLayer(keras.layers.Layer):
     Half precision is not enough for Gram matrices: weights have single or double precision.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
         check_dtype(self.variable_dtype)
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         calls.refuse_keras_training(self, "`fns.diwp.DIWPModel(network)`")
         return super().__call__(*args, **kwargs)
 
-    def add_weight(self, *args, **kwargs):
+    def add_weight(self, *args: Any, **kwargs: Any) -> keras.Variable:
         """Adds a weight as Keras does, but without a cast under a policy of half precision."""
         return super().add_weight(*args, **{"autocast": False, **kwargs})
 
     @property
-    def blocks_dtype(self):
+    def blocks_dtype(self) -> tf.DType:
         """The dtype in which the blocks are computed."""
         is_joint = current_draws().noise == "joint"
         return tf.float64 if is_joint else tf.as_dtype(self.variable_dtype)
 
-    def unpack(self, blocks):
+    def unpack(self, blocks: Sequence[Tensor]) -> GramBlocks:
         """Returns `GramBlocks` in `blocks_dtype`; saved networks pass lists."""
         dtype = self.blocks_dtype
         return GramBlocks(*(tf.cast(block, dtype) for block in blocks))
 
-    def with_jitter(self, matrix):
+    def with_jitter(self, matrix: Tensor) -> Tensor:
         """Returns the matrix with the `JITTER` of the weights' dtype added, see `with_jitter`."""
         return with_jitter(matrix, JITTER[self.variable_dtype])
 
-    def positive_weight(self, name, initial, trainable, shape=()):
+    def positive_weight(
+        self, name: str, initial: float, trainable: bool, shape: Shape = ()
+    ) -> keras.Variable:
         """Adds a weight that holds the logarithm of a positive number."""
         return self.add_weight(
             name=f"log_{name}",
@@ -64,13 +69,13 @@ class GramLayer(keras.layers.Layer):
             trainable=trainable,
         )
 
-    def compute_output_spec(self, blocks):
+    def compute_output_spec(self, blocks: Any) -> Any:
         size = blocks[0].shape[-1]
         shapes = [(None, size, size), (None, size, None), (None, None)]
         return GramBlocks(*(keras.KerasTensor(s, self.variable_dtype) for s in shapes))
 
 
-def positive(log_weight):
+def positive(log_weight: keras.Variable | Tensor) -> Tensor:
     """Returns the positive number whose logarithm a weight holds, within bounds."""
     return tf.exp(_bounded(tf.convert_to_tensor(log_weight)))
 
@@ -88,7 +93,7 @@ def _bounded(values):
     return tf.clip_by_value(values, low, high), gradient
 
 
-def with_jitter(matrix, jitter):
+def with_jitter(matrix: Tensor, jitter: float) -> Tensor:
     """Adds `jitter` times the mean diagonal of a matrix to its diagonal.
 
     The mean is also differentiated. If most eigenvalues are only the jitter, the gradient in the
@@ -102,10 +107,32 @@ def with_jitter(matrix, jitter):
         unit = tf.reduce_mean(diagonal, axis=-1, keepdims=True)
         return tf.linalg.set_diag(values, diagonal + jitter * unit), add
 
-    return add(matrix)
+    return add(matrix)  # pyright: ignore[reportReturnType]
 
 
-def check_dtype(dtype):
+def joint_factor(draws: FunctionDraws, covariance: Tensor, variance: Tensor) -> Tensor:
+    """Factorises a covariance without changing the variance of each point.
+
+    Jitter that rounding requires is added to the correlations, so that one point with a large
+    variance does not change the distribution of the others. Rows are then scaled so that no point
+    changes its own variance.
+
+    Args:
+        draws: `FunctionDraws`.
+        covariance: `[..., N, N]`, positive semidefinite up to rounding.
+        variance: Its diagonal, positive, `[..., N]`.
+
+    Returns:
+        Lower triangular tensor `[..., N, N]`.
+    """
+    scale = tf.sqrt(variance)
+    correlations = covariance / (scale[..., :, tf.newaxis] * scale[..., tf.newaxis, :])
+    correlations = tf.clip_by_value(correlations, -1.0, 1.0)
+    factor = draws.cholesky(tf.linalg.set_diag(correlations, tf.ones_like(scale)))
+    return tf.math.l2_normalize(factor, axis=-1) * scale[..., tf.newaxis]
+
+
+def check_dtype(dtype: str) -> None:
     """Refuses weights of half precision.
 
     Raises:

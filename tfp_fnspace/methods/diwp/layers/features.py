@@ -1,13 +1,16 @@
 """The layers from features to the first Gram matrix."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import checked_count, checked_positive
 from tfp_fnspace.layers.draws import current_draws
+from tfp_fnspace.methods.diwp import equations
 from tfp_fnspace.methods.diwp.layers.base import GramLayer, positive
 from tfp_fnspace.methods.diwp.layers.inverse_wishart import InverseWishartPosterior
-from tfp_fnspace.typing import GramBlocks
+from tfp_fnspace.typing import Config, GramBlocks, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
@@ -37,12 +40,14 @@ class FeaturesToGram(GramLayer):
             nor float64.
     """
 
-    def __init__(self, inducing_points, learn_scale=True, constant=False, **kwargs):
+    def __init__(
+        self, inducing_points: int, learn_scale: bool = True, constant: bool = False, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         self.inducing_points = checked_count("inducing_points", inducing_points)
         self.learn_scale, self.constant = bool(learn_scale), bool(constant)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         size = 1
         for length in input_shape[1:]:
             size *= length
@@ -58,7 +63,7 @@ class FeaturesToGram(GramLayer):
         if self.constant:
             self.log_constant = self.positive_weight("constant", 1.0, trainable=True)
 
-    def features(self, inputs):
+    def features(self, inputs: Tensor) -> list[Tensor]:
         """Returns scaled features of inducing points `[1, P, N_0]` and data `[1, N, N_0]`."""
         dtype = self.blocks_dtype
         x = tf.reshape(tf.cast(inputs, dtype), [tf.shape(inputs)[0], self.num_features])
@@ -68,20 +73,20 @@ class FeaturesToGram(GramLayer):
             both = [scale * values + bias for values in both]
         return [values[tf.newaxis] for values in both]
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> GramBlocks:
         return self._gram(*self.features(inputs))
 
     def _gram(self, inducing, data):
-        blocks = gram_of_features(inducing, data)
-        if not self.constant:
-            return blocks
-        square = tf.cast(tf.square(positive(self.log_constant)), blocks.it.dtype)
-        return GramBlocks(*(block + square for block in blocks))
+        square = None
+        if self.constant:
+            square = tf.cast(tf.square(positive(self.log_constant)), data.dtype)
+        is_joint = current_draws().noise == "joint"
+        return equations.gram_of_features(inducing, data, is_joint, square)
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(self, inputs: Any) -> Any:
         return super().compute_output_spec([keras.KerasTensor((1, self.inducing_points))])
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "inducing_points": self.inducing_points,
@@ -120,49 +125,35 @@ class InverseWishartFeatures(FeaturesToGram):
 
     def __init__(
         self,
-        inducing_points,
-        learn_scale=True,
-        constant=False,
-        delta=10.0,
-        learn_delta=True,
-        **kwargs,
+        inducing_points: int,
+        learn_scale: bool = True,
+        constant: bool = False,
+        delta: float = 10.0,
+        learn_delta: bool = True,
+        **kwargs: Any,
     ):
         super().__init__(inducing_points, learn_scale, constant, **kwargs)
         self.initial_delta = checked_positive("delta", delta)
         self.learn_delta = bool(learn_delta)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         super().build(input_shape)
         self.posterior = InverseWishartPosterior(
             self, self.num_features, self.initial_delta, self.learn_delta
         )
 
     @property
-    def delta(self):
+    def delta(self) -> Tensor:
         """The parameter delta, a scalar tensor."""
         return self.posterior.delta
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> GramBlocks:
         draws = current_draws()
         identity = tf.eye(self.num_features, batch_shape=[1], dtype=self.blocks_dtype)
         factor = self.posterior.sample(draws, identity)
         i, t = self.features(inputs)
         return self._gram(tf.matmul(i, factor), tf.matmul(t, factor))
 
-    def get_config(self):
+    def get_config(self) -> Config:
         config = {"delta": self.initial_delta, "learn_delta": self.learn_delta}
         return {**super().get_config(), **config}
-
-
-def gram_of_features(inducing, data):
-    """Returns `GramBlocks` of features `[S, P, F]` and `[S, N, F]`, with products divided by F."""
-    size = tf.cast(tf.shape(inducing)[-1], inducing.dtype)
-    if current_draws().noise == "joint":
-        tt = tf.matmul(data, data, transpose_b=True) / size
-    else:
-        tt = tf.reduce_sum(tf.square(data), axis=-1) / size
-    return GramBlocks(
-        ii=tf.matmul(inducing, inducing, transpose_b=True) / size,
-        it=tf.matmul(inducing, data, transpose_b=True) / size,
-        tt=tt,
-    )

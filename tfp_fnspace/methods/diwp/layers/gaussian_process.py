@@ -1,16 +1,17 @@
 """Gaussian processes on Gram matrices with global inducing posteriors (appendix G)."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import checked_choice, checked_count
-from tfp_fnspace.layers.draws import current_draws
-from tfp_fnspace.math import linalg
-from tfp_fnspace.methods.diwp.layers import conditional
-from tfp_fnspace.methods.diwp.layers.base import GramLayer
-from tfp_fnspace.methods.diwp.layers.features import gram_of_features
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.layers.draws import FunctionDraws, current_draws
+from tfp_fnspace.methods.diwp import equations
+from tfp_fnspace.methods.diwp.layers.base import JITTER, GramLayer, joint_factor
+from tfp_fnspace.typing import ArrayLike, Config, GaussianMoments, GramBlocks, Shape, Tensor
 
 #: Initial standard deviation of the pseudo-observations.
 _NOISE = 0.3
@@ -35,7 +36,7 @@ class GlobalInducingPosterior:
         shared: Whether all units have the same A.
     """
 
-    def __init__(self, layer, size, units, precision, shared):
+    def __init__(self, layer: GramLayer, size: int, units: int, precision: str, shared: bool):
         self.size, self.units = size, units
         self.v = layer.add_weight(
             name="pseudo_targets",
@@ -54,7 +55,7 @@ class GlobalInducingPosterior:
                 name="pseudo_noise_tril", shape=(count, size, size), initializer="zeros"
             )
 
-    def assign(self, v, noise_factor):
+    def assign(self, v: ArrayLike, noise_factor: ArrayLike) -> None:
         """Sets v and A, with an approximation of A if the weights cannot represent it.
 
         Args:
@@ -75,7 +76,7 @@ class GlobalInducingPosterior:
         self.v.assign(v)
 
     @property
-    def noise_factor(self):
+    def noise_factor(self) -> Tensor:
         """T, lower triangular with positive diagonal, `[D or 1, P, P]`."""
         diagonal = tf.exp(tf.convert_to_tensor(self.log_diagonal))
         if self.lower is None:
@@ -84,7 +85,7 @@ class GlobalInducingPosterior:
         lower = tf.convert_to_tensor(self.lower) * diagonal[:, :, tf.newaxis]
         return tf.linalg.set_diag(tf.linalg.band_part(lower, -1, 0), diagonal)
 
-    def condition(self, draws, ii):
+    def condition(self, draws: FunctionDraws, ii: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the quantities for predictions, and reports the divergence.
 
         Args:
@@ -94,49 +95,27 @@ class GlobalInducingPosterior:
         Returns:
             Cholesky factor of C, `[S, D or 1, P, P]`, and `L_C^-1 v`, `[S, D, P, 1]`.
         """
-        t = tf.cast(self.noise_factor, ii.dtype)
-        factor = draws.cholesky(tf.expand_dims(ii, 1) + linalg.outer_product(t))
-        v = tf.cast(self.v.value, ii.dtype)[:, :, tf.newaxis]
-        whitened = _solve(factor, v)
-        draws.add_divergence(self._divergence(factor, whitened, t))
+        t, v = tf.cast(self.noise_factor, ii.dtype), tf.cast(self.v.value, ii.dtype)
+        factor = draws.cholesky(equations.covariance_of_targets(ii, t))
+        whitened, divergence = equations.output_divergence(factor, v, t)
+        draws.add_divergence(divergence)
         return factor, whitened
-
-    def _divergence(self, factor, whitened, t):
-        """Returns `KL(q || p)` of all units, `[S]`; constants cancel."""
-        units = tf.cast(self.units, whitened.dtype)
-        copies = units / tf.cast(tf.shape(t)[0], units.dtype)
-        solved = _solve(factor, whitened, adjoint=True)  # C^-1 v
-        misfit = tf.reduce_sum(tf.square(tf.matmul(t, solved, transpose_a=True)), axis=[1, 2, 3])
-        evidence = tf.reduce_sum(tf.square(whitened), axis=[1, 2, 3])
-        trace = tf.reduce_sum(linalg.squared_norm_of_solution(factor, t), axis=1)
-        log_determinants = linalg.log_determinant(factor) - linalg.log_determinant(t)
-        log_determinants = tf.reduce_sum(log_determinants, axis=1)
-        rest = copies * (log_determinants + trace) - units * self.size
-        return 0.5 * (evidence - misfit + rest)
-
-
-def _solve(factor, values, adjoint=False):
-    """Solves triangular systems `[S, D or 1, P, P]` for `[D, P, M]` or `[S, D, P, M]`."""
-    batch = tf.broadcast_dynamic_shape(tf.shape(factor)[:-2], tf.shape(values)[:-2])
-    factor = tf.broadcast_to(factor, tf.concat([batch, tf.shape(factor)[-2:]], axis=0))
-    values = tf.broadcast_to(values, tf.concat([batch, tf.shape(values)[-2:]], axis=0))
-    return tf.linalg.triangular_solve(factor, values, adjoint=adjoint)
 
 
 class _GaussianProcess(GramLayer):
-    def __init__(self, units, precision, shared_precision, **kwargs):
+    def __init__(self, units: int, precision: str, shared_precision: bool, **kwargs: Any):
         super().__init__(**kwargs)
         self.units = checked_count("units", units)
         self.precision = checked_choice("precision", precision, PRECISIONS)
         self.shared_precision = bool(shared_precision)
 
-    def build(self, blocks_shape):
+    def build(self, blocks_shape: Sequence[Shape]) -> None:
         size = blocks_shape[0][-1]
         self.posterior = GlobalInducingPosterior(
             self, size, self.units, self.precision, self.shared_precision
         )
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "units": self.units,
@@ -176,31 +155,27 @@ class GlobalInducingGP(_GaussianProcess):
             dtype is neither float32 nor float64.
     """
 
-    def __init__(self, units, precision="full", shared_precision=False, **kwargs):
+    def __init__(
+        self, units: int, precision: str = "full", shared_precision: bool = False, **kwargs: Any
+    ):
         super().__init__(units, precision, shared_precision, **kwargs)
 
-    def call(self, blocks):
+    def call(self, blocks: Sequence[Tensor]) -> GaussianMoments:
         draws = current_draws()
         ii, it, tt = self.unpack(blocks)
         factor, whitened = self.posterior.condition(draws, self.with_jitter(ii))
-        cross = _solve(factor, tf.expand_dims(it, 1))  # [S, D or 1, P, N]
-        mean = tf.squeeze(tf.matmul(whitened, cross, transpose_a=True), -2)
-        is_joint = draws.noise == "joint"
-        diagonal = tf.expand_dims(tf.linalg.diag_part(tt) if is_joint else tt, 1)
-        variance = diagonal - linalg.squared_column_norms(cross)
-        variance = tf.maximum(variance, 1e-10 * diagonal + 1e-20)
-        if is_joint:
-            covariance = tf.expand_dims(tt, 1) - tf.matmul(cross, cross, transpose_a=True)
-            root = conditional.joint_factor(draws, covariance, variance)
+        mean, given = equations.output_given_inducing(factor, whitened, it, tt)
+        if draws.noise == "joint":
+            root = joint_factor(draws, given.covariance, given.variance)
             shape = [draws.num_samples, *tf.unstack(tf.shape(mean))[1:], 1]
             noise = draws.normal(shape, mean.dtype)
             values = mean + tf.matmul(root + tf.zeros_like(noise), noise)[..., 0]
             values = tf.cast(tf.linalg.matrix_transpose(values), self.variable_dtype)
             return GaussianMoments(values, tf.zeros_like(values))
-        variance += tf.zeros_like(mean)
+        variance = given.variance + tf.zeros_like(mean)
         return GaussianMoments(*(tf.linalg.matrix_transpose(part) for part in (mean, variance)))
 
-    def compute_output_spec(self, blocks):
+    def compute_output_spec(self, blocks: Any) -> GaussianMoments:
         shape = (None, None, self.units)
         return GaussianMoments(*(keras.KerasTensor(shape, self.variable_dtype) for _ in range(2)))
 
@@ -233,19 +208,22 @@ class GaussianProcessGram(_GaussianProcess):
         networks and deep Gaussian processes", ICML.
     """
 
-    def __init__(self, units, precision="full", shared_precision=True, **kwargs):
+    def __init__(
+        self, units: int, precision: str = "full", shared_precision: bool = True, **kwargs: Any
+    ):
         super().__init__(units, precision, shared_precision, **kwargs)
 
-    def call(self, blocks):
+    def call(self, blocks: Sequence[Tensor]) -> GramBlocks:
         draws = current_draws()
         ii, it, tt = self.unpack(blocks)
         ii = self.with_jitter(ii)
         k_factor = draws.cholesky(ii)
         inducing = self._sample_inducing(draws, ii, k_factor)
-        given = conditional.given_inducing(k_factor, it, tt)
-        solved = _solve(k_factor, inducing)
+        given = equations.given_inducing(k_factor, it, tt, JITTER[tt.dtype.name])
+        solved = equations.solve(k_factor, inducing)
         mean = tf.matmul(given.whitened + tf.zeros_like(solved[:, :, :1]), solved, transpose_a=True)
-        return gram_of_features(inducing, conditional.sample_gaussian(draws, given, mean))
+        data = _sample_data(draws, given, mean)
+        return equations.gram_of_features(inducing, data, draws.noise == "joint")
 
     def _sample_inducing(self, draws, ii, k_factor):
         """Draws from q(f_i) by Matheron's rule, `[S, P, D]`."""
@@ -258,7 +236,28 @@ class GaussianProcessGram(_GaussianProcess):
         noise = draws.normal(shape, ii.dtype)
         noise_factor = tf.cast(self.posterior.noise_factor, ii.dtype)
         noise = tf.matmul(tf.broadcast_to(noise_factor, [*shape[:3], shape[2]]), noise)
-        residual = whitened - _solve(c_factor, prior + noise)
-        pull = _solve(c_factor, residual, adjoint=True)
+        residual = whitened - equations.solve(c_factor, prior + noise)
+        pull = equations.solve(c_factor, residual, adjoint=True)
         drawn = prior + tf.matmul(tf.expand_dims(ii, 1), pull)
         return tf.linalg.matrix_transpose(drawn[..., 0])
+
+
+def _sample_data(draws, given, mean):
+    """Draws functions at the data given the inducing points.
+
+    Args:
+        draws: `FunctionDraws`.
+        given: `GivenInducing` of K.
+        mean: Conditional means of the functions, `[S, N, D]`.
+
+    Returns:
+        Tensor `[S, N, D]`, independent between points, or joint if the draws are.
+    """
+    count, size = tf.shape(mean)[1], mean.shape[2]
+    if draws.noise == "joint":
+        factor = joint_factor(draws, given.covariance, given.variance)
+        noise = draws.normal([draws.num_samples, count, size], mean.dtype)
+        return mean + tf.matmul(factor, noise)
+    noise = draws.point_normal([draws.num_samples, size, count], mean.dtype)
+    noise = tf.sqrt(given.variance)[:, tf.newaxis, :] * noise
+    return mean + tf.linalg.matrix_transpose(noise)

@@ -1,13 +1,17 @@
 """The inverse Wishart process as a layer."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import checked_positive
-from tfp_fnspace.layers.draws import current_draws
-from tfp_fnspace.math import bartlett, linalg
-from tfp_fnspace.methods.diwp.layers import conditional
-from tfp_fnspace.methods.diwp.layers.base import GramLayer, positive
+from tfp_fnspace.layers.draws import FunctionDraws, current_draws
+from tfp_fnspace.math import bartlett, replicas
+from tfp_fnspace.methods.diwp import equations
+from tfp_fnspace.methods.diwp.layers.base import JITTER, GramLayer, joint_factor, positive
+from tfp_fnspace.typing import ArrayLike, Config, GramBlocks, Shape, Tensor
 
 #: Initial gamma, and the initial scale of V, which keep q near the prior.
 _GAMMA, _V = 0.1, 0.01
@@ -31,7 +35,9 @@ class InverseWishartPosterior:
         whiten: Whether U is learned rather than V.
     """
 
-    def __init__(self, layer, size, delta, learn_delta, whiten=True):
+    def __init__(
+        self, layer: GramLayer, size: int, delta: float, learn_delta: bool, whiten: bool = True
+    ):
         self.size, self.whiten = size, whiten
         self.log_delta = layer.positive_weight("delta", delta, learn_delta)
         self.log_gamma = layer.positive_weight("gamma", _GAMMA, trainable=True)
@@ -43,79 +49,41 @@ class InverseWishartPosterior:
         )
 
     @property
-    def delta(self):
+    def delta(self) -> Tensor:
         return positive(self.log_delta)
 
     @property
-    def v(self):
+    def v(self) -> Tensor:
         """V, or U if it is whitened, `[k, k]`."""
         return _V_UNIT * tf.convert_to_tensor(self.v_in_units)
 
-    def assign_v(self, v):
+    def assign_v(self, v: ArrayLike) -> None:
         """Sets V, or U if it is whitened."""
         self.v_in_units.assign(tf.cast(v, self.v_in_units.dtype) / _V_UNIT)
 
-    def sample(self, draws, k_factor):
+    def sample(self, draws: FunctionDraws, k_factor: Tensor) -> Tensor:
         r"""Draws M of `G = (L M)(L M)^T`, K = L L^T, and reports the divergence.
-
-        With W = L^-1 V / sqrt(delta) = U / sqrt(delta), the scale of q is
-
-            delta K + V V^T = delta L (I + W W^T) L^T.
-
-        I + W W^T is factored, so that the divergence is never the difference of two large
-        determinants. M is lower triangular: sqrt(delta) times the factor of I + W W^T times the
-        inverse of Bartlett's factor.
 
         Args:
             draws: `FunctionDraws`.
             k_factor: L, `[S, k, k]` or `[1, k, k]`.
 
         Returns:
-            Tensor `[S, k, k]`.
+            Lower triangular tensor `[S, k, k]`.
         """
-        dtype = k_factor.dtype
+        dtype, size = k_factor.dtype, self.size
         v, delta = tf.cast(self.v, dtype)[tf.newaxis], tf.cast(self.delta, dtype)
-        root = tf.sqrt(delta)
-        if not self.whiten:
-            v = tf.linalg.triangular_solve(k_factor, tf.broadcast_to(v, tf.shape(k_factor)))
-        w = v / root
-        gram = linalg.outer_product(w)
-        inner = draws.cholesky(tf.eye(self.size, dtype=dtype) + gram)
-        draws.add_divergence(self.divergence(*linalg.log_determinant_and_trace(w, gram, inner)))
-        df = delta + tf.cast(positive(self.log_gamma), dtype) + self.size + 1.0
-        shape = [draws.num_samples, self.size, self.size]
-        transposed = tf.broadcast_to(tf.linalg.matrix_transpose(inner), shape)
-        solved = bartlett.solve_upper_factor(draws.next_seed(), df, transposed)
-        return root * tf.linalg.matrix_transpose(solved)
-
-    def divergence(self, excess, trace):
-        r"""Returns `KL(q || p)` in closed form.
-
-        With A = W W^T, nu_p = delta + k + 1 and nu_q = nu_p + gamma,
-
-            nu_p/2 (log|I + A| - tr((I + A)^-1 A)) - gamma/2 tr((I + A)^-1 A)
-            + log Gamma_k(nu_p/2) - log Gamma_k(nu_q/2) + gamma/2 psi_k(nu_q/2).
-
-        Args:
-            excess: The first bracket, `[S]`.
-            trace: `tr((I + A)^-1 A)`, `[S]`.
-
-        Returns:
-            Tensor `[S]`.
-        """
-        # Float64 is cheap here, and large terms cancel as delta grows.
-        delta, gamma = (
+        w, gram = equations.relative_scale(v, delta, None if self.whiten else k_factor)
+        inner = draws.cholesky(tf.eye(size, dtype=dtype) + gram)
+        # Float64 is cheap here.
+        double = [
             positive(tf.cast(weight.value, tf.float64))
             for weight in (self.log_delta, self.log_gamma)
-        )
-        excess64, trace64 = tf.cast(excess, tf.float64), tf.cast(trace, tf.float64)
-        k = self.size
-        df_p = delta + k + 1.0
-        df_q = df_p + gamma
-        value = 0.5 * (df_p * excess64 - gamma * trace64)
-        value += bartlett.log_multigamma(df_p, k) - bartlett.log_multigamma(df_q, k)
-        value += 0.5 * gamma * bartlett.multidigamma(df_q, k)
-        return tf.cast(value, excess.dtype)
+        ]
+        draws.add_divergence(equations.gram_divergence(w, gram, inner, *double, size))
+        gamma = tf.cast(positive(self.log_gamma), dtype)
+        samples, seed = draws.num_samples, draws.next_seed()
+        return equations.posterior_rotation(inner, delta, gamma, size, samples, seed)
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
@@ -162,38 +130,58 @@ class InverseWishartProcess(GramLayer):
         Aitchison, Yang & Ober (2021), "Deep kernel processes", ICML.
     """
 
-    def __init__(self, delta=100.0, learn_delta=True, whiten=True, **kwargs):
+    def __init__(
+        self, delta: float = 100.0, learn_delta: bool = True, whiten: bool = True, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         self.initial_delta = checked_positive("delta", delta)
         self.learn_delta, self.whiten = bool(learn_delta), bool(whiten)
 
-    def build(self, blocks_shape):
+    def build(self, blocks_shape: Sequence[Shape]) -> None:
         size = blocks_shape[0][-1]
         self.posterior = InverseWishartPosterior(
             self, size, self.initial_delta, self.learn_delta, self.whiten
         )
 
     @property
-    def delta(self):
+    def delta(self) -> Tensor:
         """The parameter delta, a scalar tensor."""
         return self.posterior.delta
 
-    def call(self, blocks):
+    def call(self, blocks: Sequence[Tensor]) -> GramBlocks:
         draws = current_draws()
         ii, it, tt = self.unpack(blocks)
         ii = self.with_jitter(ii)
         k_factor = draws.cholesky(ii)
         rotation = self.posterior.sample(draws, k_factor)
-        given = conditional.given_inducing(k_factor, it, tt)
-        delta, size = tf.cast(self.delta, ii.dtype), self.posterior.size
-        if draws.noise == "joint":
-            noise, variance = conditional.sample_joint(draws, given, delta, size)
-        else:
-            extra = self.points_of_a_conditional(it)
-            noise, variance = conditional.sample_pointwise(draws, given, delta, size, extra)
-        return conditional.assemble(k_factor, rotation, given.whitened + noise, variance)
+        given = equations.given_inducing(k_factor, it, tt, JITTER[tt.dtype.name])
+        sample = self._sample_joint if draws.noise == "joint" else self._sample_pointwise
+        noise, variance = sample(draws, given, it)
+        return equations.assemble(k_factor, rotation, given.whitened + noise, variance)
 
-    def points_of_a_conditional(self, it):
+    def _sample_pointwise(self, draws, given, it):
+        dtype, size = it.dtype, self.posterior.size
+        delta, seed = tf.cast(self.delta, dtype), draws.next_seed()
+        extra = self.points_of_a_conditional(it)
+        concentration = equations.point_concentration(delta, size, extra)
+        samples, count = draws.num_samples, tf.shape(it)[-1]
+        log_gamma = replicas.of_all_rows(
+            lambda rows: bartlett.log_gamma(tf.broadcast_to(concentration, [samples, rows]), seed),
+            1 if draws.noise == "shared" else count,
+            axis=1,
+        )
+        noise = draws.point_normal([samples, size, count], dtype)
+        return equations.point_given_inducing(given.variance, delta, log_gamma, noise)
+
+    def _sample_joint(self, draws, given, it):
+        factor = joint_factor(draws, given.covariance, given.variance)
+        seed = draws.next_seed()
+        shape = [draws.num_samples, self.posterior.size, tf.shape(it)[-1]]
+        noise = draws.normal(shape, it.dtype)
+        delta = tf.cast(self.delta, it.dtype)
+        return equations.points_given_inducing(factor, delta, noise, seed)
+
+    def points_of_a_conditional(self, it: Tensor) -> int | Tensor:
         """Returns the number of points that add to the degrees of freedom of each: 1.
 
         Args:
@@ -201,7 +189,7 @@ class InverseWishartProcess(GramLayer):
         """
         return 1
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "delta": self.initial_delta,

@@ -1,13 +1,17 @@
 """A kernel of a Gram matrix as a layer."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfp_fnspace import kernels
 from tfp_fnspace.methods.diwp.layers.base import GramLayer, positive
+from tfp_fnspace.typing import Config, GramBlocks, Shape, Tensor
 
 
-def without_variables(kernel):
+def without_variables(kernel: Any) -> Any:
     """Returns a kernel, whose parameters must be constants.
 
     Raises:
@@ -49,22 +53,22 @@ class GramKernel(GramLayer):
             float64.
     """
 
-    def __init__(self, kernel, learn_amplitude=False, **kwargs):
+    def __init__(self, kernel: Any, learn_amplitude: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         self.kernel = without_variables(kernels.get(kernel))
         self.learn_amplitude = bool(learn_amplitude)
 
-    def build(self, blocks_shape):
+    def build(self, blocks_shape: Sequence[Shape]) -> None:
         if self.learn_amplitude:
             self.log_amplitude = self.positive_weight("amplitude", 1.0, trainable=True)
 
-    def call(self, blocks):
+    def call(self, blocks: Sequence[Tensor]) -> GramBlocks:
         kernel, blocks = self.kernel, self.unpack(blocks)
         if self.learn_amplitude:
             kernel = kernel * tf.cast(positive(2.0 * self.log_amplitude), blocks.it.dtype)
         return kernel.blocks(blocks)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "kernel": kernels.serialize(self.kernel),

@@ -10,6 +10,7 @@ from tfp_fnspace.methods.stable_process.hyperplanes.checks import (
     checked_points,
     checked_probabilities,
 )
+from tfp_fnspace.typing import Array, ArrayLike
 
 KINDS = ("exact", "refined", "sampled")
 
@@ -74,16 +75,16 @@ class Partition:
         checked_probabilities(self.probabilities, shape[0])
 
     @property
-    def num_atoms(self):
+    def num_atoms(self) -> int:
         """The number L of atoms."""
         return self.hyperplanes.shape[0]
 
     @property
-    def num_inputs(self):
+    def num_inputs(self) -> int:
         """The number I of inputs."""
         return self.hyperplanes.shape[1] - 1
 
-    def signs(self, x):
+    def signs(self, x: ArrayLike) -> Array:
         """Returns the side of each hyperplane on which each point lies.
 
         Args:
@@ -104,7 +105,7 @@ class Partition:
             signs[block] = np.where(x[block] @ weights + bias >= 0.0, 1, -1)
         return signs
 
-    def groups(self, x):
+    def groups(self, x: ArrayLike) -> Groups:
         """Groups the atoms by their pattern on the rows of `x`.
 
         The likelihood at `x` depends on an atom through its group only.
@@ -131,23 +132,23 @@ class Partition:
         )
 
 
-def canonical(signs):
+def canonical(signs: Array) -> Array:
     """Merges tau and -tau: patterns `[N, L]` are turned to +1 at the first point."""
     return signs * signs[:1]
 
 
-def keys(signs):
+def keys(signs: Array) -> Array:
     """Returns patterns `[N, L]` of -1 and +1 as L byte strings, equal where the patterns are."""
     packed = np.ascontiguousarray(np.packbits(signs > 0, axis=0).T)  # [L, ceil(N / 8)]
     return packed.view(np.dtype((np.void, packed.shape[1]))).reshape(-1)
 
 
-def unit(vectors):
+def unit(vectors: Array) -> Array:
     """Returns vectors along the last axis, divided by their length."""
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
-def normalized(probabilities):
+def normalized(probabilities: Array) -> Array:
     """Returns probabilities with sum 1 from the probabilities of the cells that float64 resolves.
 
     Raises:

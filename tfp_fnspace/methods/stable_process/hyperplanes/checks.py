@@ -2,11 +2,13 @@
 
 import numpy as np
 
+from tfp_fnspace.typing import Array, ArrayLike
+
 #: Squares of larger coordinates come near the end of float64; no data need them.
 _LARGEST = 1e100
 
 
-def checked_points(x, num_inputs=None, name="x"):
+def checked_points(x: ArrayLike, num_inputs: int | None = None, name: str = "x") -> Array:
     """Returns points as a float64 matrix.
 
     Args:
@@ -43,7 +45,7 @@ def checked_points(x, num_inputs=None, name="x"):
     return points
 
 
-def checked_probabilities(probabilities, num_atoms):
+def checked_probabilities(probabilities: ArrayLike, num_atoms: int) -> Array:
     """Returns probabilities of atoms as a float64 array `[L]`.
 
     Raises:

@@ -15,6 +15,7 @@ from tfp_fnspace.methods.stable_process.hyperplanes.checks import (
 )
 from tfp_fnspace.methods.stable_process.hyperplanes.line import exact_1d, split
 from tfp_fnspace.methods.stable_process.hyperplanes.plane import exact_2d
+from tfp_fnspace.typing import ArrayLike
 
 #: Default number of atoms: an entry of the kernel has a Monte Carlo error of at most 0.022.
 NUM_ATOMS = 2_000
@@ -25,7 +26,7 @@ MAX_CELLS = 20_000
 _EXACT = {1: exact_1d, 2: exact_2d}
 
 
-def exact(x):
+def exact(x: ArrayLike) -> Partition:
     """Returns the exact partition of the rows of `x`: `exact_1d` or `exact_2d`.
 
     Args:
@@ -46,7 +47,7 @@ def exact(x):
     return _EXACT[x.shape[1]](x)
 
 
-def sampled(num_inputs, num_atoms, seed):
+def sampled(num_inputs: int, num_atoms: int, seed: int) -> Partition:
     """Returns random hyperplanes, equally probable: any number of inputs, Monte Carlo error.
 
     Args:
@@ -67,7 +68,7 @@ def sampled(num_inputs, num_atoms, seed):
     return Partition(hyperplanes, np.full(num_atoms, 1.0 / num_atoms), "sampled")
 
 
-def refine(partition, x, num_atoms, seed):
+def refine(partition: Partition, x: ArrayLike, num_atoms: int, seed: int) -> Partition:
     """Adds atoms inside the cells of an exact partition, so that it describes new points.
 
     The distribution at the rows of `x` stays exact. With two inputs, `num_atoms` random hyperplanes
@@ -130,7 +131,13 @@ def _find(wanted, distinct):
     return index[inverse[len(distinct) :]]
 
 
-def partition(x, kind="auto", num_atoms=NUM_ATOMS, seed=0, x_predict=None):
+def partition(
+    x: ArrayLike,
+    kind: str = "auto",
+    num_atoms: int = NUM_ATOMS,
+    seed: int = 0,
+    x_predict: ArrayLike | None = None,
+) -> Partition:
     """Returns the hyperplanes that a model of data at `x` uses.
 
     Args:

@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfp_fnspace.methods.stable_process import equations
 from tfp_fnspace.methods.stable_process.hyperplanes.atoms import MARGIN, Partition, normalized
 from tfp_fnspace.methods.stable_process.hyperplanes.checks import checked_points
+from tfp_fnspace.typing import Array, ArrayLike
 
 
 class Intervals(NamedTuple):
@@ -29,7 +31,7 @@ class Intervals(NamedTuple):
     lengths: np.ndarray
 
 
-def exact_1d(x):
+def exact_1d(x: ArrayLike) -> Partition:
     """Returns the exact partition of points on a line.
 
     One atom lies in the middle (in phi) of each interval. Points that differ by less than 2e-14 in
@@ -50,7 +52,7 @@ def exact_1d(x):
     return split(x, 1, "exact")
 
 
-def split(x, num_atoms, kind):
+def split(x: Array, num_atoms: int, kind: str) -> Partition:
     """Returns the exact partition, each interval cut into `ceil(q * num_atoms)` equal parts.
 
     Args:
@@ -93,10 +95,7 @@ def _resolved(points):
     side = np.ones(len(points))
     side[-1] = -1.0
     size, next_size = np.hypot(1.0, points), np.hypot(1.0, following)
-    # A difference of arctangents would cancel for neighbours far from zero.
-    sine = np.abs(following - points) / size / next_size
-    cosine = (1.0 + points * following) / size / next_size
-    lengths = np.arctan2(sine, side * cosine)
+    lengths = equations.separation(points, following, side)
     starts = np.arctan(points)
     bias, weight = _changing_at(starts + 0.5 * lengths).T
     # Values are monotone in the point: signs that are right at both ends are right everywhere.

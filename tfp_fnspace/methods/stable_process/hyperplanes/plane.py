@@ -23,6 +23,7 @@ from tfp_fnspace.methods.stable_process.hyperplanes.atoms import (
     unit,
 )
 from tfp_fnspace.methods.stable_process.hyperplanes.checks import checked_points
+from tfp_fnspace.typing import Array, ArrayLike
 
 #: A corner this near to a circle (the sine of an angle) counts as lying on it. Rounding errors of
 #: grids and lines are some 1e-16.
@@ -49,30 +50,30 @@ class Polygons(NamedTuple):
     above: np.ndarray
 
     @property
-    def starts(self):
+    def starts(self) -> Array:
         """Index of the first corner of each polygon, `[L]`."""
         return np.cumsum(self.sizes) - self.sizes
 
     @property
-    def following(self):
+    def following(self) -> Array:
         """Index of the corner that follows each corner around its polygon, `[M]`."""
         following = np.arange(1, len(self.corners) + 1)
         following[np.cumsum(self.sizes) - 1] = self.starts
         return following
 
     @property
-    def preceding(self):
+    def preceding(self) -> Array:
         """Index of the corner before each corner, `[M]`."""
         preceding = np.arange(-1, len(self.corners) - 1)
         preceding[self.starts] = np.cumsum(self.sizes) - 1
         return preceding
 
-    def sum(self, values):
+    def sum(self, values: Array) -> Array:
         """Sums over the corners of each polygon: `[M, ...]` to `[L, ...]`."""
         return np.add.reduceat(values, self.starts, axis=0)
 
 
-def exact_2d(x):
+def exact_2d(x: ArrayLike) -> Partition:
     """Returns the exact partition of points in a plane, an atom well inside each polygon.
 
     Three points are on a line if two of their circles meet within 4e-15 (the sine of an angle) of

@@ -1,20 +1,24 @@
 """Checks of the samplers' arguments: arrays, numbers and static shapes, outside of graphs."""
 
 import math
+from typing import Any
 
 import numpy as np
 
 from tfp_fnspace.boundary import arrays, data
 from tfp_fnspace.boundary.arguments import is_number
 from tfp_fnspace.methods.stable_process.hyperplanes.checks import checked_probabilities
+from tfp_fnspace.typing import Array, ArrayLike
 
 
 def _pair(value):
     values = list(value) if isinstance(value, list | tuple | np.ndarray) else []
-    return tuple(map(float, values)) if len(values) == 2 and all(map(is_number, values)) else None
+    if len(values) != 2 or not all(map(is_number, values)):
+        return None
+    return float(values[0]), float(values[1])
 
 
-def checked_alpha_interval(name, interval):
+def checked_alpha_interval(name: str, interval: Any) -> tuple[float, float]:
     """Returns the ends of an interval in [0, 2], two floats.
 
     Raises:
@@ -29,7 +33,7 @@ def checked_alpha_interval(name, interval):
     return pair
 
 
-def checked_nu_prior(moments):
+def checked_nu_prior(moments: Any) -> tuple[float, float]:
     """Returns the mean and standard deviation of log nu, two floats.
 
     Raises:
@@ -44,7 +48,7 @@ def checked_nu_prior(moments):
     return pair
 
 
-def check_type(name, value, cls):
+def check_type(name: str, value: Any, cls: type) -> None:
     """Refuses a value that is not an object of a class.
 
     Raises:
@@ -56,7 +60,7 @@ def check_type(name, value, cls):
         )
 
 
-def check_one_step(one_step):
+def check_one_step(one_step: Any) -> None:
     """Refuses a value that cannot be called, such as the name of a sampler.
 
     Raises:
@@ -79,7 +83,9 @@ def _checked_matrix(name, values, shape, rows=None, columns=None):
     return array
 
 
-def checked_arrays(signs, probabilities, targets):
+def checked_arrays(
+    signs: ArrayLike, probabilities: ArrayLike, targets: ArrayLike
+) -> tuple[Array, Array, Array]:
     """Returns the checked arrays of a problem.
 
     Args:
@@ -107,7 +113,7 @@ def checked_arrays(signs, probabilities, targets):
     return signs.astype(np.int8), probabilities, targets
 
 
-def checked_per_chain(name, value, chains, largest=math.inf):
+def checked_per_chain(name: str, value: ArrayLike, chains: int, largest: float = math.inf) -> Array:
     """Returns a positive number for each chain.
 
     Args:

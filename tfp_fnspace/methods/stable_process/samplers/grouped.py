@@ -5,12 +5,14 @@ import functools
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace.methods.stable_process import equations
 from tfp_fnspace.methods.stable_process.samplers import functions, hyper
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 from tfp_fnspace.methods.stable_process.samplers.problem import Problem
 from tfp_fnspace.methods.stable_process.samplers.relocate import relocate
 from tfp_fnspace.methods.stable_process.samplers.sweep import refresh_groups
 from tfp_fnspace.tracing import traced_for_all
+from tfp_fnspace.typing import Seed
 
 #: Chains are split into shards if a sweep of one chain takes more products than this.
 _WORK_OF_A_SHARD = 200_000
@@ -20,7 +22,9 @@ _WORK_OF_A_SHARD = 200_000
 _SPECTRUM_ROWS = 150
 
 
-def one_step(seed, state, problem, settings):
+def one_step(
+    seed: Seed, state: chain.ChainState, problem: Problem, settings: chain.Settings
+) -> tuple[chain.ChainState, chain.Info]:
     """Runs one iteration of every chain, as `samplers` describes it.
 
     It updates in turn: noise and nu by random walks; the scales of each group of atoms, refreshed
@@ -130,8 +134,9 @@ def _in_shards(function, shards, parts, problem, seed):
 
 @functools.partial(traced_for_all, jit_compile=True)
 def _compiled_scales(u, e, log_q, alpha):
-    scales = chain.scales_of(u, tf.math.log(-tf.math.log(e)), alpha[:, tf.newaxis])
-    return scales, tf.exp((2.0 / alpha)[:, tf.newaxis] * log_q + scales)
+    alpha = alpha[:, tf.newaxis]
+    scales = equations.log_scales_of(u, tf.math.log(-tf.math.log(e)), alpha)
+    return scales, tf.exp(equations.log_masses(scales, log_q, alpha))
 
 
 @functools.partial(traced_for_all, jit_compile=True)

@@ -11,12 +11,13 @@ import math
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.math.kanter import log_exponential
 from tfp_fnspace.math.random import fold_in
-from tfp_fnspace.methods.stable_process.samplers import functions, gaussian, hyper
+from tfp_fnspace.methods.stable_process import equations
+from tfp_fnspace.methods.stable_process.samplers import functions, hyper
 from tfp_fnspace.methods.stable_process.samplers import state as chain
 from tfp_fnspace.methods.stable_process.samplers.problem import Problem
 from tfp_fnspace.tracing import traced_for_all
+from tfp_fnspace.typing import Seed, Tensor
 
 #: Leapfrog steps of a trajectory.
 _STEPS = 16
@@ -28,7 +29,9 @@ _TARGET_ACCEPTANCE = 0.8
 _JITTER = 0.2
 
 
-def one_step(seed, state, problem, settings):
+def one_step(
+    seed: Seed, state: chain.ChainState, problem: Problem, settings: chain.Settings
+) -> tuple[chain.ChainState, chain.Info]:
     """Runs one trajectory of every chain, an iteration as `samplers` describes it.
 
     The step size is `exp` of the last of `state.log_steps`, adapted in the first
@@ -117,7 +120,7 @@ def _compiled_trajectory(settings, momentum, step_size, log_uniform, *rest):
     )
 
 
-def coordinates(state, settings):
+def coordinates(state: chain.ChainState, settings: chain.Settings) -> Tensor:
     """Returns the unconstrained position: z and z' of the atoms, log sigma^2, log nu, logit alpha.
 
     Args:
@@ -127,8 +130,8 @@ def coordinates(state, settings):
     Returns:
         `[B, 2 L + 3]`; it has entries for known values too, but these do not move.
     """
-    index = chain.index_of(state.alpha)[:, tf.newaxis]
-    e = tf.exp(log_exponential(state.u, state.log_scales, index))
+    alpha = state.alpha[:, tf.newaxis]
+    e = tf.exp(equations.log_exponentials_of(state.u, state.log_scales, alpha))
     # Each value is computed from the end at which nothing cancels.
     upper = -tf.math.ndtri(tf.exp(-tf.maximum(e, 0.5)))
     normal_e = tf.where(e > 0.5, upper, tf.math.ndtri(-tf.math.expm1(-tf.minimum(e, 0.5))))
@@ -140,7 +143,9 @@ def coordinates(state, settings):
     return tf.concat([tf.math.ndtri(state.u), normal_e, hyper_parameters], axis=-1)
 
 
-def state_at(position, state, settings):
+def state_at(
+    position: Tensor, state: chain.ChainState, settings: chain.Settings
+) -> chain.ChainState:
     """Returns the state at a position (inverts `coordinates`); the rest is that of `state`."""
     length = state.u.shape[1]
     normal_u, normal_e = position[:, :length], position[:, length : 2 * length]
@@ -149,7 +154,8 @@ def state_at(position, state, settings):
         low, high = settings.alpha_range
         alpha = low + (high - low) * tf.sigmoid(position[:, -1])
     u = 0.5 * tf.math.erfc(-normal_u / math.sqrt(2.0))
-    scales = chain.scales_of(u, _log_exponential_of(normal_e), alpha[:, tf.newaxis])
+    log_e = _log_exponential_of(normal_e)
+    scales = equations.log_scales_of(u, log_e, alpha[:, tf.newaxis])
     return state._replace(
         u=u, log_scales=scales, log_noise=position[:, -3], log_nu=position[:, -2], alpha=alpha
     )
@@ -164,7 +170,9 @@ def _log_exponential_of(normal):
     return tf.where(normal < -5.0, below, above)
 
 
-def log_target(position, state, problem, settings):
+def log_target(
+    position: Tensor, state: chain.ChainState, problem: Problem, settings: chain.Settings
+) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the log density of the posterior at a position, up to a constant.
 
     Args:
@@ -183,16 +191,15 @@ def log_target(position, state, problem, settings):
     totals = chain.group_totals(tf.exp(tf.minimum(log_masses, bound)), problem)
     allowed = tf.math.log(tf.reduce_max(totals, axis=-1)) < bound[:, 0]
     allowed &= tf.reduce_max(log_masses, axis=-1) < bound[:, 0]
-    factor = gaussian.cholesky_of_covariance(totals, new, problem)
-    likelihood = gaussian.log_likelihood(factor, problem.targets)
+    factor = chain.covariance_factor(totals, new, problem)
+    likelihood = equations.log_likelihood(factor, problem.targets)
     value = likelihood - 0.5 * tf.reduce_sum(tf.square(position[:, :-3]), axis=-1)
     if settings.infer_noise:
-        value += hyper.log_noise_prior(new.log_noise, settings.noise_prior)
+        value += equations.log_noise_prior(new.log_noise, settings.noise_prior)
     if settings.nu_prior is not None:
-        value += hyper.log_nu_prior(new.log_nu, settings.nu_prior)
+        value += equations.log_nu_prior(new.log_nu, settings.nu_prior)
     if settings.alpha_range is not None:
-        logit = position[:, -1]
-        value -= tf.math.softplus(logit) + tf.math.softplus(-logit)
+        value += equations.log_density_of_logit(position[:, -1])
     return value, likelihood, allowed
 
 

@@ -2,14 +2,16 @@
 
 import functools
 import math
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.math.kanter import log_exponential
-from tfp_fnspace.methods.stable_process.samplers import gaussian
+from tfp_fnspace.methods.stable_process import equations
 from tfp_fnspace.methods.stable_process.samplers import state as chain
+from tfp_fnspace.methods.stable_process.samplers.problem import Problem
 from tfp_fnspace.tracing import traced_for_all
+from tfp_fnspace.typing import Seed, Tensor
 
 #: Steps of noise and nu on one eigendecomposition, and steps that take a Cholesky factor each.
 _STEPS, _FACTOR_STEPS = 6, 2
@@ -23,20 +25,9 @@ _LOG_RANGE = 17.0 * math.log(10.0)
 _TARGET_ACCEPTANCE = 0.4
 
 
-def log_noise_prior(log_noise, noise_prior):
-    """Returns the log density of `log sigma^2`, up to a constant."""
-    if noise_prior == "scale":  # half-Cauchy on sigma
-        return 0.5 * log_noise - tf.math.softplus(log_noise)
-    return log_noise - tf.math.softplus(2.0 * log_noise)  # half-Cauchy on sigma^2
-
-
-def log_nu_prior(log_nu, nu_prior):
-    """Returns the log density of `log nu`, up to a constant."""
-    mean, stddev = nu_prior
-    return -0.5 * tf.square((log_nu - mean) / stddev)
-
-
-def walk_on_spectrum(seed, totals, state, problem, settings):
+def walk_on_spectrum(
+    seed: Seed, totals: Tensor, state: chain.ChainState, problem: Problem, settings: chain.Settings
+) -> tuple[Any, ...]:
     """Runs random walks of `log sigma^2` and `log nu`: many cheap steps on one eigendecomposition.
 
     Args:
@@ -50,7 +41,8 @@ def walk_on_spectrum(seed, totals, state, problem, settings):
         The new state, `Q^-1` `[B, N, N]`, `log N(y; 0, Q)`, and the shares of accepted steps of
         noise and nu, `[B]` each.
     """
-    values, vectors, squares = gaussian.spectrum(totals, state.noise_weights, problem)
+    covariance = equations.function_covariance(totals, problem.signs)
+    values, vectors, squares = equations.spectrum(covariance, state.noise_weights, problem.targets)
     log_noise, log_nu, *accepted = _compiled_walk(
         settings.noise_prior,
         settings.nu_prior,
@@ -61,22 +53,24 @@ def walk_on_spectrum(seed, totals, state, problem, settings):
         *_limits(totals, problem),
         *_steps_of_walk(seed, _STEPS, state, settings),
     )
-    likelihood = gaussian.log_likelihood_of_spectrum(values, squares, log_noise, log_nu)
+    likelihood = equations.log_likelihood_of_spectrum(values, squares, log_noise, log_nu)
     likelihood -= 0.5 * tf.reduce_sum(tf.math.log(state.noise_weights), axis=-1)
-    precision = gaussian.precision_of_spectrum(
+    precision = equations.precision_of_spectrum(
         values, vectors, state.noise_weights, log_noise, log_nu
     )
     return state._replace(log_noise=log_noise, log_nu=log_nu), precision, likelihood, *accepted
 
 
-def walk_on_factors(seed, totals, state, problem, settings):
+def walk_on_factors(
+    seed: Seed, totals: Tensor, state: chain.ChainState, problem: Problem, settings: chain.Settings
+) -> tuple[Any, ...]:
     """Does the same as `walk_on_spectrum`, by a few steps of one Cholesky factor each."""
-    shape = gaussian.covariance_shape(totals, problem)
+    covariance = equations.function_covariance(totals, problem.signs)
     largest_nu, smallest = _limits(totals, problem)
 
     def evaluate(log_noise, log_nu):
-        factor = gaussian.cholesky_of_shape(shape, state.noise_weights, log_noise, log_nu)
-        likelihood = gaussian.log_likelihood(factor, problem.targets)
+        factor = equations.covariance_factor(covariance, state.noise_weights, log_noise, log_nu)
+        likelihood = equations.log_likelihood(factor, problem.targets)
         return factor, likelihood, likelihood + _log_prior(log_noise, log_nu, settings)
 
     noise, log_uniforms = _steps_of_walk(seed, _FACTOR_STEPS, state, settings)
@@ -99,7 +93,7 @@ def walk_on_factors(seed, totals, state, problem, settings):
             factor = tf.where(accept[:, tf.newaxis, tf.newaxis], candidate, factor)
             accepted[part] += tf.cast(accept, current.dtype) / _FACTOR_STEPS
     state = state._replace(log_noise=where[0], log_nu=where[1])
-    return state, gaussian.precision_of_cholesky(factor), likelihood, *accepted
+    return state, equations.precision_of_factor(factor), likelihood, *accepted
 
 
 def _limits(totals, problem):
@@ -108,7 +102,7 @@ def _limits(totals, problem):
     return problem.log_largest_mass - largest_total, smallest_log_noise(problem)
 
 
-def smallest_log_noise(problem):
+def smallest_log_noise(problem: Problem) -> Tensor:
     """Returns the smallest log sigma^2 that inferred noise may reach, `[B]`.
 
     Noise may be below it at the start of a chain or because it is fixed; then it may only grow.
@@ -128,8 +122,10 @@ def _steps_of_walk(seed, count, state, settings):
 
 
 def _log_prior(log_noise, log_nu, settings):
-    prior = log_noise_prior(log_noise, settings.noise_prior)
-    return prior if settings.nu_prior is None else prior + log_nu_prior(log_nu, settings.nu_prior)
+    prior = equations.log_noise_prior(log_noise, settings.noise_prior)
+    if settings.nu_prior is None:
+        return prior
+    return prior + equations.log_nu_prior(log_nu, settings.nu_prior)
 
 
 @functools.partial(traced_for_all, jit_compile=True)
@@ -146,9 +142,9 @@ def _compiled_walk(
     log_uniforms,
 ):
     def log_target(log_noise, log_nu):
-        target = gaussian.log_likelihood_of_spectrum(values, squares, log_noise, log_nu)
-        target += log_noise_prior(log_noise, noise_prior)
-        return target if nu_prior is None else target + log_nu_prior(log_nu, nu_prior)
+        target = equations.log_likelihood_of_spectrum(values, squares, log_noise, log_nu)
+        target += equations.log_noise_prior(log_noise, noise_prior)
+        return target if nu_prior is None else target + equations.log_nu_prior(log_nu, nu_prior)
 
     where = [log_noise, log_nu]
     current = log_target(*where)
@@ -166,7 +162,9 @@ def _compiled_walk(
     return *where, *accepted
 
 
-def walk_alpha(seed, state, problem, settings):
+def walk_alpha(
+    seed: Seed, state: chain.ChainState, problem: Problem, settings: chain.Settings
+) -> tuple[chain.ChainState, Tensor]:
     """Makes two random-walk steps of alpha: one keeps Kanter's variables, one the masses.
 
     With Kanter's (u, e) fixed, alpha changes all scales and with them the likelihood; with the
@@ -175,7 +173,7 @@ def walk_alpha(seed, state, problem, settings):
     Returns:
         The state with new alpha and scales, and the share of accepted steps, `[B]`.
     """
-    low, high = settings.alpha_range
+    low, high = settings.alpha_range  # pyright: ignore[reportGeneralTypeIssues]: it has a prior
     chains = state.alpha.shape[0]
     first, second = tfp.random.split_seed(seed)
     noise = chain.standard_normal([2, chains], first) * tf.exp(state.log_steps[:, 2])
@@ -187,18 +185,18 @@ def walk_alpha(seed, state, problem, settings):
     def likelihood(scales, alpha):
         masses = chain.log_masses(scales, problem, alpha)
         totals = chain.group_totals(tf.exp(masses), problem)
-        factor = gaussian.cholesky_of_covariance(totals, state, problem)
+        factor = chain.covariance_factor(totals, state, problem)
         largest = tf.math.log(tf.reduce_max(totals, axis=-1))
         allowed = state.log_nu + largest <= problem.log_largest_mass
-        return gaussian.log_likelihood(factor, problem.targets), allowed
+        return equations.log_likelihood(factor, problem.targets), allowed
 
     # The first step keeps Kanter's variables.
     alpha = state.alpha + noise[0]
     possible = inside(alpha)
     alpha = tf.where(possible, alpha, state.alpha)
-    index = chain.index_of(state.alpha)[:, tf.newaxis]
-    log_e = log_exponential(state.u, state.log_scales, index)
-    scales = chain.scales_of(state.u, log_e, alpha[:, tf.newaxis])
+    scales = equations.scales_with_kanter_kept(
+        state.u, state.log_scales, state.alpha[:, tf.newaxis], alpha[:, tf.newaxis]
+    )
     before, _ = likelihood(state.log_scales, state.alpha)
     after, allowed = likelihood(scales, alpha)
     accept = possible & allowed & (after - before > log_uniforms[0])
@@ -212,12 +210,16 @@ def walk_alpha(seed, state, problem, settings):
     alpha = state.alpha + noise[1] / math.sqrt(problem.place.shape[0])
     possible = inside(alpha)
     alpha = tf.where(possible, alpha, state.alpha)
-    shift = (2.0 / state.alpha - 2.0 / alpha)[:, tf.newaxis] * problem.log_probability
-    scales = state.log_scales + shift
+    scales = equations.scales_with_masses_kept(
+        state.log_scales,
+        problem.log_probability,
+        state.alpha[:, tf.newaxis],
+        alpha[:, tf.newaxis],
+    )
 
     def prior(log_scales, value):
-        density = chain.log_density(state.u, log_scales, value[:, tf.newaxis])
-        return tf.reduce_sum(problem.present * density, axis=-1)
+        value = value[:, tf.newaxis]
+        return equations.log_scales_prior(state.u, log_scales, value, problem.present)
 
     ratio = prior(scales, alpha) - prior(state.log_scales, state.alpha)
     accept = possible & (ratio > log_uniforms[1])
@@ -227,7 +229,7 @@ def walk_alpha(seed, state, problem, settings):
     ), accepted
 
 
-def draw_noise_weights(seed, state, residuals, df):
+def draw_noise_weights(seed: Seed, state: chain.ChainState, residuals: Tensor, df: float) -> Tensor:
     """Draws the relative variances of Student-t noise: independent inverse gamma variables.
 
     Args:
@@ -240,14 +242,11 @@ def draw_noise_weights(seed, state, residuals, df):
         `[B, N]`. The previous weights are kept where the residuals are not finite, as in a chain
         whose covariance has no Cholesky factor in float64; otherwise it would never have one again.
     """
-    squares = tf.square(residuals) * tf.exp(-state.log_noise)[:, tf.newaxis]
-    shape = tf.constant(0.5 * (df + 1.0), chain.FLOAT)
-    gamma = tf.random.stateless_gamma(residuals.shape, seed, alpha=shape, dtype=chain.FLOAT)
-    weights = 0.5 * (df + squares) / gamma
+    weights = equations.draw_noise_weights(seed, residuals, state.log_noise, df)
     return tf.where(tf.math.is_finite(weights), weights, state.noise_weights)
 
 
-def adapt(state, accepted, settings):
+def adapt(state: chain.ChainState, accepted: list[Tensor], settings: chain.Settings) -> Tensor:
     """Returns the widths of the random walks after a Robbins-Monro update during the burn-in."""
     time = tf.cast(state.iteration, chain.FLOAT)
     rate = 2.0 / (1.0 + time) ** 0.6

@@ -1,5 +1,7 @@
 """The samplers as transition kernels of TensorFlow Probability."""
 
+from typing import Any
+
 import tensorflow as tf
 import tensorflow_probability as tfp
 
@@ -9,9 +11,11 @@ from tfp_fnspace.methods.stable_process.samplers.state import (
     FLOAT,
     ChainState,
     Info,
+    OneStep,
     Settings,
     checked_state,
 )
+from tfp_fnspace.typing import Seed
 
 
 class StableProcessKernel(tfp.mcmc.TransitionKernel):
@@ -39,7 +43,7 @@ class StableProcessKernel(tfp.mcmc.TransitionKernel):
         ValueError: If a setting is out of range.
     """
 
-    def __init__(self, problem, settings, one_step=grouped.one_step):
+    def __init__(self, problem: Problem, settings: Settings, one_step: OneStep = grouped.one_step):
         checks.check_type("problem", problem, Problem)
         checks.check_type("settings", settings, Settings)
         settings.check()
@@ -47,16 +51,18 @@ class StableProcessKernel(tfp.mcmc.TransitionKernel):
         self._parameters = {"problem": problem, "settings": settings, "one_step": one_step}
 
     @property
-    def parameters(self):
+    def parameters(self) -> dict[str, Any]:
         """The arguments that the kernel was made with."""
         return self._parameters
 
     @property
-    def is_calibrated(self):
+    def is_calibrated(self) -> bool:
         """True: the kernel leaves the posterior invariant."""
         return True
 
-    def one_step(self, current_state, previous_kernel_results, seed=None):
+    def one_step(
+        self, current_state: Any, previous_kernel_results: Any, seed: Seed = None
+    ) -> tuple[Any, Info]:
         """Runs one iteration of every chain.
 
         Args:
@@ -77,7 +83,7 @@ class StableProcessKernel(tfp.mcmc.TransitionKernel):
         )
         return tf.nest.pack_sequence_as(current_state, list(state)), info
 
-    def bootstrap_results(self, init_state):
+    def bootstrap_results(self, init_state: Any) -> Info:
         """Returns `Info` of zeros, before any iteration.
 
         Raises:

@@ -4,16 +4,19 @@ import math
 
 import tensorflow as tf
 
-from tfp_fnspace.math.kanter import log_exponential
 from tfp_fnspace.math.random import fold_in
-from tfp_fnspace.methods.stable_process.samplers import functions, gaussian, hyper
+from tfp_fnspace.methods.stable_process import equations
+from tfp_fnspace.methods.stable_process.samplers import functions, hyper
 from tfp_fnspace.methods.stable_process.samplers import state as chain
-from tfp_fnspace.methods.stable_process.samplers.problem import BLOCK
+from tfp_fnspace.methods.stable_process.samplers.problem import BLOCK, Problem
 from tfp_fnspace.methods.stable_process.samplers.sweep import refresh_groups
 from tfp_fnspace.tracing import traced_for_all
+from tfp_fnspace.typing import Seed
 
 
-def one_step(seed, state, problem, settings):
+def one_step(
+    seed: Seed, state: chain.ChainState, problem: Problem, settings: chain.Settings
+) -> tuple[chain.ChainState, chain.Info]:
     """Runs one iteration of every chain, as `samplers` describes it.
 
     Each atom takes a scale from the prior with probability `min(1, p(y | Q') / p(y | Q))`; then the
@@ -86,7 +89,7 @@ _compiled_refresh = traced_for_all(refresh_groups, jit_compile=True)
 def _precision(state, problem):
     """Returns `Q^-1`, `[B, N, N]`."""
     masses = tf.exp(chain.log_masses(state.log_scales, problem, state.alpha))
-    factor = gaussian.cholesky_of_covariance(chain.group_totals(masses, problem), state, problem)
+    factor = chain.covariance_factor(chain.group_totals(masses, problem), state, problem)
     identity = tf.eye(factor.shape[-1], batch_shape=[factor.shape[0]], dtype=factor.dtype)
     return tf.linalg.cholesky_solve(factor, identity)
 
@@ -96,24 +99,23 @@ def _log_likelihood(state, problem):
     masses = tf.exp(chain.log_masses(state.log_scales, problem, state.alpha))
     totals = chain.group_totals(masses, problem)
     largest = state.log_nu + tf.math.log(tf.reduce_max(totals, axis=-1))
-    factor = gaussian.cholesky_of_covariance(totals, state, problem)
-    return gaussian.log_likelihood(factor, problem.targets), largest <= problem.log_largest_mass
+    factor = chain.covariance_factor(totals, state, problem)
+    return equations.log_likelihood(factor, problem.targets), largest <= problem.log_largest_mass
 
 
 def _noise_draws(seed, state, settings):
     """Draws `log sigma^2` from its prior, `[B]`."""
-    half_cauchy = tf.tan(0.5 * math.pi * chain.uniform(state.log_noise.shape, fold_in(seed, 0)))
-    power = 2.0 if settings.noise_prior == "scale" else 1.0
-    return power * tf.math.log(half_cauchy)
+    level = chain.uniform(state.log_noise.shape, fold_in(seed, 0))
+    return equations.log_noise_quantile(level, settings.noise_prior)
 
 
 def _with_new_alpha(seed, state, settings):
     """Returns the state with alpha drawn from its prior and Kanter's variables kept."""
     low, high = settings.alpha_range
     alpha = low + (high - low) * chain.uniform(state.alpha.shape, fold_in(seed, 0))
-    index = chain.index_of(state.alpha)[:, tf.newaxis]
-    log_e = log_exponential(state.u, state.log_scales, index)
-    scales = chain.scales_of(state.u, log_e, alpha[:, tf.newaxis])
+    scales = equations.scales_with_kanter_kept(
+        state.u, state.log_scales, state.alpha[:, tf.newaxis], alpha[:, tf.newaxis]
+    )
     return state._replace(alpha=alpha, log_scales=scales)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.methods.stable_process.samplers.checks import checked_arrays
+from tfp_fnspace.typing import ArrayLike
 
 #: Groups whose updates share one product with the precision matrix.
 BLOCK = 16
@@ -70,7 +71,7 @@ class Problem(NamedTuple):
     log_largest_mass: tf.Tensor
 
 
-def make_problem(signs, probabilities, targets):
+def make_problem(signs: ArrayLike, probabilities: ArrayLike, targets: ArrayLike) -> Problem:
     """Groups the atoms by their pattern on the data.
 
     Args:

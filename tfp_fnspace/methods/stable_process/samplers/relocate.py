@@ -17,8 +17,10 @@ from typing import NamedTuple
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace.methods.stable_process import equations
 from tfp_fnspace.methods.stable_process.samplers import state as chain
-from tfp_fnspace.methods.stable_process.samplers.problem import BLOCK
+from tfp_fnspace.methods.stable_process.samplers.problem import BLOCK, Problem
+from tfp_fnspace.typing import Seed, Tensor
 
 #: Power of a group's total in the probability that it is picked.
 _POWER = 0.75
@@ -56,7 +58,15 @@ class _Exchange(NamedTuple):
     possible: tf.Tensor
 
 
-def relocate(seed, precision, weighted, state, totals, problem, count):
+def relocate(
+    seed: Seed,
+    precision: Tensor,
+    weighted: Tensor,
+    state: chain.ChainState,
+    totals: Tensor,
+    problem: Problem,
+    count: int,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Makes `count` moves in turn.
 
     Args:
@@ -89,8 +99,10 @@ def relocate(seed, precision, weighted, state, totals, problem, count):
     _, jumps, accepted = tf.while_loop(
         lambda i, *_: i < count, step, (0, jumps, zeros), maximum_iterations=count
     )
-    shares = (2.0 / state.alpha)[:, tf.newaxis] * problem.log_probability
-    return jumps.u, jumps.log_masses - shares, accepted / count
+    scales = equations.log_scales_of_masses(
+        jumps.log_masses, problem.log_probability, state.alpha[:, tf.newaxis]
+    )
+    return jumps.u, scales, accepted / count
 
 
 def _move(jumps, draws, noise, patterns, state, problem):
@@ -110,8 +122,9 @@ def _move(jumps, draws, noise, patterns, state, problem):
     change_g = tf.where(one_group, change_l + change_k, change_l)
     change_h = tf.where(one_group, zero, change_k)
     nu = tf.exp(state.log_nu)
-    update = _rank_two(
-        jumps, tf.gather(patterns, group), tf.gather(patterns, other), nu * change_g, nu * change_h
+    both = tf.stack([tf.gather(patterns, group), tf.gather(patterns, other)], axis=-1)  # [B, N, 2]
+    update = equations.update_twice(
+        jumps.precision, jumps.weighted, both, nu * change_g, nu * change_h
     )
     old_g, old_h = _take(jumps.totals, group), _take(jumps.totals, other)
     new_g = old_g + change_g
@@ -188,7 +201,7 @@ def _propose(jumps, group, draws, noise, state, problem):
 
     # Far out in the tail, s is (1 - u)^(-1/index) times a function of e. So u follows its scale,
     # and e stays nearly the same.
-    index = chain.index_of(state.alpha)
+    index = equations.index_of(state.alpha)
     logit_l, logit_k = (_logit(_take(jumps.u, place)) for place in (atom, target))
     before_l, before_k = mass_l - share_l, mass_k - share_k
     after_l, after_k = new_l - share_l, new_k - share_k
@@ -196,13 +209,10 @@ def _propose(jumps, group, draws, noise, state, problem):
     new_logit_l = logit_k + index * (after_l - before_k)
     new_logit_k = to_k + index * (after_k - tf.where(same, before_k, before_l))
 
-    def density(logit, log_scale):  # of (logit u, log s)
-        u = tf.sigmoid(logit)
-        jacobian = -tf.math.softplus(logit) - tf.math.softplus(-logit)
-        return chain.log_density(u, log_scale, state.alpha) + jacobian
-
     logits = tf.stack([new_logit_k, logit_k, new_logit_l, logit_l])
-    densities = density(logits, tf.stack([after_k, before_k, after_l, before_l]))
+    densities = equations.log_jump_density(
+        logits, tf.stack([after_k, before_k, after_l, before_l]), state.alpha
+    )
     prior = densities[0] - densities[1]
     prior += tf.where(same, zero, densities[2] - densities[3])
     new_u_l, new_u_k = tf.sigmoid(new_logit_l), tf.sigmoid(new_logit_k)
@@ -296,38 +306,3 @@ def _pick_atom(group, v, problem):
     below = present & (share < v[:, tf.newaxis])
     below &= problem.positions < tf.gather(problem.size, group)[:, tf.newaxis] - 1
     return _take(atoms, tf.reduce_sum(tf.cast(below, tf.int32), axis=-1))
-
-
-class _Update(NamedTuple):
-    precision: tf.Tensor
-    weighted: tf.Tensor
-    log_ratio: tf.Tensor
-
-
-def _rank_two(jumps, first, second, change_first, change_second):
-    """Returns P and P y for `Q + d tau tau^T + d' tau' tau'^T`, and the log-likelihood's change."""
-    precision, weighted = jumps.precision, jumps.weighted
-    patterns = tf.stack([first, second], axis=-1)  # [B, N, 2]
-    product = tf.matmul(precision, patterns)
-    gram = tf.matmul(patterns, product, transpose_a=True)
-    slope = tf.linalg.matvec(patterns, weighted, transpose_a=True)
-    d, e = change_first, change_second
-    a, b, c = gram[:, 0, 0], gram[:, 0, 1], gram[:, 1, 1]
-    # (I + D M)^-1 D is symmetric, [[d (1 + e c), -d e b], [., e (1 + d a)]] / determinant.
-    determinant = (1.0 + d * a) * (1.0 + e * c) - d * e * tf.square(b)
-    cross = -d * e * b
-    middle = tf.stack(
-        [
-            tf.stack([d * (1.0 + e * c), cross], axis=-1),
-            tf.stack([cross, e * (1.0 + d * a)], axis=-1),
-        ],
-        axis=-2,
-    )
-    middle /= determinant[:, tf.newaxis, tf.newaxis]
-    pull = tf.linalg.matvec(middle, slope)
-    ratio = 0.5 * (tf.reduce_sum(slope * pull, axis=-1) - tf.math.log(determinant))
-    return _Update(
-        precision=precision - tf.matmul(tf.matmul(product, middle), product, transpose_b=True),
-        weighted=weighted - tf.linalg.matvec(product, pull),
-        log_ratio=ratio,
-    )

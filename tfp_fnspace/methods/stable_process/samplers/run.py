@@ -1,6 +1,6 @@
 """Blocks of iterations with draws of the function in between."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -8,7 +8,15 @@ from tfp_fnspace.boundary.arguments import checked_count
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.methods.stable_process.samplers import checks, functions, grouped
 from tfp_fnspace.methods.stable_process.samplers.problem import Problem
-from tfp_fnspace.methods.stable_process.samplers.state import FLOAT, Info, Settings, checked_state
+from tfp_fnspace.methods.stable_process.samplers.state import (
+    FLOAT,
+    ChainState,
+    Info,
+    OneStep,
+    Settings,
+    checked_state,
+)
+from tfp_fnspace.typing import Seed
 
 
 class Draws(NamedTuple):
@@ -28,7 +36,15 @@ class Draws(NamedTuple):
     nu: tf.Tensor
 
 
-def run(seed, state, problem, settings, count, thin, one_step=grouped.one_step):
+def run(
+    seed: Seed,
+    state: Any,
+    problem: Problem,
+    settings: Settings,
+    count: int,
+    thin: int,
+    one_step: OneStep = grouped.one_step,
+) -> tuple[ChainState, Draws, Info]:
     """Returns `count` draws of every chain, one after every `thin` iterations.
 
     Args:

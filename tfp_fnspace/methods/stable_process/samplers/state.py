@@ -1,16 +1,18 @@
 """State, priors and diagnostics of a chain."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.boundary import arguments
-from tfp_fnspace.math.kanter import log_exponential, log_scale
 from tfp_fnspace.math.random import as_seed
+from tfp_fnspace.methods.stable_process import equations
 from tfp_fnspace.methods.stable_process.samplers import checks
 from tfp_fnspace.methods.stable_process.samplers.problem import Problem
+from tfp_fnspace.typing import ArrayLike, Seed, Tensor
 
 FLOAT = tf.float64
 
@@ -42,7 +44,7 @@ class Settings(NamedTuple):
     relocations: int | None = None
     adapt_for: int = 1000
 
-    def check(self):
+    def check(self) -> None:
         """Refuses settings that are not as described; every function that runs a sampler calls it.
 
         Raises:
@@ -90,7 +92,7 @@ class ChainState(NamedTuple):
     iteration: tf.Tensor
 
 
-def checked_state(state, problem, settings):
+def checked_state(state: Any, problem: Problem, settings: Settings) -> ChainState:
     """Returns the `ChainState` of a state or list of its parts; its static shapes must fit.
 
     Args:
@@ -151,7 +153,11 @@ class Info(NamedTuple):
     accept_alpha: tf.Tensor
 
 
-def uniform(shape, seed):
+#: An iteration of every chain.
+OneStep: TypeAlias = Callable[[Seed, ChainState, Problem, Settings], tuple[ChainState, Info]]
+
+
+def uniform(shape: Any, seed: Seed) -> Tensor:
     """Returns uniform draws in the open unit interval, float64.
 
     No algorithm is named here and below: a named one takes a dozen small operations to seed, which
@@ -161,17 +167,12 @@ def uniform(shape, seed):
     return tf.random.stateless_uniform(shape, seed, minval=tiny, dtype=FLOAT)
 
 
-def log_exponential_draws(shape, seed):
+def log_exponential_draws(shape: Any, seed: Seed) -> Tensor:
     """Returns the logarithms of standard exponential draws, float64."""
     return tf.math.log(-tf.math.log(uniform(shape, seed)))
 
 
-def index_of(alpha):
-    """Returns alpha/2, the index of the scales; just below 1 at alpha = 2, where s rounds to 1."""
-    return tf.minimum(alpha / 2.0, 1.0 - 1e-9)
-
-
-def prior_scales(seed, alpha, shape):
+def prior_scales(seed: Seed, alpha: Tensor, shape: Any) -> tuple[Tensor, Tensor]:
     """Returns Kanter's u and log s of scales drawn from the prior.
 
     Args:
@@ -185,32 +186,28 @@ def prior_scales(seed, alpha, shape):
     first, second = tfp.random.split_seed(seed)
     u = uniform(shape, first)
     log_e = log_exponential_draws(shape, second)
-    return u, scales_of(u, log_e, alpha)
+    return u, equations.log_scales_of(u, log_e, alpha)
 
 
-def scales_of(u, log_e, alpha):
-    """Returns `log s` for Kanter's variables and the index of the process."""
-    return log_scale(u, log_e, index_of(alpha))
+def log_masses(log_scales: Tensor, problem: Problem, alpha: Tensor) -> Tensor:
+    """Returns `equations.log_masses` of a problem, `[..., B, L]`, for alpha `[B]`."""
+    return equations.log_masses(log_scales, problem.log_probability, alpha[:, tf.newaxis])
 
 
-def log_density(u, log_scales, alpha):
-    """Returns `log p(log s | u)`, which has a closed form; the density of s alone has none."""
-    index = index_of(alpha)
-    log_e = log_exponential(u, log_scales, index)
-    return tf.math.log(index / (1.0 - index)) + log_e - tf.exp(log_e)
-
-
-def log_masses(log_scales, problem, alpha):
-    """Returns `log(q^(2/alpha) s)`, the atoms' shares of the covariance, `[..., B, L]`."""
-    return (2.0 / alpha)[:, tf.newaxis] * problem.log_probability + log_scales
-
-
-def group_totals(masses, problem):
+def group_totals(masses: Tensor, problem: Problem) -> Tensor:
     """Sums over the atoms of each group: `[..., L]` to `[..., G]`."""
     return sum_over(masses, problem.group, problem.size.shape[0])
 
 
-def sum_over(values, members, count):
+def covariance_factor(totals: Tensor, state: ChainState, problem: Problem) -> Tensor:
+    """Returns the Cholesky factor of Q, `[B, N, N]`, for the groups' totals `[B, G]`."""
+    covariance = equations.function_covariance(totals, problem.signs)
+    return equations.covariance_factor(
+        covariance, state.noise_weights, state.log_noise, state.log_nu
+    )
+
+
+def sum_over(values: Tensor, members: Tensor, count: int) -> Tensor:
     """Sums the last axis by `members`: `[..., L]` to `[..., count]`."""
     rank = len(values.shape)
     last_first = tf.transpose(values, [rank - 1, *range(rank - 1)])
@@ -218,7 +215,9 @@ def sum_over(values, members, count):
     return tf.transpose(totals, [*range(1, rank), 0])
 
 
-def initial_state(seed, problem, alpha, nu, noise_variance):
+def initial_state(
+    seed: Seed, problem: Problem, alpha: ArrayLike, nu: ArrayLike, noise_variance: ArrayLike
+) -> ChainState:
     """Returns a state with scales from the prior, cut off, and the given hyper-parameters.
 
     Args:
@@ -258,6 +257,6 @@ def initial_state(seed, problem, alpha, nu, noise_variance):
     )
 
 
-def standard_normal(shape, seed):
+def standard_normal(shape: Any, seed: Seed) -> Tensor:
     """Returns standard normal draws, float64."""
     return tf.random.stateless_normal(shape, seed, dtype=FLOAT)

@@ -1,9 +1,7 @@
 r"""Refreshing the groups' scales from the prior, one group after the other.
 
 For a group with pattern tau, total S and proposal S', the likelihood needs only the two numbers
-`c = tau^T P tau` and `m = tau^T P y`, where P = Q^-1. With d = nu (S' - S),
-
-    log ratio = -log(1 + d c)/2 + d m^2 / (2 (1 + d c)),        P' = P - d/(1 + d c) P tau tau^T P.
+`c = tau^T P tau` and `m = tau^T P y`, where P = Q^-1 (`equations.log_ratio`, `equations.gain`).
 
 Groups are taken in blocks of `BLOCK`. Inside a block only `T^T P T` and `T^T P y` are followed, at
 O(BLOCK) a step for each column. P is updated once a block by matrix products, so that the O(N^2)
@@ -12,11 +10,14 @@ operations a group run at the speed of a product of matrices.
 
 import tensorflow as tf
 
-from tfp_fnspace.methods.stable_process.samplers.gaussian import log_ratio
+from tfp_fnspace.methods.stable_process import equations
 from tfp_fnspace.methods.stable_process.samplers.problem import BLOCK
+from tfp_fnspace.typing import Tensor
 
 
-def refresh_groups(precision, weighted, signs, changes, log_uniforms):
+def refresh_groups(
+    precision: Tensor, weighted: Tensor, signs: Tensor, changes: Tensor, log_uniforms: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Makes Metropolis-Hastings steps of all groups, each with K proposals in turn.
 
     Args:
@@ -84,7 +85,7 @@ def _refresh_block(gram, slopes, changes, log_uniforms):
         curvature = column[:, j]
         slope = slopes[:, j] - tf.reduce_sum(shifts * row, axis=0)
         change, number = _choose(changes[j], log_uniforms[j], curvature, slope)
-        gain = change / (1.0 + change * curvature)
+        gain = equations.gain(change, curvature)
         at = [[j]]
         return (
             j + 1,
@@ -109,7 +110,7 @@ def _choose(changes, log_uniforms, curvature, slope):
     number = tf.zeros(curvature.shape, tf.int32)
     current = tf.zeros_like(curvature)
     for k in range(changes.shape[0]):
-        ratio = log_ratio(changes[k], curvature, slope)
+        ratio = equations.log_ratio(changes[k], curvature, slope)
         accept = ratio - current > log_uniforms[k]  # false for NaN
         change = tf.where(accept, changes[k], change)
         current = tf.where(accept, ratio, current)

@@ -1,12 +1,42 @@
 """Activation functions of Gaussian units."""
 
 import functools
+from collections.abc import Callable
+from typing import Any, Self, TypeAlias
 
 import keras
+import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import checked_choice, what_it_is
-from tfp_fnspace.methods.tagi import activations
-from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, ElementwiseLayer
+from tfp_fnspace.methods.tagi import equations
+from tfp_fnspace.methods.tagi.equations import MomentsAndSlope
+from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, ElementwiseLayer, Inputs
+from tfp_fnspace.typing import Config, GaussianMoments, Shape, Tensor
+
+#: What `activation=` may be: a name, a function, a layer, or the config of a layer.
+ActivationLike: TypeAlias = str | Callable[[Tensor], Tensor] | ElementwiseLayer | Config | None
+
+#: Elementwise functions by name, for linearised activations.
+FUNCTIONS = {
+    "linear": tf.identity,
+    "relu": tf.nn.relu,
+    "leaky_relu": tf.nn.leaky_relu,
+    "tanh": tf.tanh,
+    "sigmoid": tf.sigmoid,
+    "softplus": tf.nn.softplus,
+}
+
+
+def _clip(x):
+    return tf.clip_by_value(x, -1.0, 1.0)
+
+
+#: Piecewise-linear functions with exact Gaussian moments: name -> (moments, function).
+EXACT = {
+    "relu": (equations.exact_relu, tf.nn.relu),
+    "tanh": (equations.exact_tanh, _clip),
+    "sigmoid": (equations.exact_sigmoid, lambda x: 0.5 * (1.0 + _clip(x))),
+}
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
@@ -39,10 +69,15 @@ class Activation(ElementwiseLayer):
         Goulet, Nguyen & Amiri (2021), equations 11 and 12.
     """
 
-    def __init__(self, activation, moments="linearized", **kwargs):
+    def __init__(
+        self,
+        activation: str | Callable[[Tensor], Tensor],
+        moments: str = "linearized",
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.moments_rule = checked_choice("moments", moments, ("linearized", "exact"))
-        known = activations.EXACT if moments == "exact" else activations.FUNCTIONS
+        known = EXACT if moments == "exact" else FUNCTIONS
         is_function = callable(activation) and not isinstance(activation, type)
         if activation not in known and (moments == "exact" or not is_function):
             raise ValueError(
@@ -52,25 +87,25 @@ class Activation(ElementwiseLayer):
             )
         self.activation = activation
         if moments == "exact":
-            self._moments, self._function = activations.EXACT[activation]
+            self._moments, self._function = EXACT[activation]
         else:
             self._function = known.get(activation, activation)
-            self._moments = functools.partial(activations.linearized, self._function)
+            self._moments = functools.partial(equations.linearized, self._function)
 
-    def function(self, z):
+    def function(self, z: Tensor) -> Tensor:
         return self._function(z)
 
-    def moments(self, mean, variance):
+    def moments(self, mean: Tensor, variance: Tensor) -> MomentsAndSlope:
         return self._moments(mean, variance)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         activation = self.activation
         if callable(activation):
             activation = keras.saving.serialize_keras_object(activation)
         return {**super().get_config(), "activation": activation, "moments": self.moments_rule}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Self:
         config = dict(config)
         activation = config.pop("activation")
         if isinstance(activation, dict):
@@ -78,7 +113,7 @@ class Activation(ElementwiseLayer):
         return cls(activation, **config)
 
 
-def get_activation(identifier):
+def get_activation(identifier: ActivationLike) -> ElementwiseLayer | None:
     """Returns the `Activation` layer (or other `ElementwiseLayer`) of an `activation=`, or `None`.
 
     Args:
@@ -102,20 +137,20 @@ class ActivatedLayer(BilinearLayer):
         **kwargs: As for `BilinearLayer`.
     """
 
-    def __init__(self, activation=None, **kwargs):
+    def __init__(self, activation: ActivationLike = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.activation = get_activation(activation)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         super().build(input_shape)
         if self.activation is not None:
             self.activation.built = True  # it has no weights, and is never called directly
 
-    def call(self, inputs):
+    def call(self, inputs: Inputs) -> GaussianMoments:
         outputs = super().call(inputs)
         return outputs if self.activation is None else self.activation.propagate(*outputs)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         activation = self.activation
         if activation is not None:
             activation = keras.saving.serialize_keras_object(activation)

@@ -1,6 +1,7 @@
 """Attention with Gaussian weights."""
 
 import math
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -8,6 +9,7 @@ import tensorflow as tf
 from tfp_fnspace.boundary.arguments import check_count, checked_count
 from tfp_fnspace.methods.tagi import propagation
 from tfp_fnspace.methods.tagi.layers.base import (
+    Inputs,
     TAGILayer,
     is_pair,
     mean_shape,
@@ -15,7 +17,7 @@ from tfp_fnspace.methods.tagi.layers.base import (
     symbolic_moments,
 )
 from tfp_fnspace.methods.tagi.layers.dense import Dense
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import Config, GaussianMoments, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
@@ -69,15 +71,15 @@ class MultiHeadAttention(TAGILayer):
 
     def __init__(
         self,
-        num_heads,
-        key_dim,
-        value_dim=None,
-        use_bias=True,
-        output_shape=None,
-        prior="glorot",
-        gain=1.0,
-        bias_variance=0.01,
-        **kwargs,
+        num_heads: int,
+        key_dim: int,
+        value_dim: int | None = None,
+        use_bias: bool = True,
+        output_shape: int | None = None,
+        prior: str = "glorot",
+        gain: float = 1.0,
+        bias_variance: float = 0.01,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.num_heads = checked_count("num_heads", num_heads)
@@ -93,7 +95,7 @@ class MultiHeadAttention(TAGILayer):
             "bias_variance": bias_variance,
         }
 
-    def build(self, query_shape, value_shape, key_shape=None):
+    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         query, value = mean_shape(query_shape), mean_shape(value_shape)
         key = value if key_shape is None else mean_shape(key_shape)
         if {len(query), len(value), len(key)} != {3} or len({value[1], key[1]} - {None}) > 1:
@@ -116,14 +118,14 @@ class MultiHeadAttention(TAGILayer):
 
     def call(
         self,
-        query,
-        value,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        use_causal_mask=False,
-    ):
+        query: Inputs,
+        value: Inputs,
+        key: Inputs | None = None,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        use_causal_mask: bool = False,
+    ) -> GaussianMoments:
         key = value if key is None else key
         queries = self._heads(self.query_dense(query))
         keys = self._heads(self.key_dense(key))
@@ -161,15 +163,19 @@ class MultiHeadAttention(TAGILayer):
     def _joined(self, tensor):
         return tf.reshape(tensor, [*_leading(tensor), self.num_heads * self.value_dim])
 
-    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
+    def compute_output_shape(
+        self, query_shape: Shape, value_shape: Shape | None = None, key_shape: Shape | None = None
+    ) -> Shape:
         query = mean_shape(query_shape)
         return (*query[:-1], self.output_units or query[-1])
 
-    def compute_output_spec(self, query, value, key=None, **options):
+    def compute_output_spec(
+        self, query: Any, value: Any, key: Any = None, **options: Any
+    ) -> GaussianMoments:
         shape = self.compute_output_shape((query[0] if is_pair(query) else query).shape)
         return symbolic_moments(shape, self.variable_dtype)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,

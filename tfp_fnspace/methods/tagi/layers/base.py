@@ -2,6 +2,8 @@
 
 import functools
 import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
@@ -10,22 +12,26 @@ import tensorflow as tf
 from tfp_fnspace.boundary.arguments import checked_choice, refuse_old_tensors
 from tfp_fnspace.layers import calls
 from tfp_fnspace.math.random import as_seed, fold_in
-from tfp_fnspace.methods.tagi import propagation
+from tfp_fnspace.methods.tagi import equations, propagation
+from tfp_fnspace.methods.tagi.equations import MomentsAndSlope
 from tfp_fnspace.tracing import traced
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import Config, GaussianMoments, Seed, Shape, Tensor
+
+#: What a layer takes: a tensor of exactly known values, or moments, a (mean, variance) pair.
+Inputs: TypeAlias = Tensor | Sequence[Tensor]
 
 
-def is_pair(inputs):
+def is_pair(inputs: Any) -> bool:
     """Returns whether `inputs` are moments, a (mean, variance) pair, rather than one tensor."""
     return isinstance(inputs, list | tuple) and len(inputs) == 2
 
 
-def mean_shape(shape):
+def mean_shape(shape: Any) -> Shape:
     """Returns the mean's shape, given one shape or the shapes of a (mean, variance) pair."""
     return tuple(shape[0] if is_pair(shape) and isinstance(shape[0], list | tuple) else shape)
 
 
-def one_mask(masks):
+def one_mask(masks: Any) -> Any:
     """Returns the steps that count in all given masks, or None if there are no masks.
 
     Args:
@@ -39,7 +45,7 @@ def one_mask(masks):
     return functools.reduce(keras.ops.logical_and, masks) if masks else None
 
 
-def traced_shape(function, shapes, dtype):
+def traced_shape(function: Callable[..., Tensor], shapes: Sequence[Shape], dtype: str) -> Shape:
     """Returns the output shape of a TensorFlow function for inputs of given shapes."""
     specs = [tf.TensorSpec(shape, dtype) for shape in shapes]
     return tuple(traced(function).get_concrete_function(*specs).output_shapes)
@@ -62,7 +68,7 @@ class _SymbolicPart(keras.KerasTensor):
         )
 
 
-def symbolic_moments(shape, dtype):
+def symbolic_moments(shape: Shape, dtype: str) -> GaussianMoments:
     """Returns `GaussianMoments` of the symbolic mean and variance of a layer's output."""
     return GaussianMoments(*(_SymbolicPart(shape, dtype) for _ in range(2)))
 
@@ -89,12 +95,12 @@ class TAGILayer(keras.layers.Layer):
     #: Whether the outputs of steps that count do not depend on steps that a mask leaves out.
     heeds_masks = False
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         # Keras would otherwise cast moments to half precision before `call`.
         super().__init__(autocast=False, **kwargs)
         self._drawn = None
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         refuse_old_tensors(args)
         if self.makes_moments:
             calls.refuse_keras_training(self, "`fns.tagi.TAGIModel(inputs, outputs)`")
@@ -102,7 +108,7 @@ class TAGILayer(keras.layers.Layer):
             calls.refuse_masks(self, (args, kwargs), _TAKE_MASKS)
         return super().__call__(*args, **kwargs)
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> tuple[Any, Any] | None:
         """Returns the mask of the outputs, for the mean and for the variance, or None."""
         mask = self._mask_behind(one_mask(previous_mask))
         return None if mask is None else (mask, mask)
@@ -112,17 +118,17 @@ class TAGILayer(keras.layers.Layer):
         return mask
 
     @property
-    def parameters(self):
+    def parameters(self) -> list[GaussianMoments]:
         """The layer's uncertain parameters, a list of `GaussianMoments` of variables."""
         return []
 
     @property
-    def state(self):
+    def state(self) -> list[keras.Variable]:
         """List of variables that a forward pass changes, such as moving averages."""
         return []
 
     @property
-    def fresh(self):
+    def fresh(self) -> bool:
         """Whether the parameters are those that `build` drew, not learnt, loaded or assigned."""
         return self._drawn is not None and self._drawn == self._fingerprint()
 
@@ -132,7 +138,7 @@ class TAGILayer(keras.layers.Layer):
             checksum = zlib.crc32(np.ascontiguousarray(part.numpy()), checksum)
         return checksum
 
-    def redraw(self, seed):
+    def redraw(self, seed: Seed) -> None:
         """Draws the initial means N(0, variance) of a layer that has learnt nothing yet.
 
         Args:
@@ -143,7 +149,7 @@ class TAGILayer(keras.layers.Layer):
             prior = (tf.zeros_like(variance.value), variance.value)
             mean.assign(propagation.draw(fold_in(seed, i), 1, prior)[0])
 
-    def sample(self, inputs, seed):
+    def sample(self, inputs: Any, seed: Seed) -> Tensor:
         """Runs a sampled forward pass, with the layer as a deterministic function for each draw.
 
         Args:
@@ -160,7 +166,9 @@ class TAGILayer(keras.layers.Layer):
             output = self(tf.nest.map_structure(propagation.fold, inputs))
         return propagation.unfold(output[0] if is_pair(output) else output, num_samples)
 
-    def compute_output_spec(self, inputs, mask=None):
+    def compute_output_spec(
+        self, inputs: Any, mask: Any = None
+    ) -> GaussianMoments | keras.KerasTensor:
         """Returns the symbolic output: moments, or one tensor if nothing is uncertain."""
         layers = (part for part in self._flatten_layers() if isinstance(part, TAGILayer))
         moments = any(part.parameters for part in layers)
@@ -190,7 +198,7 @@ class BilinearLayer(TAGILayer):
 
     A subclass implements `linear_map(inputs, kernel)`, which is linear in each argument, and
     `create_parameters(input_shape)`, which calls `add_parameters`. Moments, innovations and samples
-    follow from these (`tfp_fnspace.methods.tagi.propagation`). Every product of an input and a
+    follow from these (`tfp_fnspace.methods.tagi.equations`). Every product of an input and a
     kernel element must enter an output at most once, with coefficient 1, as in every dense or
     convolutional map.
 
@@ -216,7 +224,14 @@ class BilinearLayer(TAGILayer):
         ValueError: If `prior` is unknown or a scale is not positive.
     """
 
-    def __init__(self, use_bias=True, prior="glorot", gain=1.0, bias_variance=0.01, **kwargs):
+    def __init__(
+        self,
+        use_bias: bool = True,
+        prior: str = "glorot",
+        gain: float = 1.0,
+        bias_variance: float = 0.01,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         for name, value in {"gain": gain, "bias_variance": bias_variance}.items():
             if not value > 0.0:
@@ -227,18 +242,24 @@ class BilinearLayer(TAGILayer):
         self.bias_variance_prior = float(bias_variance)
         self.kernel_mean = self.kernel_variance = self.bias_mean = self.bias_variance = None
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.create_parameters(mean_shape(input_shape))
 
-    def create_parameters(self, input_shape):
+    def create_parameters(self, input_shape: Shape) -> None:
         """Calls `add_parameters`, given the shape of the input's mean."""
         raise NotImplementedError(f"{type(self).__name__} must implement `create_parameters`.")
 
-    def linear_map(self, inputs, kernel):
+    def linear_map(self, inputs: Tensor, kernel: Tensor) -> Tensor:
         """Computes `L(a, w)` in TensorFlow; must be linear in `inputs` and in `kernel`."""
         raise NotImplementedError(f"{type(self).__name__} must implement `linear_map`.")
 
-    def add_parameters(self, kernel_shape, fan_in, fan_out, bias_shape=None):
+    def add_parameters(
+        self,
+        kernel_shape: Sequence[int],
+        fan_in: float,
+        fan_out: float,
+        bias_shape: Sequence[int] | None = None,
+    ) -> None:
         """Creates the moments of kernel and bias, with means drawn from N(0, variance).
 
         Args:
@@ -247,8 +268,8 @@ class BilinearLayer(TAGILayer):
             fan_out: Number of outputs that an input reaches.
             bias_shape: Shape of the bias; the kernel's last axis by default.
         """
-        variance = 1.0 / fan_in if self.prior == "he" else 2.0 / (fan_in + fan_out)
-        kernel = self._add_moments("kernel", kernel_shape, self.gain**2 * variance)
+        variance = equations.prior_variance(self.prior, fan_in, fan_out, self.gain)
+        kernel = self._add_moments("kernel", kernel_shape, variance)
         self.kernel_mean, self.kernel_variance = kernel
         if self.use_bias:
             bias_shape = (kernel_shape[-1],) if bias_shape is None else bias_shape
@@ -273,12 +294,12 @@ class BilinearLayer(TAGILayer):
         )
 
     @property
-    def parameters(self):
+    def parameters(self) -> list[GaussianMoments]:
         kernel = GaussianMoments(self.kernel_mean, self.kernel_variance)
         bias = GaussianMoments(self.bias_mean, self.bias_variance)
         return [pair for pair in (kernel, bias) if pair.mean is not None]
 
-    def call(self, inputs):
+    def call(self, inputs: Inputs) -> GaussianMoments:
         mean, variance = self._unpack(inputs)
         kernel = tuple(map(tf.convert_to_tensor, (self.kernel_mean, self.kernel_variance)))
         bias = None
@@ -290,16 +311,15 @@ class BilinearLayer(TAGILayer):
                 self.linear_map, mean, kernel, bias, seed, num_samples
             )
             return GaussianMoments(sample, tf.zeros_like(sample))
-        active = propagation.innovations_active()
-        propagate = propagation.bilinear if active else propagation.bilinear_moments
-        return GaussianMoments(*propagate(self.linear_map, mean, variance, kernel, bias))
+        moments = propagation.bilinear(self.linear_map, mean, variance, kernel, bias)
+        return GaussianMoments(*moments)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the shape of the output's mean and variance, given that of the input's mean."""
         shapes = mean_shape(input_shape), self.kernel_mean.shape
         return traced_shape(self.linear_map, shapes, self.variable_dtype)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "use_bias": self.use_bias,
@@ -330,19 +350,19 @@ class ElementwiseLayer(TAGILayer):
     heeds_masks = True
     makes_moments = False
 
-    def function(self, z):
+    def function(self, z: Tensor) -> Tensor:
         """Applies the activation as a deterministic elementwise function."""
         raise NotImplementedError(f"{type(self).__name__} must implement `function`.")
 
-    def moments(self, mean, variance):
+    def moments(self, mean: Tensor, variance: Tensor) -> MomentsAndSlope:
         """Returns the mean, variance and slope of the activation of N(mean, variance)."""
         raise NotImplementedError(f"{type(self).__name__} must implement `moments`.")
 
-    def call(self, inputs):
+    def call(self, inputs: Inputs) -> GaussianMoments | Tensor:
         mean, variance = self._unpack(inputs)
         return self.function(mean) if variance is None else self.propagate(mean, variance)
 
-    def propagate(self, mean, variance):
+    def propagate(self, mean: Tensor, variance: Tensor) -> GaussianMoments:
         """Returns the moments of the activation, or its samples in a sampled forward pass.
 
         Args:
@@ -357,5 +377,5 @@ class ElementwiseLayer(TAGILayer):
             return GaussianMoments(sample, tf.zeros_like(sample))
         return GaussianMoments(*propagation.activation(self.moments, mean, variance))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return mean_shape(input_shape)

@@ -1,13 +1,15 @@
 """A recurrent layer in both directions of time."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import checked_choice
 from tfp_fnspace.methods.tagi import propagation
-from tfp_fnspace.methods.tagi.layers.base import TAGILayer, mean_shape, one_mask
+from tfp_fnspace.methods.tagi.layers.base import Inputs, TAGILayer, mean_shape, one_mask
 from tfp_fnspace.methods.tagi.layers.recurrent import LSTM
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import Config, GaussianMoments, Shape
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
@@ -40,7 +42,13 @@ class Bidirectional(TAGILayer):
 
     heeds_masks = True
 
-    def __init__(self, layer, merge_mode="concat", backward_layer=None, **kwargs):
+    def __init__(
+        self,
+        layer: LSTM | Config,
+        merge_mode: str = "concat",
+        backward_layer: LSTM | Config | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.merge_mode = checked_choice("merge_mode", merge_mode, ("concat", "sum", "ave", "mul"))
         self.forward_layer, self.backward_layer = map(_deserialized, (layer, backward_layer))
@@ -65,7 +73,7 @@ class Bidirectional(TAGILayer):
                 f"Received: layer={first.get_config()}, backward_layer={second.get_config()}"
             )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         for layer in (self.forward_layer, self.backward_layer):
             if not layer.built:  # those of a loaded layer are built
                 layer.build(input_shape)
@@ -73,7 +81,7 @@ class Bidirectional(TAGILayer):
     def _mask_behind(self, mask):
         return self.forward_layer._mask_behind(mask)
 
-    def call(self, inputs, mask=None):
+    def call(self, inputs: Inputs, mask: Any = None) -> GaussianMoments:
         mask = one_mask(mask)
         first, second = (
             layer(inputs, mask=mask) for layer in (self.forward_layer, self.backward_layer)
@@ -90,7 +98,7 @@ class Bidirectional(TAGILayer):
             mean, variance = mean / 2.0, variance / 4.0
         return GaussianMoments(mean, variance)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         shapes = [
             layer.compute_output_shape(mean_shape(input_shape))
             for layer in (self.forward_layer, self.backward_layer)
@@ -98,7 +106,7 @@ class Bidirectional(TAGILayer):
         units = [shape[-1] for shape in shapes]
         return (*shapes[0][:-1], sum(units) if self.merge_mode == "concat" else units[0])
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "layer": keras.saving.serialize_keras_object(self.forward_layer),

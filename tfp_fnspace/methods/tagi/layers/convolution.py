@@ -5,15 +5,21 @@ A convolution is linear in its inputs and in its kernel, so moments and innovati
 """
 
 import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import check_count, checked_choice, checked_count
-from tfp_fnspace.methods.tagi.layers.activation import ActivatedLayer
+from tfp_fnspace.methods.tagi.layers.activation import ActivatedLayer, ActivationLike
+from tfp_fnspace.typing import Config, Shape, Tensor
+
+#: An integer, or one for each axis.
+Sizes: TypeAlias = int | Sequence[int]
 
 
-def checked_sizes(name, value, rank):
+def checked_sizes(name: str, value: Sizes, rank: int) -> tuple[int, ...]:
     """Returns a tuple of `rank` positive integers, given a tuple or one integer.
 
     Raises:
@@ -35,14 +41,14 @@ class ConvolutionLayer(ActivatedLayer):
 
     def __init__(
         self,
-        kernel_size,
-        strides=1,
-        padding="valid",
-        data_format=None,
-        dilation_rate=1,
-        activation=None,
-        use_bias=True,
-        **kwargs,
+        kernel_size: Sizes,
+        strides: Sizes = 1,
+        padding: str = "valid",
+        data_format: str | None = None,
+        dilation_rate: Sizes = 1,
+        activation: ActivationLike = None,
+        use_bias: bool = True,
+        **kwargs: Any,
     ):
         super().__init__(activation=activation, use_bias=use_bias, **kwargs)
         self.kernel_size = checked_sizes("kernel_size", kernel_size, self.rank)
@@ -59,7 +65,7 @@ class ConvolutionLayer(ActivatedLayer):
     def _paddings(self):
         return ("valid", "same")
 
-    def create_parameters(self, input_shape):
+    def create_parameters(self, input_shape: Shape) -> None:
         if len(input_shape) != self.rank + 2 or input_shape[-1] is None:
             raise ValueError(
                 f"{type(self).__name__} needs inputs of rank {self.rank + 2} whose channels, the "
@@ -80,7 +86,7 @@ class ConvolutionLayer(ActivatedLayer):
             "dilation_rate": self.dilation_rate,
         }
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "kernel_size": self.kernel_size,
@@ -239,7 +245,7 @@ class Conv1D(_Conv):
     def _paddings(self):
         return ("valid", "same", "causal")
 
-    def linear_map(self, inputs, kernel):
+    def linear_map(self, inputs: Tensor, kernel: Tensor) -> Any:
         geometry = self._geometry()
         if self.padding == "causal":
             before = self.dilation_rate[0] * (self.kernel_size[0] - 1)
@@ -301,15 +307,15 @@ class DepthwiseConv2D(ConvolutionLayer):
 
     def __init__(
         self,
-        kernel_size,
-        strides=1,
-        padding="valid",
-        depth_multiplier=1,
-        data_format=None,
-        dilation_rate=1,
-        activation=None,
-        use_bias=True,
-        **kwargs,
+        kernel_size: Sizes,
+        strides: Sizes = 1,
+        padding: str = "valid",
+        depth_multiplier: int = 1,
+        data_format: str | None = None,
+        dilation_rate: Sizes = 1,
+        activation: ActivationLike = None,
+        use_bias: bool = True,
+        **kwargs: Any,
     ):
         super().__init__(
             kernel_size,
@@ -333,8 +339,8 @@ class DepthwiseConv2D(ConvolutionLayer):
             bias_shape=(channels * self.depth_multiplier,),
         )
 
-    def linear_map(self, inputs, kernel):
+    def linear_map(self, inputs: Tensor, kernel: Tensor) -> Any:
         return keras.ops.depthwise_conv(inputs, kernel, **self._geometry())
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "depth_multiplier": self.depth_multiplier}

@@ -1,11 +1,14 @@
 """Fully connected layer with Gaussian weights."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import checked_count
-from tfp_fnspace.methods.tagi.layers.activation import ActivatedLayer
+from tfp_fnspace.methods.tagi.layers.activation import ActivatedLayer, ActivationLike
 from tfp_fnspace.methods.tagi.layers.base import mean_shape
+from tfp_fnspace.typing import Config, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
@@ -54,11 +57,13 @@ class Dense(ActivatedLayer):
 
     heeds_masks = True
 
-    def __init__(self, units, activation=None, use_bias=True, **kwargs):
+    def __init__(
+        self, units: int, activation: ActivationLike = None, use_bias: bool = True, **kwargs: Any
+    ):
         super().__init__(activation=activation, use_bias=use_bias, **kwargs)
         self.units = checked_count("units", units)
 
-    def create_parameters(self, input_shape):
+    def create_parameters(self, input_shape: Shape) -> None:
         features = input_shape[-1]
         if features is None:
             raise ValueError(
@@ -66,11 +71,11 @@ class Dense(ActivatedLayer):
             )
         self.add_parameters((features, self.units), fan_in=features, fan_out=self.units)
 
-    def linear_map(self, inputs, kernel):
+    def linear_map(self, inputs: Tensor, kernel: Tensor) -> Tensor:
         return tf.matmul(inputs, kernel)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*mean_shape(input_shape)[:-1], self.units)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "units": self.units}

@@ -1,11 +1,15 @@
 """Layers that enlarge images, which are linear maps with known coefficients."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import check_count, checked_choice
-from tfp_fnspace.methods.tagi.layers.convolution import checked_sizes
+from tfp_fnspace.methods.tagi.layers.convolution import Sizes, checked_sizes
 from tfp_fnspace.methods.tagi.layers.structure import ConstantMapLayer
+from tfp_fnspace.typing import Config
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
@@ -29,7 +33,12 @@ class ZeroPadding2D(ConstantMapLayer):
         ValueError: If `padding` is none of these.
     """
 
-    def __init__(self, padding=(1, 1), data_format=None, **kwargs):
+    def __init__(
+        self,
+        padding: Sizes | Sequence[Sequence[int]] = (1, 1),
+        data_format: str | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         checked_choice("data_format", data_format, (None, "channels_last"))
         pair = padding if isinstance(padding, list | tuple) else (padding, padding)
@@ -46,7 +55,7 @@ class ZeroPadding2D(ConstantMapLayer):
     def _map(self, tensor):
         return tf.pad(tensor, [(0, 0), *self.padding, (0, 0)])
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "padding": self.padding}
 
 
@@ -75,7 +84,13 @@ class UpSampling2D(ConstantMapLayer):
         ValueError: If an argument is not as described.
     """
 
-    def __init__(self, size=(2, 2), data_format=None, interpolation="nearest", **kwargs):
+    def __init__(
+        self,
+        size: Sizes = (2, 2),
+        data_format: str | None = None,
+        interpolation: str = "nearest",
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         checked_choice("data_format", data_format, (None, "channels_last"))
         self.size = checked_sizes("size", size, 2)
@@ -114,5 +129,5 @@ class UpSampling2D(ConstantMapLayer):
             resized = tf.image.resize(unit_vectors, size, method=method).numpy()
         return resized[:, :, 0, 0].T
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "size": self.size, "interpolation": self.interpolation}

@@ -7,14 +7,17 @@ are treated as known: `n` then has mean `(ma - c) r` and variance `Sa r^2`, and 
 multiplied by `r` and `r^2`.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import checked_number, checked_positive
 from tfp_fnspace.math import replicas
 from tfp_fnspace.methods.tagi import propagation
-from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, mean_shape
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, Inputs, mean_shape
+from tfp_fnspace.typing import Config, GaussianMoments, Shape
 
 
 class _Normalization(BilinearLayer):
@@ -136,7 +139,14 @@ class LayerNormalization(_Normalization):
         >>> normalized = tfp_fnspace.tagi.LayerNormalization()(hidden)
     """
 
-    def __init__(self, axis=-1, epsilon=1e-3, center=True, scale=True, **kwargs):
+    def __init__(
+        self,
+        axis: int | Sequence[int] = -1,
+        epsilon: float = 1e-3,
+        center: bool = True,
+        scale: bool = True,
+        **kwargs: Any,
+    ):
         super().__init__(axis, epsilon, center, scale, **kwargs)
 
     def _statistics(self, mean, variance):
@@ -173,7 +183,13 @@ class RMSNormalization(_Normalization):
         ValueError: If an argument is not as described, or a size is unknown.
     """
 
-    def __init__(self, axis=-1, epsilon=1e-6, scale_variance=0.01, **kwargs):
+    def __init__(
+        self,
+        axis: int | Sequence[int] = -1,
+        epsilon: float = 1e-6,
+        scale_variance: float = 0.01,
+        **kwargs: Any,
+    ):
         super().__init__(axis, epsilon, False, True, scale_variance, **kwargs)
 
     def _statistics(self, mean, variance):
@@ -181,7 +197,7 @@ class RMSNormalization(_Normalization):
         square = tf.reduce_mean(tf.square(mean) + variance, axis=axes, keepdims=True)
         return tf.zeros_like(square), square
 
-    def get_config(self):
+    def get_config(self) -> Config:
         config = super().get_config()
         return {k: v for k, v in config.items() if k not in ("center", "scale", "bias_variance")}
 
@@ -228,7 +244,15 @@ class BatchNormalization(_Normalization):
         ValueError: If an argument is not as described, or the size of `axis` is unknown.
     """
 
-    def __init__(self, axis=-1, momentum=0.99, epsilon=1e-3, center=True, scale=True, **kwargs):
+    def __init__(
+        self,
+        axis: int | Sequence[int] = -1,
+        momentum: float = 0.99,
+        epsilon: float = 1e-3,
+        center: bool = True,
+        scale: bool = True,
+        **kwargs: Any,
+    ):
         super().__init__(axis, epsilon, center, scale, **kwargs)
         self.momentum = checked_number("momentum", momentum, above=0.0, inclusive=True)
         if not isinstance(self.axis, int) or self.momentum >= 1.0:
@@ -238,7 +262,7 @@ class BatchNormalization(_Normalization):
             )
         self.moving_mean = self.moving_variance = None
 
-    def create_parameters(self, input_shape):
+    def create_parameters(self, input_shape: Shape) -> None:
         super().create_parameters(input_shape)
         self.moving_mean, self.moving_variance = (
             self.add_weight(
@@ -252,14 +276,14 @@ class BatchNormalization(_Normalization):
         )
 
     @property
-    def heeds_masks(self):
+    def heeds_masks(self) -> bool:
         return False  # the batch's statistics would have to leave steps out
 
     @property
-    def state(self):
+    def state(self) -> list[keras.Variable]:
         return [self.moving_mean, self.moving_variance]
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Inputs, training: bool | None = None) -> GaussianMoments:
         if training is None:
             training = propagation.innovations_active() and not propagation.state_frozen()
         return super(_Normalization, self).call(
@@ -297,5 +321,5 @@ class BatchNormalization(_Normalization):
         shape = tf.concat([tf.shape(valid), tf.ones(len(mean.shape) - 1, tf.int32)], axis=0)
         return tf.reshape(tf.cast(valid, mean.dtype), shape)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "momentum": self.momentum}

@@ -4,16 +4,18 @@ Average pooling is a linear map with known coefficients. The maximum is computed
 one axis after the other.
 """
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import checked_choice
 from tfp_fnspace.math.clipped_normal import clipped_moments
 from tfp_fnspace.methods.tagi import propagation
-from tfp_fnspace.methods.tagi.layers.base import one_mask
-from tfp_fnspace.methods.tagi.layers.convolution import checked_sizes
+from tfp_fnspace.methods.tagi.layers.base import Inputs, one_mask
+from tfp_fnspace.methods.tagi.layers.convolution import Sizes, checked_sizes
 from tfp_fnspace.methods.tagi.layers.structure import ConstantMapLayer
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import Config, GaussianMoments, Tensor
 
 
 class _Windows:
@@ -197,7 +199,7 @@ class GlobalAveragePooling1D(_GlobalAveragePooling):
     def _mask_behind(self, mask):
         return None
 
-    def call(self, inputs, mask=None):
+    def call(self, inputs: Inputs, mask: Any = None) -> GaussianMoments | Tensor:
         mask = one_mask(mask)
         if mask is None:
             return super().call(inputs)
@@ -252,12 +254,12 @@ class MaxPooling2D(ConstantMapLayer):
 
     def __init__(
         self,
-        pool_size=2,
-        strides=None,
-        padding="valid",
-        data_format=None,
-        moments="linearized",
-        **kwargs,
+        pool_size: Sizes = 2,
+        strides: Sizes | None = None,
+        padding: str = "valid",
+        data_format: str | None = None,
+        moments: str = "linearized",
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.windows = _Windows(2, pool_size, strides, padding, data_format)
@@ -267,7 +269,7 @@ class MaxPooling2D(ConstantMapLayer):
         """Returns the maximum of exactly known values."""
         return self._pool(tensor, tf.zeros_like(tensor), "linearized").mean
 
-    def call(self, inputs):
+    def call(self, inputs: Inputs) -> GaussianMoments | Tensor:
         mean, variance = self._unpack(inputs)
         if variance is None:
             return self._map(mean)
@@ -285,7 +287,7 @@ class MaxPooling2D(ConstantMapLayer):
                 mean, variance = maximum(mean, variance, *other)
         return GaussianMoments(mean, variance)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         config = {**super().get_config(), **self.windows.config()}
         return {**config, "moments": self.moments_rule}
 

@@ -1,14 +1,16 @@
 """A recurrent layer with Gaussian weights."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import checked_count
 from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.methods.tagi import propagation
-from tfp_fnspace.methods.tagi.layers.activation import get_activation
-from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, mean_shape, one_mask
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.methods.tagi.layers.activation import ActivationLike, get_activation
+from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, Inputs, mean_shape, one_mask
+from tfp_fnspace.typing import Config, GaussianMoments, Seed, Shape, Tensor
 
 
 def _sum(first, second):
@@ -83,15 +85,15 @@ class LSTM(BilinearLayer):
 
     def __init__(
         self,
-        units,
-        activation="tanh",
-        recurrent_activation="sigmoid",
-        use_bias=True,
-        unit_forget_bias=True,
-        return_sequences=False,
-        go_backwards=False,
-        stateful=False,
-        **kwargs,
+        units: int,
+        activation: ActivationLike = "tanh",
+        recurrent_activation: ActivationLike = "sigmoid",
+        use_bias: bool = True,
+        unit_forget_bias: bool = True,
+        return_sequences: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        **kwargs: Any,
     ):
         super().__init__(use_bias=use_bias, **kwargs)
         self.units = checked_count("units", units)
@@ -104,7 +106,7 @@ class LSTM(BilinearLayer):
         self.recurrent_kernel_mean = self.recurrent_kernel_variance = None
         self._state = []
 
-    def create_parameters(self, input_shape):
+    def create_parameters(self, input_shape: Shape) -> None:
         if len(input_shape) != 3 or input_shape[-1] is None:
             raise ValueError(
                 "LSTM needs inputs of rank 3 whose last axis is known. "
@@ -138,20 +140,20 @@ class LSTM(BilinearLayer):
             activation.built = True  # it has no weights, and is never called directly
 
     @property
-    def parameters(self):
+    def parameters(self) -> list[GaussianMoments]:
         recurrent = GaussianMoments(self.recurrent_kernel_mean, self.recurrent_kernel_variance)
         return [*super().parameters, *([] if recurrent.mean is None else [recurrent])]
 
     @property
-    def state(self):
+    def state(self) -> list[keras.Variable]:
         return self._state
 
-    def reset_state(self):
+    def reset_state(self) -> None:
         """Resets the state of a stateful layer to zero, exactly known."""
         for variable in self._state:
             variable.assign(tf.zeros_like(variable))
 
-    def redraw(self, seed):
+    def redraw(self, seed: Seed) -> None:
         super().redraw(seed)
         self._raise_forget_bias()
 
@@ -160,13 +162,13 @@ class LSTM(BilinearLayer):
             gates = tf.constant([0.0, 1.0, 0.0, 0.0], self.bias_mean.dtype)
             self.bias_mean.assign_add(tf.repeat(gates, self.units))
 
-    def linear_map(self, inputs, kernel):
+    def linear_map(self, inputs: Tensor, kernel: Tensor) -> Tensor:
         return tf.matmul(inputs, kernel)
 
     def _mask_behind(self, mask):
         return mask if self.return_sequences else None
 
-    def call(self, inputs, mask=None):
+    def call(self, inputs: Inputs, mask: Any = None) -> GaussianMoments:
         # The contribution of the inputs is computed for all steps at once.
         means, variances = super().call(inputs)
         if self.stateful and not propagation.sampling_active():  # one row would fit any state
@@ -246,11 +248,11 @@ class LSTM(BilinearLayer):
         hidden = multiply(gate(*output), self.activation.propagate(*cell))
         return (*hidden, *cell)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         batch, steps, _ = mean_shape(input_shape)
         return (batch, steps, self.units) if self.return_sequences else (batch, self.units)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "units": self.units,

@@ -5,18 +5,21 @@ therefore also the rule by which innovations pass back.
 """
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.methods.tagi import propagation
 from tfp_fnspace.methods.tagi.layers.base import (
+    Inputs,
     TAGILayer,
     is_pair,
     mean_shape,
     traced_shape,
 )
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import Config, GaussianMoments, Shape, Tensor
 
 
 class ConstantMapLayer(TAGILayer):
@@ -35,13 +38,13 @@ class ConstantMapLayer(TAGILayer):
         """Applies the map with squared coefficients."""
         return self._map(tensor)
 
-    def call(self, inputs):
+    def call(self, inputs: Inputs) -> GaussianMoments | Tensor:
         mean, variance = self._unpack(inputs)
         if variance is None:
             return self._map(mean)
         return GaussianMoments(self._map(mean), self._squared_map(variance))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the shape of the output's mean and variance, given that of the input's mean."""
         return traced_shape(self._map, [mean_shape(input_shape)], self.variable_dtype)
 
@@ -80,7 +83,7 @@ class Flatten(_ReshapingLayer):
     def _target(self, shape):
         return (_known_size(self, shape),)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return super().get_config()  # Keras needs this for a class without arguments
 
 
@@ -102,7 +105,7 @@ class Reshape(_ReshapingLayer):
         ValueError: If the sizes do not match, or an axis of the inputs has no known size.
     """
 
-    def __init__(self, target_shape, **kwargs):
+    def __init__(self, target_shape: Sequence[int], **kwargs: Any):
         super().__init__(**kwargs)
         self.target_shape = tuple(target_shape)
 
@@ -117,7 +120,7 @@ class Reshape(_ReshapingLayer):
             )
         return target
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "target_shape": self.target_shape}
 
 
@@ -186,13 +189,13 @@ class Add(_MergingLayer):
     def _merge(self, tensors):
         return tf.add_n(tensors)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Sequence[Shape]) -> Shape:
         shapes = [mean_shape(shape) for shape in input_shape]
         if any(shape[1:] != shapes[0][1:] for shape in shapes):
             raise ValueError(f"Add needs inputs of one shape. Received: shapes={shapes}")
         return shapes[0]
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return super().get_config()
 
 
@@ -212,20 +215,20 @@ class Concatenate(_MergingLayer):
         `GaussianMoments` (a tensor if all inputs are tensors).
     """
 
-    def __init__(self, axis=-1, **kwargs):
+    def __init__(self, axis: int = -1, **kwargs: Any):
         super().__init__(**kwargs)
         if axis == 0:
             raise ValueError(f"`axis` must not be the batch axis. Received: axis={axis!r}")
         self.axis = int(axis)
 
     @property
-    def heeds_masks(self):
+    def heeds_masks(self) -> bool:
         return self.axis == -1  # along other axes, steps would be joined or become units
 
     def _merge(self, tensors):
         return tf.concat(tensors, axis=self.axis)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Sequence[Shape]) -> Shape:
         shapes = [list(mean_shape(shape)) for shape in input_shape]
         rank = len(shapes[0])
         if self.axis % rank == 0 or not -rank <= self.axis < rank:
@@ -243,5 +246,5 @@ class Concatenate(_MergingLayer):
         joined[self.axis] = None if None in sizes else sum(sizes)
         return tuple(joined)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "axis": self.axis}

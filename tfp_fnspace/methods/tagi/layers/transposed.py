@@ -1,12 +1,15 @@
 """Transposed convolution with Gaussian weights."""
 
 import math
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import check_count, checked_count
-from tfp_fnspace.methods.tagi.layers.convolution import ConvolutionLayer
+from tfp_fnspace.methods.tagi.layers.activation import ActivationLike
+from tfp_fnspace.methods.tagi.layers.convolution import ConvolutionLayer, Sizes
+from tfp_fnspace.typing import Config, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
@@ -43,16 +46,16 @@ class Conv2DTranspose(ConvolutionLayer):
 
     def __init__(
         self,
-        filters,
-        kernel_size,
-        strides=1,
-        padding="valid",
-        output_padding=None,
-        data_format=None,
-        dilation_rate=1,
-        activation=None,
-        use_bias=True,
-        **kwargs,
+        filters: int,
+        kernel_size: Sizes,
+        strides: Sizes = 1,
+        padding: str = "valid",
+        output_padding: Sizes | None = None,
+        data_format: str | None = None,
+        dilation_rate: Sizes = 1,
+        activation: ActivationLike = None,
+        use_bias: bool = True,
+        **kwargs: Any,
     ):
         super().__init__(
             kernel_size,
@@ -79,14 +82,14 @@ class Conv2DTranspose(ConvolutionLayer):
             bias_shape=(self.filters,),
         )
 
-    def linear_map(self, inputs, kernel):
+    def linear_map(self, inputs: Tensor, kernel: Tensor) -> Any:
         # TensorFlow has no derivatives of a transposed convolution with dilations on a CPU.
         for axis, rate in enumerate(self.dilation_rate):
             kernel = _spread(kernel, axis, rate)
         options = {**self._geometry(), "dilation_rate": 1, "output_padding": self.output_padding}
         return keras.ops.conv_transpose(inputs, kernel, **options)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "filters": self.filters,

@@ -22,6 +22,9 @@ Rows: TypeAlias = Any
 #: Shape of a tensor; `None` is a size that is not known yet.
 Shape: TypeAlias = Sequence[int | None]
 
+#: A functional Keras model: its `inputs`, `outputs` and own attributes are known to no checker.
+Network: TypeAlias = Any
+
 #: What `get_config` returns.
 Config: TypeAlias = dict[str, Any]
 

@@ -1,0 +1,3 @@
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+JAXTrainer = TensorFlowTrainer

@@ -1,0 +1,3 @@
+from keras.src.backend.tensorflow.layer import TFLayer
+
+NumpyLayer = TFLayer

@@ -1,0 +1,3 @@
+from keras.src.backend.tensorflow.layer import TFLayer
+
+OpenvinoLayer = TFLayer

@@ -98,12 +98,14 @@ fuzz: $(STAMP) ## 2,000 fuzzed calls of each model (FUZZ_CASES), others each tim
 	@TFP_FNSPACE_FUZZ_CASES=$(FUZZ_CASES) "$(VENV_PYTHON)" -m pytest -n $(WORKERS) -m "" tests/test_fuzz.py $(PYTEST_ARGS)
 	@echo "==> no violation"
 
-check: $(STAMP) ## ruff: lint and format, changes nothing
+check: $(STAMP) ## ruff and basedpyright: lint, format and types, changes nothing
 	@echo "==> ruff check"
 	@"$(VENV_PYTHON)" -m ruff check .
 	@echo "==> ruff format --check"
 	@"$(VENV_PYTHON)" -m ruff format --check .
-	@echo "==> lint and format are clean"
+	@echo "==> basedpyright"
+	@"$(VENV)/bin/basedpyright" --pythonpath "$(VENV_PYTHON)"
+	@echo "==> lint, format and types are clean"
 
 format: $(STAMP) ## ruff: format and fix in place
 	@echo "==> ruff check --fix, ruff format"

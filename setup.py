@@ -45,6 +45,7 @@ DEV = [
     "pytest>=8",
     "pytest-xdist>=3.5",
     "ruff",
+    "basedpyright>=1.30",  # the type checker of `make check`
     "pre-commit>=3.5",
     "scipy>=1.12",
     "diptest>=0.8",  # benchmarks/sip_figures.py tests for two modes

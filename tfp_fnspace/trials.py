@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace.model import FunctionSpaceModel
+from tfp_fnspace.model import FunctionSpaceModel, GradientModel
 from tfp_fnspace.tracing import traced
 from tfp_fnspace.typing import Array
 
@@ -244,7 +244,7 @@ class Reusable(Scored):
         """Resets the model to its state after it was built, and returns this object."""
         self.model.set_weights(self._weights)
         optimizer = getattr(self.model, "optimizer", None)
-        if optimizer is not None:
+        if isinstance(self.model, GradientModel) and optimizer is not None:
             optimizer.build(self.model.trained_parts()["model"])
             if self._of_optimizer is None:
                 self._of_optimizer = [variable.numpy() for variable in optimizer.variables]

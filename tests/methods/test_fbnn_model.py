@@ -180,6 +180,17 @@ def test_adversarial_points_move():
     assert np.all(np.abs(model.measurement.places.numpy() - before).max(axis=0) > 1e-4)
 
 
+def test_adversarial_points_of_another_dtype_than_the_model():
+    double = {"dtype": "float64"}
+    points = fbnn.Adversarial(3, step_size=0.05)
+    model = make(gaussian_process(**double), network(**double), True, measurement=points, **double)
+    loss = fit(model).history["loss"]
+    before = points.places.numpy()
+    assert before.dtype == "float32" and np.all(np.isfinite(loss))
+    fit(model)
+    assert np.all(np.abs(points.places.numpy() - before).max(axis=0) > 1e-4)
+
+
 def test_images_and_classes():
     images = GENERATOR.normal(size=(24, 6, 6, 1)).astype("float32")
     labels = (images.mean(axis=(1, 2, 3)) > 0.0).astype("int32")

@@ -9,6 +9,7 @@ from tfp_fnspace.layers.convolutions import VariationalConv1D, VariationalConv2D
 from tfp_fnspace.layers.dense import VariationalDense
 from tfp_fnspace.layers.embedding import VariationalEmbedding
 from tfp_fnspace.layers.per_sample import PerSample, RepeatSamples
+from tfp_fnspace.typing import Network
 
 #: Initial standard deviation of a posterior, as a multiple of the root mean square of the kernel.
 _SPREAD = 0.01
@@ -64,7 +65,7 @@ _LEFT_OUT = (
 )
 
 
-def from_keras(model: keras.Model, **options: Any) -> keras.Model:
+def from_keras(model: Network, **options: Any) -> Network:
     """Returns a variational network with its posterior means at the weights of a deterministic one.
 
     It computes the same function apart from a little noise: the posterior of a layer starts with
@@ -102,8 +103,8 @@ def from_keras(model: keras.Model, **options: Any) -> keras.Model:
         Krishnan, Subedar and Tickoo (2020), "Specifying weight priors in Bayesian deep neural
         networks with empirical Bayes" (MOPED), AAAI.
     """
-    functional = isinstance(model, keras.Model) and hasattr(model, "inputs") and model.built
-    if not functional or not model.inputs:
+    known = isinstance(model, keras.Model) and getattr(model, "inputs", None)
+    if not known or not model.built:
         raise TypeError(
             "`model` must be a built Sequential or functional Keras model. "
             f"Received: model={model!r}"

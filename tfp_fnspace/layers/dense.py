@@ -44,6 +44,8 @@ class VariationalDense(VariationalLayer):
     estimators = ("function", "local_reparameterization", "flipout")
     heeds_masks = True
 
+    units: int
+
     def __init__(self, units: int, row_rank: int = 1, **kwargs: Any):
         super().__init__(**kwargs)
         for name, value in {"units": units, "row_rank": row_rank}.items():

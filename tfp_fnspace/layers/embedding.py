@@ -39,6 +39,9 @@ class VariationalEmbedding(VariationalLayer):
     takes_indices = True
     heeds_masks = True
 
+    input_dim: int
+    output_dim: int
+
     def __init__(
         self,
         input_dim: int,

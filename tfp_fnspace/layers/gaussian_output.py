@@ -13,7 +13,7 @@ from tfp_fnspace.layers.networks import acts_in_training
 from tfp_fnspace.layers.posteriors import ConditionedGaussian
 from tfp_fnspace.layers.variational import VariationalLayer
 from tfp_fnspace.math.regression import LinearRegression
-from tfp_fnspace.typing import Array, Tensor
+from tfp_fnspace.typing import Array, Network, Tensor
 
 tfd = tfp.distributions
 
@@ -50,7 +50,7 @@ class GaussianOutput:
             users have written are not detected.
     """
 
-    def __init__(self, network: keras.Model):
+    def __init__(self, network: Network):
         layer, node_index, _ = network.outputs[0]._keras_history
         rule = (
             "Functions have closed-form moments only where the network ends in a "

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.layers.variational import VariationalLayer
+from tfp_fnspace.typing import Network
 
 #: Layers whose training pass changes what they do in prediction.
 _LEARNS_IN_A_PASS = (keras.layers.BatchNormalization, keras.layers.SpectralNormalization)
@@ -84,7 +85,7 @@ def refuse_states(network: keras.layers.Layer, where: str) -> None:
         )
 
 
-def refuse_mixed_rows(network: keras.Model) -> None:
+def refuse_mixed_rows(network: Network) -> None:
     """Refuses networks of function draws in which a row sees the other rows of its batch.
 
     Layers behind a random one see `[S, N, ...]`. Those that treat the second axis as a part of a

@@ -172,6 +172,11 @@ class _AdditiveNoise(MixtureLikelihood):
         """Whether the scale is a trained parameter."""
         return self._learns_scale
 
+    _unit_variance: Any  # a number, or a property that computes it
+
+    def _noisy(self, values: Tensor, scale: Tensor) -> Distribution:
+        raise NotImplementedError
+
     def conditional(
         self, values: Tensor, unit: ArrayLike = 1.0, scale: ArrayLike | None = None
     ) -> Distribution:

@@ -72,6 +72,16 @@ class _Classes(Likelihood):
         """Returns the distribution of the label for Gaussian f with moments `[N, D]`."""
         return self.mixture(one_component(moments), unit)
 
+    def from_probabilities(self, probabilities: ArrayLike) -> Distribution:
+        """Returns the distribution of the label for given probabilities, batch `[N]`."""
+        raise NotImplementedError
+
+    def _averages(self, moments: GaussianMoments, seed: Seed) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+    def _entropy(self, probabilities: Tensor) -> Tensor:
+        raise NotImplementedError
+
 
 def one_component(moments: GaussianMoments) -> GaussianMoments:
     """Converts the moments of a Gaussian, `[N, D]`, to those of a mixture, `[1, N, D]`."""
@@ -144,6 +154,9 @@ class Labels(_Classes):
         """Returns the probabilities `[N, K]` of a result of `from_probabilities`."""
         return distribution.probs_parameter()
 
+    def _log_probabilities(self, values: Tensor) -> Tensor:
+        raise NotImplementedError
+
 
 def _labels(targets: Tensor) -> Tensor:
     """Returns integer labels `[N]`, from targets `[N]` or `[N, 1]`."""
@@ -202,6 +215,9 @@ class _Normalized(Labels):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "scale": self.scale}
+
+    def _normalized(self, mean: Tensor, variance: Tensor) -> NormalizedMoments:
+        raise NotImplementedError
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")

@@ -50,6 +50,9 @@ class MixtureLikelihood(Likelihood):
         points = self._components(GaussianMoments(functions, None), unit, (0, 0))
         return _equal_mixture(tfd.Independent(points, reinterpreted_batch_ndims=1))
 
+    def _components(self, moments: GaussianMoments, unit: ArrayLike, seed: Seed) -> Distribution:
+        raise NotImplementedError
+
 
 def _equal_mixture(components: Distribution) -> Distribution:
     size = components.batch_shape[-1] or components.batch_shape_tensor()[-1]

@@ -150,6 +150,8 @@ class NeuralSamplerProcess(Process):
 
     draws_are_functions_of_x = True
 
+    network: Any  # a Keras layer, or a model with `layers`
+
     def __init__(
         self,
         network: keras.layers.Layer | Config,

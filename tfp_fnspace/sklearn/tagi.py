@@ -1,9 +1,15 @@
 """The special features of TAGI's estimators: uncertain inputs, and learning from further rows."""
 
+from typing import TYPE_CHECKING
+
 from sklearn.utils import check_consistent_length
 
+from tfp_fnspace.model import FunctionSpaceModel
 from tfp_fnspace.sklearn.base import TableEstimator
 from tfp_fnspace.warping import WarpedModel
+
+if TYPE_CHECKING:
+    from tfp_fnspace.methods.tagi import TAGIModel
 
 
 class WithTAGI(TableEstimator):
@@ -16,9 +22,7 @@ class WithTAGI(TableEstimator):
         model = self.model_
         if not isinstance(inputs, list) or self.encoder_.has_variances_:
             return model
-        if isinstance(model, WarpedModel):
-            return model.with_member(model.member.with_variances())
-        return model.with_variances()
+        return _with_variances(model)
 
     def _learn(self, X, targets):
         """Learns from rows in one pass; the targets must have been checked."""
@@ -30,3 +34,9 @@ class WithTAGI(TableEstimator):
             model, targets = model.member, model.warp(targets)
         model.fit(inputs, targets, epochs=1, batch_size=batch_size, verbose=0)
         return self
+
+
+def _with_variances(model: "TAGIModel | WarpedModel") -> FunctionSpaceModel:
+    if isinstance(model, WarpedModel):
+        return model.with_member(_with_variances(model.member))
+    return model.with_variances()

@@ -47,8 +47,7 @@ def fit(
     rates, half = [learning_rate, learning_rate / 10.0], epochs * steps_per_epoch // 2
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([half], rates)
     model.compile(keras.optimizers.Adam(schedule))
-    model.fit(x, y, batch_size=batch_size, epochs=epochs, verbose=0)
-    history = model.history.history
+    history = model.fit(x, y, batch_size=batch_size, epochs=epochs, verbose=0).history
     tenth = -(-epochs // 10)
     return model, {
         "noise_scale": float(keras.ops.convert_to_numpy(model.likelihood.scale)),

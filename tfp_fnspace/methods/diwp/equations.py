@@ -98,7 +98,7 @@ def residual_wishart(
     noise = random.normal(shape, seed, factor.dtype) / math.sqrt(width)
     weights = noise + residual * tf.eye(factor.shape[-1], width, dtype=factor.dtype)
     root = tf.matmul(factor, weights / math.sqrt(1.0 + residual**2))
-    return linalg.outer_product(root)  # pyright: ignore[reportReturnType]
+    return linalg.outer_product(root)
 
 
 def input_gram(features: Tensor, omega: Tensor | None = None) -> Tensor:
@@ -113,7 +113,7 @@ def input_gram(features: Tensor, omega: Tensor | None = None) -> Tensor:
     """
     scaled = features / math.sqrt(features.shape[-1])
     if omega is None:
-        return linalg.outer_product(scaled[tf.newaxis])  # pyright: ignore[reportReturnType]
+        return linalg.outer_product(scaled[tf.newaxis])
     gram = tf.matmul(tf.matmul(scaled, omega), scaled, transpose_b=True)
     return 0.5 * (gram + tf.linalg.matrix_transpose(gram))
 
@@ -179,7 +179,7 @@ def relative_scale(v: Tensor, delta: Tensor, factor: Tensor | None) -> tuple[Ten
     if factor is not None:
         v = tf.linalg.triangular_solve(factor, tf.broadcast_to(v, tf.shape(factor)))
     w = v / tf.sqrt(delta)
-    return w, linalg.outer_product(w)  # pyright: ignore[reportReturnType]
+    return w, linalg.outer_product(w)
 
 
 def posterior_rotation(

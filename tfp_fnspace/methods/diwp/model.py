@@ -21,7 +21,7 @@ from tfp_fnspace.methods.diwp.options import Start
 from tfp_fnspace.methods.diwp.start import MAX_ROWS, fitted_start
 from tfp_fnspace.model import GradientModel, inducing
 from tfp_fnspace.model.checks import input_tensor
-from tfp_fnspace.typing import Array, Config, GaussianMoments, Rows, Seed, Shape, Tensor
+from tfp_fnspace.typing import Array, Config, GaussianMoments, Network, Rows, Seed, Shape, Tensor
 
 #: How many numbers the joint covariances of a chunk of function draws may hold, and their maximum
 #: number of points.
@@ -103,9 +103,12 @@ class DIWPModel(GradientModel):
     draws_smooth_functions, draws_jointly = False, True
     jittered_matrix = "A covariance at the inducing points"
 
+    network: Network
+    _given_network: Any  # a `DeepKernel`, or a network
+
     def __init__(
         self,
-        network: DeepKernel | keras.Model | None = None,
+        network: DeepKernel | Network | None = None,
         *,
         likelihood: keras.layers.Layer | None = None,
         num_outputs: int | None = None,

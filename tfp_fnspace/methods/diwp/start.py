@@ -13,7 +13,7 @@ from tfp_fnspace.math.selection import greedy_pivots
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram, GramKernel
 from tfp_fnspace.methods.diwp.layers.base import JITTER, with_jitter
 from tfp_fnspace.processes.marginal_likelihood import Maximiser, collapsed_bound_of, take_best
-from tfp_fnspace.typing import Array, Tensor
+from tfp_fnspace.typing import Array, Network, Tensor
 
 #: The most rows that kernel and noise are fitted to, unless there are more inducing points.
 MAX_ROWS = 500
@@ -59,7 +59,7 @@ class FittedStart(NamedTuple):
     log_marginal_likelihood: float
     bound: float
 
-    def assign_to(self, network: keras.Model, likelihood: Any) -> None:
+    def assign_to(self, network: Network, likelihood: Any) -> None:
         """Assigns these values to a network and a likelihood of `fitted_start`."""
         features = next(each for each in network.layers if isinstance(each, FeaturesToGram))
         features.inducing_inputs.assign(self.inducing_inputs)
@@ -158,7 +158,7 @@ class _Noise:
 
 
 def fitted_start(
-    network: keras.Model,
+    network: Network,
     likelihood: Any,
     x: Tensor,
     y: Tensor,

@@ -157,6 +157,9 @@ class _Adapted(MeasurementSet):
             self._update(rows, int(self.seen.numpy()))
         self.seen.assign_add(len(rows))
 
+    def _update(self, rows, seen):
+        raise NotImplementedError
+
     def get_config(self) -> Config:
         return {**super().get_config(), **dict(zip(self._names, self.given, strict=True))}
 

@@ -31,7 +31,7 @@ from tfp_fnspace.methods.fbnn.functional_kl import (
 from tfp_fnspace.methods.fbnn.measurement import Box, MeasurementSet
 from tfp_fnspace.methods.fbnn.variational_model import VariationalModel
 from tfp_fnspace.processes.base import Process
-from tfp_fnspace.typing import Array, Config, GaussianMoments, Seed, Tensor
+from tfp_fnspace.typing import Array, Config, GaussianMoments, Network, Seed, Tensor
 
 #: Arguments that are objects.
 _OBJECTS = ("prior", "measurement", "divergence")
@@ -104,9 +104,11 @@ class FBNNModel(VariationalModel):
     #: The divergence is that of the functions at all rows of a batch jointly.
     needs_all_rows = True
 
+    prior: Any  # a `Process`, with what its kind has beside that
+
     def __init__(
         self,
-        network: keras.Model | Sequence[Any],
+        network: Network | Sequence[Any],
         prior: Process,
         *,
         likelihood: Likelihood | None = None,
@@ -298,7 +300,8 @@ class FBNNModel(VariationalModel):
 
     def _divergence_with(self, x, places, *seeds):
         """Returns the objective's value of the divergence at rows and places `[M, I]`."""
-        points = tf.concat([x, tf.reshape(places, [-1, *self._row_shape])], axis=0)
+        places = tf.reshape(tf.cast(places, x.dtype), [-1, *self._row_shape])
+        points = tf.concat([x, places], axis=0)
         if self._output is not None:
             return self._closed_form_at(self._output.joint(points), points).kl
         return self._estimate(self._functions(points, seeds[0]), points, seeds[1])

@@ -22,7 +22,7 @@ from tfp_fnspace.methods.fbnn import equations
 from tfp_fnspace.model import GradientModel
 from tfp_fnspace.model.annealing import Annealing
 from tfp_fnspace.model.whole_numbers import with_real_inputs
-from tfp_fnspace.typing import Config, GaussianMoments, Seed, Tensor
+from tfp_fnspace.typing import Config, GaussianMoments, Network, Seed, Tensor
 
 #: Assumed number of steps of a first `fit` of unknown length.
 _UNKNOWN_STEPS = 3000
@@ -82,9 +82,12 @@ class VariationalModel(GradientModel):
 
     noise_outputs_allowed = True
 
+    network: Network
+    num_samples: int
+
     def __init__(
         self,
-        network: keras.Model | Sequence[Any],
+        network: Network | Sequence[Any],
         *,
         likelihood: Likelihood | None = None,
         kl_weight: float = 1.0,
@@ -110,10 +113,7 @@ class VariationalModel(GradientModel):
         # The inputs and outputs of networks of `from_keras` stay in the user's units, whatever is
         # standardised around them.
         self.in_users_units = getattr(network, "in_users_units", False)
-        self.network = with_real_inputs(
-            _checked_network(network),
-            lambda layer: isinstance(layer, VariationalDense | RandomFourierFeatures),
-        )
+        self.network = _checked_network(network)
         networks.refuse_states(self.network, type(self).__name__)
         networks.refuse_mixed_rows(self.network)
         if getattr(likelihood, "is_classifier", False):
@@ -231,7 +231,8 @@ def _default_annealing(total_steps):
     return max((total_steps or 0) // 3, _LEAST_ANNEALING)
 
 
-def _checked_network(network):
+def _functional(network: Network | Sequence[Any]) -> Network:
+    """Returns a network that is given as a Keras model or as its inputs and outputs."""
     if isinstance(network, tuple | list) and len(network) == 2:
         inputs, outputs = network
         network = keras.Model(inputs, outputs, name="network")
@@ -240,6 +241,12 @@ def _checked_network(network):
             "`network` must be a built Keras model, or its symbolic inputs and outputs. "
             f"Received: network={network!r}"
         )
+    return network
+
+
+def _checked_network(given: Network | Sequence[Any]) -> Network:
+    """Returns a network of variational layers whose inputs can hold standardised values."""
+    network = _functional(given)
     if not any(isinstance(layer, VariationalLayer) for layer in network._flatten_layers()):
         raise ValueError(
             "`network` must have variational layers: `layers.from_keras` makes them from "
@@ -261,7 +268,8 @@ def _checked_network(network):
             "`network` must end in function values, one output [S, N, D]. "
             f"Received: outputs of shapes {shapes}"
         )
-    return network
+    computes = VariationalDense | RandomFourierFeatures
+    return with_real_inputs(network, lambda layer: isinstance(layer, computes))
 
 
 def _refuse_probabilities(network):

@@ -46,8 +46,8 @@ def fit(
     options["divergence"] = Adversarial(**of_divergence)
     model = SIPModel(process, likelihood=likelihood, seed=seed, **options)
     model.compile(keras.optimizers.Adam(learning_rate))
-    model.fit(x, y, batch_size=batch_size, epochs=epochs, verbose=0)
-    last = {name: values[-1] for name, values in model.history.history.items()}
+    history = model.fit(x, y, batch_size=batch_size, epochs=epochs, verbose=0).history
+    last = {name: values[-1] for name, values in history.items()}
     names = ("kl", "kl_estimate", "discriminator_accuracy", "log_likelihood")
     learnt = float(keras.ops.convert_to_numpy(model.likelihood.scale))
     return model, {"noise_scale": learnt, **{name: last[name] for name in names if name in last}}

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfp_fnspace.math import random
 from tfp_fnspace.methods.sip import contrast, equations
-from tfp_fnspace.typing import Config, Seed, Tensor
+from tfp_fnspace.typing import Config, Network, Seed, Tensor
 
 
 class Divergences(NamedTuple):
@@ -81,8 +81,8 @@ class LogRatio(keras.layers.Layer):
 
     def __init__(
         self,
-        discriminator: keras.Model,
-        contrast: keras.Model | None = None,
+        discriminator: Network,
+        contrast: Network | None = None,
         noise: float | None = None,
         **kwargs: Any,
     ):

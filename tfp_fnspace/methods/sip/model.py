@@ -16,7 +16,17 @@ from tfp_fnspace.model import GradientModel, inducing
 from tfp_fnspace.model.checks import input_tensor
 from tfp_fnspace.model.turns import one_thread_at_a_time
 from tfp_fnspace.processes.base import Process
-from tfp_fnspace.typing import Array, ArrayLike, Config, GaussianMoments, Rows, Seed, Shape, Tensor
+from tfp_fnspace.typing import (
+    Array,
+    ArrayLike,
+    Config,
+    GaussianMoments,
+    Network,
+    Rows,
+    Seed,
+    Shape,
+    Tensor,
+)
 
 #: Arguments that are objects, besides the prior and the posterior.
 _OBJECTS = ("likelihood", "divergence", "prior_draws")
@@ -108,7 +118,7 @@ class SIPModel(GradientModel):
         prior: Process | str = "bnn",
         inducing_points: int | ArrayLike = 100,
         *,
-        posterior: keras.Model | str = "neural_sampler",
+        posterior: Network | str = "neural_sampler",
         divergence: options.Adversarial | None = None,
         prior_draws: options.PriorDraws | None = None,
         alpha: float = 0.5,

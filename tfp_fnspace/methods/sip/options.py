@@ -8,6 +8,7 @@ from tfp_fnspace.boundary import arguments
 from tfp_fnspace.boundary.options import Options
 from tfp_fnspace.methods.sip import parts
 from tfp_fnspace.processes.base import Process
+from tfp_fnspace.typing import Network
 
 KINDS = ("symmetric", "forward")
 
@@ -48,7 +49,7 @@ class Adversarial(Options):
     """
 
     kind: str = "symmetric"
-    discriminator: keras.Model | None = None
+    discriminator: Network | None = None
     adaptive_contrast: bool | str = False
     dropout: float = 0.0
     kl_annealing: float = 0.2

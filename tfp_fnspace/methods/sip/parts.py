@@ -11,7 +11,7 @@ from tfp_fnspace.methods.sip.log_ratio import LogRatio
 from tfp_fnspace.model import GradientModel
 from tfp_fnspace.model.annealing import Annealing
 from tfp_fnspace.processes.base import Process
-from tfp_fnspace.typing import Shape
+from tfp_fnspace.typing import Network, Shape
 
 if TYPE_CHECKING:
     from tfp_fnspace.methods.sip.options import Adversarial
@@ -154,12 +154,12 @@ def build_prior(
 
 
 def build_posterior(
-    posterior: keras.Model | str,
+    posterior: Network | str,
     size: int,
     dtype: str,
     seed: int | None = None,
     num_noise: int = NUM_NOISE,
-) -> keras.Model:
+) -> Network:
     """Makes the sampler of u, a map from noise to the M D values."""
     if isinstance(posterior, str):
         posterior = networks.mlp(num_noise, size, dtype=dtype, seed=seed)
@@ -168,12 +168,12 @@ def build_posterior(
 
 
 def build_discriminator(
-    discriminator: keras.Model | None,
+    discriminator: Network | None,
     size: int,
     dropout: float,
     dtype: str,
     seed: int | None = None,
-) -> keras.Model:
+) -> Network:
     """Makes the network that classifies draws of `size` values."""
     if discriminator is None:
         discriminator = networks.mlp(size, 1, dtype=dtype, dropout=dropout, seed=seed)

@@ -17,7 +17,7 @@ from tfp_fnspace.methods.sip.log_ratio import LogRatio, NormalLogRatio
 from tfp_fnspace.model import GradientModel
 from tfp_fnspace.model.whole_numbers import with_real_inputs
 from tfp_fnspace.processes import given_weights
-from tfp_fnspace.typing import Array, Config, GaussianMoments, Seed, Tensor
+from tfp_fnspace.typing import Array, Config, GaussianMoments, Network, Seed, Tensor
 
 _COUNTS = ("num_noise", "num_samples", "num_eval_samples")
 _PARTS = ("posterior", "discriminator")
@@ -92,14 +92,19 @@ class AADMModel(GradientModel):
     optimizer_names = adversarial.OPTIMIZER_NAMES
     object_names = ("likelihood", "network", *_PARTS)
 
+    num_noise: int
+    num_samples: int
+    alpha: float
+    kl_annealing: float
+
     def __init__(
         self,
-        network: keras.Model | Sequence[Any],
+        network: Network | Sequence[Any],
         *,
         likelihood: Likelihood | None = None,
         alpha: float = 0.5,
-        posterior: keras.Model | str = "neural_sampler",
-        discriminator: keras.Model | None = None,
+        posterior: Network | str = "neural_sampler",
+        discriminator: Network | None = None,
         kernel_gain: float = 1.0,
         bias_stddev: float = 1.0,
         kl_annealing: float = 0.2,
@@ -289,7 +294,7 @@ class AVBModel(AADMModel):
         Mescheder, Nowozin and Geiger (2017), "Adversarial variational Bayes", ICML.
     """
 
-    def __init__(self, network: keras.Model | Sequence[Any], **options: Any):
+    def __init__(self, network: Network | Sequence[Any], **options: Any):
         if "alpha" in options:
             raise ValueError(
                 "`alpha` of an AVBModel must be 0: use `AADMModel` for others. "
@@ -303,8 +308,8 @@ class AVBModel(AADMModel):
         return config
 
 
-def _copied(network):
-    """Returns a frozen copy of a network, with its weights."""
+def _functional(network: Network | Sequence[Any]) -> Network:
+    """Returns a network that is given as a Keras model or as its inputs and outputs."""
     if isinstance(network, tuple | list) and len(network) == 2:
         network = keras.Model(*network, name="network")
     if not isinstance(network, keras.Model) or not getattr(network, "inputs", None):
@@ -312,6 +317,12 @@ def _copied(network):
             "`network` must be a built Keras model, or its symbolic inputs and outputs. "
             f"Received: network={network!r}"
         )
+    return network
+
+
+def _copied(given: Network | Sequence[Any]) -> Network:
+    """Returns a frozen copy of a network, with its weights."""
+    network = _functional(given)
     if len(network.outputs) != 1 or len(network.outputs[0].shape) != 2:
         shapes = [tuple(tensor.shape) for tensor in network.outputs]
         raise ValueError(

@@ -111,6 +111,9 @@ class StableProcessModel(FunctionSpaceModel):
     nu: float | options.LogNormal
     store: ChainStore | None
 
+    #: The number of places for draws, `None` before the first `fit`.
+    num_eval_samples: int | None
+
     # Clients send float32, although `predict` takes arrays in float64. An exported model gives the
     # same result at x as `predict(np.float32(x))`. This equals `predict(x)` unless a hyperplane is
     # so near to a point that float32 moves the point to the other side.
@@ -409,11 +412,6 @@ class StableProcessModel(FunctionSpaceModel):
     def numbers_per_row(self, num_samples: int) -> int:
         return max(self.store.sizes["atoms"], num_samples * self.num_outputs)
 
-    @property
-    def num_eval_samples(self) -> int | None:
-        """The number of places for draws, `None` before the first `fit`."""
-        return None if self.store is None else self.chains.num_chains * self.store.capacity
-
     def _quantiles(self, x, levels):
         return quantile(self.predictive(x), list(levels))
 
@@ -541,7 +539,7 @@ class StableProcessModel(FunctionSpaceModel):
         }
 
     def get_build_config(self) -> Config | None:
-        if self.input_tensors is None:
+        if not self.has_shapes:
             return None
         inputs, outputs = self.input_tensors[0].shape[1], self.num_outputs
         sizes = None if self.store is None else self.store.sizes

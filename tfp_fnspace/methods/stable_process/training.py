@@ -87,6 +87,7 @@ def create_store(model: "StableProcessModel", sizes: dict[str, Any]) -> None:
     if model.store is not None:
         model._tracker.untrack(model.store)
     model.store = ChainStore(sizes, name="chains")
+    model.num_eval_samples = sizes["chains"] * sizes["capacity"]
     model.reset_functions()
 
 

@@ -11,10 +11,10 @@ from tfp_fnspace.methods.tagi.covariance import UnitMoments
 from tfp_fnspace.methods.tagi.equations import Pair
 from tfp_fnspace.methods.tagi.layers import Dense, ElementwiseLayer
 from tfp_fnspace.methods.tagi.layers.base import TAGILayer
-from tfp_fnspace.typing import GaussianMoments, Seed, Tensor
+from tfp_fnspace.typing import GaussianMoments, Network, Seed, Tensor
 
 
-def dense_chain(network: keras.Model) -> list[TAGILayer]:
+def dense_chain(network: Network) -> list[Dense | ElementwiseLayer]:
     """Returns the dense layers and activations of a network, in order.
 
     Args:
@@ -60,7 +60,9 @@ class CovarianceChain(keras.layers.Layer):
             (inputs + 1) units and a zero diagonal. The list is empty unless `joint`.
     """
 
-    def __init__(self, network: keras.Model, joint: bool = False, **kwargs: Any):
+    steps: list[Dense | ElementwiseLayer]
+
+    def __init__(self, network: Network, joint: bool = False, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
         steps = dense_chain(network)
         vars(self)["steps"] = steps  # hidden from Keras: the network saves them
@@ -158,7 +160,7 @@ class CovarianceChain(keras.layers.Layer):
         seen, slopes = self.forward(mean, variance)
         pairs = [covariance.output_innovation(seen[-1], targets, observed, noise_variance)]
         for step, slope in zip(self.steps[::-1], slopes[::-1], strict=True):
-            if slope is None:
+            if isinstance(step, Dense):
                 pair = covariance.dense_innovation(step.kernel_mean.value, *pairs[0])
             else:
                 pair = covariance.activation_innovation(slope, *pairs[0])
@@ -192,7 +194,7 @@ class CovarianceChain(keras.layers.Layer):
         seen, pairs = self.innovations(mean, variance, targets, observed, noise_variance)
         sums = []
         for step, units, pair in zip(self.steps, seen[:-1], pairs[1:], strict=True):
-            if not any(step is layer for layer in trainable):
+            if not isinstance(step, Dense) or not any(step is layer for layer in trainable):
                 continue
             if self.joint:
                 self._update_joint(step, units.mean, pair)

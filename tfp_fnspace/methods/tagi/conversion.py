@@ -12,6 +12,7 @@ from tfp_fnspace.methods.tagi import graph, layers
 from tfp_fnspace.methods.tagi.layers.activation import FUNCTIONS
 from tfp_fnspace.methods.tagi.layers.base import TAGILayer
 from tfp_fnspace.methods.tagi.model import TAGIModel
+from tfp_fnspace.typing import Network
 
 _GEOMETRY = ("kernel_size", "strides", "padding", "dilation_rate", "use_bias")
 _POOLING = ("pool_size", "strides", "padding")
@@ -89,7 +90,7 @@ _ELEMENTWISE = (
 
 
 def from_keras(
-    model: keras.Model,
+    model: Network,
     prior_variance: float | dict[str, float] | None = None,
     likelihood: Likelihood | None = None,
     **options: Any,
@@ -273,8 +274,8 @@ def _weights(layer):
     if isinstance(layer, keras.layers.Bidirectional):
         return [*_weights(layer.forward_layer), *_weights(layer.backward_layer)]
     if isinstance(layer, keras.layers.LSTM):
-        cell = layer.cell
-        weights = [cell.kernel, cell.bias, cell.recurrent_kernel]
+        names = ("kernel", "bias", "recurrent_kernel")
+        weights = [getattr(layer.cell, name) for name in names]
         return [weight.numpy() for weight in weights if weight is not None]
     if isinstance(layer, keras.layers.BatchNormalization):
         return [weight.numpy() for weight in (layer.gamma, layer.beta) if weight is not None]

@@ -8,7 +8,7 @@ from tfp_fnspace.layers.networks import acts_in_training
 from tfp_fnspace.methods.tagi.layers.base import TAGILayer, is_pair
 from tfp_fnspace.methods.tagi.layers.embedding import Embedding
 from tfp_fnspace.model.whole_numbers import MOVES
-from tfp_fnspace.typing import GaussianMoments
+from tfp_fnspace.typing import GaussianMoments, Network
 
 
 def ends(inputs: Any, outputs: Any) -> tuple[Any, Any]:
@@ -19,7 +19,7 @@ def ends(inputs: Any, outputs: Any) -> tuple[Any, Any]:
     """
     if outputs is not None:
         return inputs, outputs
-    if not isinstance(inputs, keras.Model) or not getattr(inputs, "inputs", None):
+    if not _knows_inputs(inputs):
         raise TypeError(
             "`outputs` must be given, or `inputs` be a Keras model of TAGI layers whose inputs are "
             "known (a `keras.Sequential` that begins with `keras.Input(shape)`). Received: "
@@ -28,14 +28,18 @@ def ends(inputs: Any, outputs: Any) -> tuple[Any, Any]:
     return inputs.inputs, inputs.outputs
 
 
-def tagi_layers(network: keras.Model) -> list[TAGILayer]:
+def _knows_inputs(model):
+    return isinstance(model, keras.Model) and bool(getattr(model, "inputs", None))
+
+
+def tagi_layers(network: Network) -> list[TAGILayer]:
     """Returns the TAGI layers with parameters of a network and its nested models, each once."""
     layers = [layer for layer in network._flatten_layers() if isinstance(layer, TAGILayer)]
     unique = {id(layer): layer for layer in layers if layer.parameters}
     return list(unique.values())
 
 
-def check_network(network: keras.Model) -> None:
+def check_network(network: Network) -> None:
     """Refuses graphs in which TAGI's innovations would be wrong.
 
     Args:
@@ -68,7 +72,7 @@ def _nodes(network):
     return [node for depth in sorted(depths, reverse=True) for node in depths[depth]]
 
 
-def _functional(model):
+def _functional(model: Network) -> Network | None:
     """Returns the functional graph of a model, or `None` (a sequential model without `Input`)."""
     graph = getattr(model, "_functional", None) or model
     return graph if hasattr(graph, "_nodes_by_depth") else None
@@ -127,7 +131,7 @@ def _check_operation(operation, touched):
         )
 
 
-def input_roles(network: keras.Model) -> list[int | None]:
+def input_roles(network: Network) -> list[int | None]:
     """Returns the role of each input: `None` for values, `i` for the variance of input i.
 
     An input is a variance if a TAGI layer takes it as the second tensor of a pair.
@@ -147,7 +151,7 @@ def input_roles(network: keras.Model) -> list[int | None]:
     return roles
 
 
-def index_inputs(network: keras.Model) -> list[int | None]:
+def index_inputs(network: Network) -> list[int | None]:
     """Returns the number of rows of the table that each input indexes, `None` for other inputs.
 
     Args:
@@ -176,7 +180,7 @@ def computes_with_inputs(layer: keras.layers.Layer) -> bool:
     return isinstance(layer, TAGILayer) and not moves and not isinstance(layer, Embedding)
 
 
-def batch_rows(network: keras.Model) -> int | None:
+def batch_rows(network: Network) -> int | None:
     """Returns the fixed batch size if a layer keeps a state for each row, else `None`."""
     stateful = any(getattr(layer, "stateful", False) for layer in network._flatten_layers())
     known = [tensor.shape[0] for tensor in network.inputs if tensor.shape[0] is not None]
@@ -196,7 +200,7 @@ def _pairs(node):
     return [(outer[role], outer[i]) for i, role in enumerate(inner) if role is not None]
 
 
-def with_uncertain_inputs(network: keras.Model) -> keras.Model:
+def with_uncertain_inputs(network: Network) -> Network:
     """Returns a network of the same layers that takes a mean and a variance for each input.
 
     Args:

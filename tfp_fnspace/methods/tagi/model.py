@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import keras
@@ -33,7 +33,16 @@ from tfp_fnspace.methods.tagi.learned_noise import LearnedNoise
 from tfp_fnspace.model import FunctionSpaceModel, checks, loops
 from tfp_fnspace.model.whole_numbers import with_real_inputs
 from tfp_fnspace.tracing import traced
-from tfp_fnspace.typing import Array, ArrayLike, Config, GaussianMoments, Rows, Seed, Tensor
+from tfp_fnspace.typing import (
+    Array,
+    ArrayLike,
+    Config,
+    GaussianMoments,
+    Network,
+    Rows,
+    Seed,
+    Tensor,
+)
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.tagi")
@@ -99,6 +108,10 @@ class TAGIModel(FunctionSpaceModel):
 
     noise_outputs_allowed = True
 
+    observation_model: Any  # a likelihood with an `innovation`
+    _noisy_network: Network
+    _counted_epoch: Callable[..., Any]
+
     def __init__(
         self,
         inputs: Any,
@@ -119,10 +132,7 @@ class TAGIModel(FunctionSpaceModel):
         self.noise = options.checked_noise(noise)
         self.noise_scores = []
         inputs, outputs = graph.ends(inputs, outputs)
-        network = keras.Model(tf.nest.flatten(inputs), tf.nest.flatten(outputs), name="network")
-        graph.check_network(network)
-        network = with_real_inputs(network, graph.computes_with_inputs)
-        self.network = network
+        self.network = network = _checked_network(inputs, outputs)
         self.input_roles = graph.input_roles(network)
         self.index_inputs = graph.index_inputs(network)
         self.batch_rows = graph.batch_rows(network)
@@ -143,7 +153,7 @@ class TAGIModel(FunctionSpaceModel):
         self.learned_noise, observation_model = None, likelihood
         if getattr(likelihood, "learns_scale", False):
             self.learned_noise = LearnedNoise(likelihood, dtype=self.dtype_policy)
-            observation_model = HeteroscedasticGaussian(likelihood.min_scale)
+            observation_model = HeteroscedasticGaussian(self.learned_noise.min_scale)
         vars(self)["observation_model"] = observation_model  # hidden from Keras
         self.input_stddev = options.checked_input_stddev(
             input_stddev, self.input_tensors, self.input_roles
@@ -209,7 +219,7 @@ class TAGIModel(FunctionSpaceModel):
         pairs = [[x, tf.broadcast_to(variance, tf.shape(x))] for x in inputs]
         return self._cast(self.noisy_network()([part for pair in pairs for part in pair]))
 
-    def noisy_network(self) -> keras.Model:
+    def noisy_network(self) -> Network:
         """Returns `network` as a graph that takes a mean and a variance for each input."""
         if "_noisy_network" not in vars(self):
             # Hidden from Keras's tracking: the layers are those of `network`, which saves them.
@@ -269,8 +279,9 @@ class TAGIModel(FunctionSpaceModel):
     def trainable_layers(self) -> list[TAGILayer]:
         """The layers that an update changes."""
         layers = [layer for layer in self.tagi_layers if layer.trainable]
-        learns = self.learned_noise is not None and self.likelihood.trainable
-        return [*layers, self.learned_noise] if learns else layers
+        if self.learned_noise is None or not self.likelihood.trainable:
+            return layers
+        return [*layers, self.learned_noise]
 
     @property
     def parameter_variables(self) -> list[keras.Variable]:
@@ -531,3 +542,9 @@ class TAGIModel(FunctionSpaceModel):
         network = load(config.pop("network"), custom_objects=custom_objects)
         config["likelihood"] = load(config["likelihood"], custom_objects=custom_objects)
         return cls(network.inputs, network.outputs, **config)
+
+
+def _checked_network(inputs: Any, outputs: Any) -> Network:
+    network = keras.Model(tf.nest.flatten(inputs), tf.nest.flatten(outputs), name="network")
+    graph.check_network(network)
+    return with_real_inputs(network, graph.computes_with_inputs)

@@ -86,7 +86,7 @@ def scale_noise(model: TAGIModel, factor: float) -> None:
     """Multiplies the standard deviation of the noise, apart from its minimum."""
     shift = 2.0 * math.log(factor)
     if model.likelihood.has_noise_outputs:
-        bias = model.tagi_layers[-1].bias_mean
+        bias = model.tagi_layers[-1].parameters[-1].mean
         values = bias.numpy()
         values[len(values) // 2 :] += shift
         bias.assign(values)

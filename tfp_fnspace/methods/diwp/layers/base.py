@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfp_fnspace.boundary.arguments import checked_choice
 from tfp_fnspace.layers import calls
 from tfp_fnspace.layers.draws import FunctionDraws, current_draws
+from tfp_fnspace.math.gradients import custom_gradient
 from tfp_fnspace.typing import GramBlocks, Shape, Tensor
 
 #: Jitter, relative to the mean diagonal, that is always added to the diagonal of a matrix before it
@@ -80,7 +81,7 @@ def positive(log_weight: keras.Variable | Tensor) -> Tensor:
     return tf.exp(_bounded(tf.convert_to_tensor(log_weight)))
 
 
-@tf.custom_gradient
+@custom_gradient
 def _bounded(values):
     """Clips logarithms to the bounds; outside, only gradients that lead inside are kept."""
     low, high = np.log([_SMALLEST, _LARGEST])
@@ -100,14 +101,14 @@ def with_jitter(matrix: Tensor, jitter: float) -> Tensor:
     size of the matrix would otherwise miss most of that of the log determinant.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def add(values):
         # The map is its own transpose.
         diagonal = tf.linalg.diag_part(values)
         unit = tf.reduce_mean(diagonal, axis=-1, keepdims=True)
         return tf.linalg.set_diag(values, diagonal + jitter * unit), add
 
-    return add(matrix)  # pyright: ignore[reportReturnType]
+    return add(matrix)
 
 
 def joint_factor(draws: FunctionDraws, covariance: Tensor, variance: Tensor) -> Tensor:

@@ -69,6 +69,12 @@ class MultiHeadAttention(TAGILayer):
 
     heeds_masks = True
 
+    # `build` makes them.
+    query_dense: Dense
+    key_dense: Dense
+    value_dense: Dense
+    output_dense: Dense
+
     def __init__(
         self,
         num_heads: int,

@@ -23,7 +23,7 @@ from scipy import stats
 
 import tfp_fnspace as fns
 from tfp_fnspace.boundary import arrays, columns
-from tfp_fnspace.model import progress
+from tfp_fnspace.model import checks, progress
 
 X = np.random.default_rng(0).normal(size=(20, 4))
 Y = X[:, :2] + 0.1
@@ -311,6 +311,29 @@ def test_containers_that_numpy_reads():
     fit = batteries.tagi_model().fit
     assert "NumPy cannot convert" in refused(fit, Endless(), kind=TypeError)
     assert "NumPy cannot convert Endless" in refused(fit, [Endless()], Y, kind=TypeError)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_only_input_may_be_in_a_list_or_dict_also_at_first(name):
+    """Also of models that learn their shapes from it."""
+    assert batteries.ALL_MODELS[name]().units is None or name in ("TAGI", "fBNN", "variational")
+    for given in ([X], (X,), [X.tolist()], [frame()], {"x": X}):
+        model = batteries.ALL_MODELS[name]()
+        if isinstance(given, dict) and model.units is not None:
+            given = {model.input_tensors[0].name: X}
+        model.adapt(given, Y)
+        assert model.units.input_scalers[0].mean.shape == (4,)
+        np.testing.assert_allclose(model.units.input_scalers[0].mean, X.mean(axis=0), rtol=1e-6)
+
+
+def test_a_list_of_one_row_of_two_axes_is_a_row():
+    x, y = np.arange(6.0).reshape(1, 2, 3), [1.0]
+    likelihood = fns.likelihoods.Gaussian(0.3)
+    inputs, targets = checks.first_data(x.tolist(), y, likelihood, "float32")
+    np.testing.assert_array_equal(inputs, x)
+    assert targets.shape == (1, 1)
+    with pytest.raises(ValueError, match=r"keys of the model's inputs, \['x'\]"):
+        checks.first_data({"age": X}, Y, likelihood, "float32")
 
 
 def test_whole_numbers_beyond_float64():

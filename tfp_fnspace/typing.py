@@ -1,7 +1,7 @@
 """Types that the parts of the library pass to each other."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -48,7 +48,7 @@ class GaussianMoments(NamedTuple):
     variance: tf.Tensor | None
 
     @property
-    def shape(self):
+    def shape(self) -> NoReturn:
         """Raises an error: Keras's own layers and operations read it, but are not for moments."""
         raise AttributeError(
             "Moments, a mean and a variance, pass through layers of `fns.tagi` only, not through "

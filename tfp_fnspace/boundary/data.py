@@ -100,7 +100,7 @@ def input_items(
         x = [x[key] for key in _names(x, input_tensors, name)]
     rank = len(input_tensors[0].shape)
     several = isinstance(x, list | tuple) and (
-        len(input_tensors) > 1 or (len(x) == 1 and _rank(x[0]) == rank)
+        len(input_tensors) > 1 or (len(x) == 1 and len(shape_of(x[0]) or ()) == rank)
     )
     items = list(x) if several else [x]
     if len(items) != len(input_tensors):
@@ -111,11 +111,12 @@ def input_items(
     return items
 
 
-def _rank(values: ArrayLike) -> int | None:
+def shape_of(values: ArrayLike) -> tuple[int, ...] | None:
+    """Returns the shape of an array, or `None` if NumPy cannot make one array of the values."""
     if is_read_by_item(values):
         return None
     try:
-        return np.ndim(values)
+        return np.shape(values)
     except (TypeError, ValueError, NotImplementedError):
         return None
 

@@ -242,10 +242,11 @@ def first_data(
         TypeError: If the values are not numbers.
         ValueError: If shapes or values are bad.
     """
+    targets = arrays.as_array(y, "y", labels=likelihood.is_classifier)
+    x = _only_input(x, targets.shape[:1])
     array = arrays.as_array(x, "x")
     tensor = input_tensor(array.shape[1:] if array.ndim > 1 else (1,), dtype)
     (inputs,) = data.check_inputs(x, [tensor], standardized=[True])
-    targets = arrays.as_array(y, "y", labels=likelihood.is_classifier)
     has_rows = targets.ndim == 2 and len(targets) == len(inputs)
     num_columns = targets.shape[1] if has_rows else 1
     if not num_columns:
@@ -255,6 +256,20 @@ def first_data(
         num_columns, num_labels = 1, num_columns  # one-hot labels, or bad ones
     options = {"dtype": "float64", "num_labels": num_labels}
     return inputs, data.check_targets(y, len(inputs), num_columns, False, **options)
+
+
+def _only_input(x: Rows, num_rows: tuple[int, ...]) -> ArrayLike:
+    """Returns the array in a list or dict of one input; any other x as it is.
+
+    A list of one nested list may also be one row. It is a list of inputs if the rows agree.
+    """
+    if isinstance(x, dict):
+        (x,) = data.input_items(x, [input_tensor((1,), "float64")])
+    elif isinstance(x, list | tuple) and len(x) == 1:
+        shape = data.shape_of(x[0])
+        if shape is not None and len(shape) > 1 and shape[:1] == num_rows:
+            (x,) = x
+    return x
 
 
 def input_tensor(shape: Shape, dtype: str) -> keras.KerasTensor:

@@ -64,12 +64,13 @@ PROGRAM = '''
 import keras
 import numpy as np
 import tfp_fnspace as fns
+from tfp_fnspace.typing import Shape
 
 
 class Scale(fns.tagi.BilinearLayer):
     """Every input has its own weight."""
 
-    def create_parameters(self, input_shape: tuple[int, ...]) -> None:
+    def create_parameters(self, input_shape: Shape) -> None:
         self.add_parameters((input_shape[-1],), fan_in=1, fan_out=1)
 
     def linear_map(self, inputs, kernel):
@@ -96,9 +97,10 @@ def checked(text, path):
     if not checker.exists():
         pytest.skip("basedpyright is not installed")
     path.write_text(text, encoding="utf-8")
-    (path.parent / "pyrightconfig.json").write_text(
-        json.dumps({"typeCheckingMode": "standard", "extraPaths": [str(ROOT)], "include": ["."]})
-    )
+    options = {"typeCheckingMode": "standard", "extraPaths": [str(ROOT)], "include": ["."]}
+    options["stubPath"] = str(ROOT / "typings")
+    options["reportArgumentType"] = False  # Keras's own types are guesses: a learning rate is float
+    (path.parent / "pyrightconfig.json").write_text(json.dumps(options), encoding="utf-8")
     command = [checker, "--outputjson", "--pythonpath", sys.executable, "-p", path.parent]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     found = json.loads(done.stdout)["generalDiagnostics"]

@@ -72,10 +72,21 @@ def test_private_methods_of_the_base_are_not_overridden(cls):
 VERBS = {"adapt", "predict_distribution", "sample_functions"}
 
 
+def rows_of_hooks():
+    page = Path(__file__).resolve().parents[1] / "docs" / "adding_a_method.md"
+    lines = page.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line.startswith("| `")]
+
+
+def test_there_are_at_most_twelve_hooks():
+    rows = rows_of_hooks()
+    assert 0 < len(rows) <= 12
+    assert all(row.split("|")[1].count("(") == 1 for row in rows)  # one in a row
+
+
 @pytest.mark.parametrize("cls", MODELS)
 def test_what_a_method_overrides_is_in_the_table_of_hooks(cls):
-    page = Path(__file__).resolve().parents[1] / "docs" / "adding_a_method.md"
-    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line[:3] == "| `"]
+    rows = rows_of_hooks()
     bases = FunctionSpaceModel, GradientModel
     shared = {name for base in bases for name, value in vars(base).items() if callable(value)}
     own = {name for c in ours(cls) if c not in bases for name in vars(c)} & shared

@@ -318,6 +318,11 @@ class FunctionSpaceModel(keras.Model):
         return self.has_shapes and self.units.ready
 
     @property
+    def needs_arrays(self) -> str | None:
+        """Why `fit` takes no stream at present, a sentence; `None` if it takes one."""
+        return None
+
+    @property
     def has_units(self) -> bool:
         """Whether the model has seen data: later data must then have the same columns."""
         adapted = any(scaler.adapted.numpy() for scaler in self.units.scalers)

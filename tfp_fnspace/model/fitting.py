@@ -226,6 +226,8 @@ def run(
     is_stream, num_epochs = streams.is_stream(x), options["epochs"] - options["initial_epoch"]
     first = not model.has_units
     if is_stream:
+        if model.needs_arrays:
+            raise ValueError(f"{model.needs_arrays} Received: x={x!r}")
         checks.check_no_targets(y, validation_split)
         checks.check_passes(x, "steps_per_epoch", steps_per_epoch, num_epochs)
         x = model.checked_stream(x, first=first, learnt=True)

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from tfp_fnspace.boundary import columns, data
 from tfp_fnspace.boundary.arguments import checked_choice, checked_count
-from tfp_fnspace.boundary.streams import CheckedStream
 from tfp_fnspace.callbacks import refuse_learning_rates, wants_batches
 from tfp_fnspace.layers import calls
 from tfp_fnspace.likelihoods import HeteroscedasticGaussian
@@ -351,15 +350,11 @@ class TAGIModel(FunctionSpaceModel):
 
         return loops.by_epochs(self, train_epoch, inputs, targets, options, num_batches)
 
-    def run_stream(
-        self, stream: CheckedStream, steps_per_epoch: int | None, options: dict[str, Any]
-    ) -> keras.callbacks.History:
+    @property
+    def needs_arrays(self) -> str | None:
         if self.noise == "cross_validate" and not self.counters.has_steps:
-            raise ValueError(
-                "noise='cross_validate' needs arrays, which can be split into folds. "
-                f"Received: x={stream.given!r}"
-            )
-        return loops.by_stream(self, stream, steps_per_epoch, options)
+            return "noise='cross_validate' needs arrays, which can be split into folds."
+        return None
 
     def callbacks_of_fit(
         self, given: list[keras.callbacks.Callback]

@@ -68,7 +68,13 @@ demo: $(STAMP) ## every method on a real table: scores, a figure, export and ser
 	@"$(VENV_PYTHON)" -m tfp_fnspace demo --output-dir build/demo
 	@echo "==> demo finished: see build/demo"
 
-test: $(STAMP) ## all tests but the exhaustive ones, the slow ones too
+ifdef METHOD
+test: $(STAMP)
+	@echo "==> running the tests of $(METHOD)"
+	@"$(VENV_PYTHON)" -m pytest "tests/methods/$(METHOD)" $(PYTEST_ARGS)
+	@echo "==> no test of $(METHOD) failed; those that all methods share did not run"
+else
+test: $(STAMP) ## all tests but the exhaustive ones; METHOD=diwp: those of one method
 	@echo "==> running the tests with $(WORKERS) workers (make test-fast leaves out the slow ones)"
 	@status=0; \
 	export PYTEST_ADDOPTS="$$PYTEST_ADDOPTS $$PYTEST_ARGS"; \
@@ -82,6 +88,7 @@ test: $(STAMP) ## all tests but the exhaustive ones, the slow ones too
 	done; \
 	exit $$status
 	@echo "==> no test failed; what was skipped, and why, is above"
+endif
 
 test-fast: $(STAMP) ## the tests not marked slow
 	@echo "==> running the tests not marked slow with $(WORKERS) workers"

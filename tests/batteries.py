@@ -248,6 +248,32 @@ MODELS_BY_GRADIENTS = {
     "variational": variational_model,
 }
 
+
+def vip_model():
+    """Makes a small variational implicit process."""
+    model = fns.sip.VIPModel("neural_sampler", num_prior_samples=5, seed=0)
+    model.compile(keras.optimizers.Adam(0.01))
+    return model
+
+
+def aadm_model():
+    """Makes a small network with an implicit posterior of its weights."""
+    inputs = keras.Input((4,))
+    outputs = keras.layers.Dense(2)(keras.layers.Dense(3, activation="tanh")(inputs))
+    small = {"num_samples": 5, "num_eval_samples": 10, "num_noise": 3, "seed": 0}
+    model = fns.sip.AADMModel((inputs, outputs), **small)
+    model.compile(keras.optimizers.Adam(0.01))
+    return model
+
+
+#: All models that are trained by gradients, baselines too; SIP has all parts that it trains.
+ALL_BY_GRADIENTS = {
+    **MODELS_BY_GRADIENTS,
+    "SIP": lambda: sip_model(adaptive_contrast=True, kl_annealing=0.5),
+    "VIP": vip_model,
+    "AADM": aadm_model,
+}
+
 #: The same for models that learn from all rows at once and take no batches.
 MODELS_OF_ALL_ROWS = {
     "stable_process": stable_model,

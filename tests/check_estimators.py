@@ -1,7 +1,7 @@
 """scikit-learn's checks of real estimators, which take minutes each: `make estimators`.
 
 `python tests/check_estimators.py [NAME ...]` prints the checks that do not pass, and fails if one
-of them is not listed here. The base classes pass all of them in tests/test_sklearn.py.
+of them is not listed here. The base classes pass all of them in tests/sklearn/test_estimators.py.
 """
 
 import argparse

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
+from elsewhere import run_elsewhere
 from exhaustive import sample_of
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
-from test_gradient_models import run_elsewhere
 
 from tfp_fnspace import tracing
 

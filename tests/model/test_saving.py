@@ -1,6 +1,5 @@
 """Models that are saved, killed, restored, exported and served."""
 
-import pathlib
 import subprocess
 import sys
 import warnings
@@ -11,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+from elsewhere import ENVIRONMENT
 from serving import serve_elsewhere
 
 import tfp_fnspace as fns
@@ -149,20 +149,19 @@ KILLED = """
 import os, sys
 import keras
 import numpy as np
-sys.path.insert(0, sys.argv[1])
 import batteries
 from test_saving import example_data
 
 class PowerCut(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
-        if epoch == 3 and sys.argv[3] == "kill":
+        if epoch == 3 and sys.argv[2] == "kill":
             os._exit(9)
 
 x, y = example_data()
 model = batteries.tagi_model(seed=2, noise="cross_validate")
-backup = keras.callbacks.BackupAndRestore(sys.argv[2])
+backup = keras.callbacks.BackupAndRestore(sys.argv[1])
 model.fit(x, y, epochs=5, batch_size=7, verbose=0, callbacks=[backup, PowerCut()])
-np.save(sys.argv[2] + ".npy", model.predict(x)["mean"])
+np.save(sys.argv[1] + ".npy", model.predict(x)["mean"])
 """
 
 
@@ -171,12 +170,11 @@ def test_killed_process_is_restored_by_another(tmp_path):
     x, y = example_data()
     undisturbed = batteries.tagi_model(seed=2, noise="cross_validate")
     undisturbed.fit(x, y, epochs=5, batch_size=7, verbose=0)
-    here = str(pathlib.Path(__file__).parent)
     backup = str(tmp_path / "backup")
 
     def run(mode):
-        command = [sys.executable, "-c", KILLED, here, backup, mode]
-        return subprocess.run(command, capture_output=True, check=False).returncode
+        command = [sys.executable, "-c", KILLED, backup, mode]
+        return subprocess.run(command, capture_output=True, check=False, env=ENVIRONMENT).returncode
 
     assert run("kill") == 9
     assert run("finish") == 0

@@ -5,9 +5,8 @@ import keras
 import numpy as np
 import pytest
 from exhaustive import sample_of
-from test_gradient_models import MODELS as BY_GRADIENTS
 
-MODELS = {**batteries.ALL_MODELS, **BY_GRADIENTS}
+MODELS = {**batteries.ALL_MODELS, **batteries.ALL_BY_GRADIENTS}
 UNITS = np.array([100.0, 0.01 / np.e])
 
 GENERATOR = np.random.default_rng(0)

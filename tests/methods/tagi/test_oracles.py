@@ -28,7 +28,7 @@ ACTIVATIONS = {
 PARTS = ("kernel_mean", "kernel_variance", "bias_mean", "bias_variance")
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 
-FOLDER = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "oracles"
+FOLDER = pathlib.Path(__file__).resolve().parents[3].parent / "shared" / "oracles"
 # Files that every copy of the folder has are named, so that skipping them is visible.
 FOUND = {path.stem for k in ("dense_", "conv_", "hierarch") for path in FOLDER.glob(f"{k}*.npz")}
 NAMED = {"dense_relu_b10", "dense_mixturerelu_b10", "conv_avgpool_b4", "hierarchical10_b6"}

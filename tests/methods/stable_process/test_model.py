@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import stable_models
 import tensorflow as tf
+from elsewhere import ENVIRONMENT
 from serving import serve_elsewhere
 
 import tfp_fnspace as fns
@@ -237,8 +238,8 @@ def test_restored_fit_equals_an_undisturbed_one(tmp_path):
 KILLED = """
 import os, sys
 import keras
-sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
-from test_stable_model import QUICK, fit, make_model
+sys.path.insert(0, sys.argv[1])
+from test_model import QUICK, fit, make_model
 
 def cut(epoch, logs=None):
     if epoch == 3:
@@ -254,7 +255,8 @@ fit(model, epochs=5, callbacks=[backup, keras.callbacks.LambdaCallback(on_epoch_
 def test_killed_process_is_restored_by_another(tmp_path):
     here, backup = str(pathlib.Path(__file__).parent), str(tmp_path / "backup")
     command = [sys.executable, "-c", KILLED, here, backup]
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 9
+    done = subprocess.run(command, capture_output=True, check=False, env=ENVIRONMENT)
+    assert done.returncode == 9
     undisturbed, restored = make_model(**QUICK), make_model(**QUICK)
     fit(undisturbed, epochs=5)
     callback = keras.callbacks.BackupAndRestore(backup)

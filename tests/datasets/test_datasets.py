@@ -44,7 +44,7 @@ def assert_distribution(values, distribution):
 
 @pytest.fixture(scope="module")
 def data_dir():
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     folder = Path(os.environ.get(datasets.DATA_DIR_VARIABLE, root / ".." / "shared" / "data"))
     if not folder.is_dir():
         pytest.skip(f"benchmark files not found: no folder {folder}")

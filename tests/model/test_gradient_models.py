@@ -1,53 +1,23 @@
 """Every model that learns by gradients: restored, on two devices, its graphs, and served."""
 
-import os
-import pathlib
 import shutil
-import subprocess
-import sys
 
 import batteries
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from elsewhere import run_elsewhere
 from exhaustive import sample_of
 from numpy.testing import assert_allclose
 from serving import serve_elsewhere
 from test_gpu_ready import devices_of, ops_of
 
-import tfp_fnspace as fns
-
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(24, 4)).astype("float32")
 Y = np.stack([np.sin(X[:, 0]), X[:, 1] * X[:, 2]], axis=1).astype("float32")
 OPTIONS = {"batch_size": 12, "verbose": 0}
-
-
-def vip_model():
-    """Makes a small variational implicit process."""
-    model = fns.sip.VIPModel("neural_sampler", num_prior_samples=5, seed=0)
-    model.compile(keras.optimizers.Adam(0.01))
-    return model
-
-
-def aadm_model():
-    """Makes a small network with an implicit posterior of its weights."""
-    inputs = keras.Input((4,))
-    outputs = keras.layers.Dense(2)(keras.layers.Dense(3, activation="tanh")(inputs))
-    small = {"num_samples": 5, "num_eval_samples": 10, "num_noise": 3, "seed": 0}
-    model = fns.sip.AADMModel((inputs, outputs), **small)
-    model.compile(keras.optimizers.Adam(0.01))
-    return model
-
-
-#: Name -> constructor; that of SIP has all parts that it trains.
-MODELS = {
-    **batteries.MODELS_BY_GRADIENTS,
-    "SIP": lambda: batteries.sip_model(adaptive_contrast=True, kl_annealing=0.5),
-    "VIP": vip_model,
-    "AADM": aadm_model,
-}
+MODELS = batteries.ALL_BY_GRADIENTS
 #: One model of each group that shares code: DIWP's layers, the bound and the divergence of fBNN,
 #: and all that SIP trains.
 KEPT = ["DIWP", "SIP", "fBNN"]
@@ -107,16 +77,6 @@ def test_every_op_has_a_gpu_kernel(name):
     found |= ops_of(lambda a: model.draw_functions(a, 3, tf.constant([1, 2])), (x,))
     assert {"MatMul", "BatchMatMulV2"} & found, "the graph looks empty"
     assert not {op for op in found if not {"GPU", "DEFAULT"} & devices_of(op)}
-
-
-def run_elsewhere(code, *arguments):
-    """Runs code in another process, whose last word must be "done"."""
-    here = pathlib.Path(__file__).resolve().parent
-    path = os.pathsep.join(map(str, [here.parent, here, here / "reference"]))
-    environment = {**os.environ, "PYTHONPATH": path}
-    command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.stdout.split()[-1:] == ["done"], done.stdout + done.stderr[-2000:]
 
 
 STEPS = """

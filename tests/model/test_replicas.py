@@ -1,8 +1,8 @@
 """A model on two replicas of a strategy has the weights, losses and scores of one device."""
 
 import pytest
+from elsewhere import run_elsewhere
 from exhaustive import sample_of
-from test_gradient_models import run_elsewhere
 
 REPLICAS = """
 import sys

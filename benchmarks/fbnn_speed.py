@@ -25,7 +25,7 @@ import tensorflow as tf
 
 from tfp_fnspace import fbnn, layers, likelihoods, processes
 from tfp_fnspace.benchmark import add_records, machine, versions
-from tfp_fnspace.math.normals import fast_normal
+from tfp_fnspace.math.random import fast_normal
 
 RESULTS = "benchmarks/results/fbnn_speed.json"
 NETWORKS = {"1 x 50": [50], "5 x 100": [100] * 5}

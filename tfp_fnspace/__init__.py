@@ -26,9 +26,11 @@ if keras.backend.backend() != "tensorflow":
     )
 
 from tfp_fnspace import (  # noqa: E402
+    bijectors,
     callbacks,
     datasets,
     decisions,
+    distributions,
     kernels,
     layers,
     likelihoods,
@@ -51,9 +53,11 @@ __all__ = [
     "FunctionSpaceModel",
     "GaussianMoments",
     "GramBlocks",
+    "bijectors",
     "callbacks",
     "datasets",
     "decisions",
+    "distributions",
     "diwp",
     "fbnn",
     "kernels",

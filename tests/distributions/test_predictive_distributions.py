@@ -9,7 +9,7 @@ from scipy import special, stats
 
 from tfp_fnspace import likelihoods, metrics
 from tfp_fnspace.distributions import marginals, quantile
-from tfp_fnspace.math.quadrature import normal_nodes
+from tfp_fnspace.math.expectations import normal_nodes
 from tfp_fnspace.typing import GaussianMoments
 
 F = np.random.default_rng(0).normal(size=(4, 5, 2))  # [draws, N, D]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from tfp_fnspace.math import linalg, random, replicas
-from tfp_fnspace.math.normals import fast_normal
+from tfp_fnspace.math.random import fast_normal
 from tfp_fnspace.typing import Seed, Tensor
 
 #: How the noise of the data points is drawn. `"independent"`: separately for each point, for

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfp_fnspace.boundary import arguments
 from tfp_fnspace.layers.posterior_base import Posterior
 from tfp_fnspace.math import linalg
-from tfp_fnspace.math.normals import fast_normal
+from tfp_fnspace.math.random import fast_normal
 from tfp_fnspace.math.regression import LinearRegression
 from tfp_fnspace.typing import Array, Config, Seed, Tensor
 

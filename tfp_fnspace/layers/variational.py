@@ -14,8 +14,7 @@ from tfp_fnspace.layers.draws import FunctionDraws, current_draws, draws_of_scop
 from tfp_fnspace.layers.posterior_base import Posterior
 from tfp_fnspace.layers.weight_priors import WeightPriors
 from tfp_fnspace.math import replicas
-from tfp_fnspace.math.normals import fast_normal
-from tfp_fnspace.math.random import fold_in
+from tfp_fnspace.math.random import fast_normal, fold_in
 from tfp_fnspace.typing import Config, Distribution, Shape, Tensor
 
 #: Draws -> id of a layer -> what the layer drew. Entries live as long as the draws.

@@ -13,7 +13,7 @@ from tfp_fnspace.boundary.arguments import checked_choice, checked_positive
 from tfp_fnspace.distributions import observations
 from tfp_fnspace.likelihoods.base import static_size, variance_of
 from tfp_fnspace.likelihoods.mixtures import MixtureLikelihood, num_nodes
-from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes
+from tfp_fnspace.math.expectations import normal_expectation, normal_nodes
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.typing import (
     Array,

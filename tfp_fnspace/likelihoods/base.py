@@ -5,7 +5,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.math.quadrature import stddev_of
+from tfp_fnspace.math.expectations import stddev_of
 from tfp_fnspace.math.replicas import normal_of_rows
 from tfp_fnspace.typing import ArrayLike, Distribution, GaussianMoments, Seed, Tensor
 

@@ -9,8 +9,8 @@ import tensorflow_probability as tfp
 
 from tfp_fnspace.boundary.arguments import checked_positive
 from tfp_fnspace.likelihoods.base import Likelihood, of_each, static_size, variance_of
+from tfp_fnspace.math.expectations import normal_expectation, normal_nodes, stddev_of
 from tfp_fnspace.math.normalized import NormalizedMoments, remax_moments, softmax_moments
-from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes, stddev_of
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.math.replicas import normal_of_rows
 from tfp_fnspace.typing import ArrayLike, Config, Distribution, GaussianMoments, Seed, Tensor

@@ -12,7 +12,7 @@ from tfp_fnspace.distributions import observations
 from tfp_fnspace.likelihoods.base import static_size, variance_of
 from tfp_fnspace.likelihoods.mixtures import MixtureLikelihood, num_nodes
 from tfp_fnspace.likelihoods.variance_inference import exponential_mean, noise_innovation
-from tfp_fnspace.math.quadrature import normal_expectation, normal_nodes, stddev_of
+from tfp_fnspace.math.expectations import normal_expectation, normal_nodes, stddev_of
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.typing import ArrayLike, Config, Distribution, GaussianMoments, Seed, Tensor
 

@@ -10,7 +10,7 @@ import tensorflow_probability as tfp
 from tfp_fnspace.boundary.arguments import checked_count, checked_positive
 from tfp_fnspace.likelihoods.base import variance_of
 from tfp_fnspace.likelihoods.categorical import Labels, one_component
-from tfp_fnspace.math.quadrature import normal_expectation
+from tfp_fnspace.math.expectations import normal_expectation
 from tfp_fnspace.typing import Array, ArrayLike, Config, Distribution, GaussianMoments, Seed, Tensor
 
 tfd = tfp.distributions

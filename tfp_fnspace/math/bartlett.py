@@ -31,7 +31,7 @@ import tensorflow as tf
 
 from tfp_fnspace.math import linalg, random
 from tfp_fnspace.math.gradients import custom_gradient
-from tfp_fnspace.math.normals import fast_normal
+from tfp_fnspace.math.random import fast_normal
 from tfp_fnspace.typing import Seed, Tensor
 
 #: Number of candidates for a gamma draw.

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfp_fnspace.math.clipped_normal import clipped_moments
+from tfp_fnspace.math.expectations import clipped_moments
 from tfp_fnspace.typing import GaussianMoments, Tensor
 
 #: Largest variance of a logarithm for which the exponential is taken in float32.

@@ -5,7 +5,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.distributions.quantile import is_mixture, marginal_cdf, quantile_of_marginals
-from tfp_fnspace.math.gaussian import normal_crps, normal_mixture_crps
+from tfp_fnspace.math.expectations import normal_crps, normal_mixture_crps
 from tfp_fnspace.typing import Distribution, Tensor
 
 tfd = tfp.distributions

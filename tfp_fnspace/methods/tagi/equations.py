@@ -43,7 +43,7 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace.math.clipped_normal import clipped_moments
+from tfp_fnspace.math.expectations import clipped_moments
 from tfp_fnspace.typing import Array, Tensor
 
 #: A function `L(a, w)` that is linear in each argument.

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import checked_choice
-from tfp_fnspace.math.clipped_normal import clipped_moments
+from tfp_fnspace.math.expectations import clipped_moments
 from tfp_fnspace.methods.tagi import propagation
 from tfp_fnspace.methods.tagi.layers.base import Inputs, one_mask
 from tfp_fnspace.methods.tagi.layers.convolution import Sizes, checked_sizes

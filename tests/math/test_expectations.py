@@ -1,11 +1,11 @@
-"""`tfp_fnspace.math.gaussian` against SciPy, numerical integration and known limits."""
+"""`tfp_fnspace.math.expectations` against SciPy, numerical integration and known limits."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from scipy import integrate, stats
 
-from tfp_fnspace.math.gaussian import absolute_normal_mean, normal_crps, normal_mixture_crps
+from tfp_fnspace.math.expectations import absolute_normal_mean, normal_crps, normal_mixture_crps
 
 CASES = [(0.0, 0.0, 1.0), (1.5, -0.5, 0.3), (-4.0, 2.0, 2.5), (0.2, 0.1, 10.0)]
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}

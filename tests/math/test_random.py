@@ -6,8 +6,7 @@ import tensorflow as tf
 from scipy import stats
 
 from tfp_fnspace.layers.draws import FunctionDraws
-from tfp_fnspace.math.normals import fast_normal
-from tfp_fnspace.math.random import split
+from tfp_fnspace.math.random import fast_normal, split
 
 FALSE_FAIL = 1e-6
 SEED = tf.constant([1, 2])

@@ -1,4 +1,4 @@
-"""Stateless seeds, orders and normal draws: the same numbers give the same draws, in any process."""
+"""Stateless seeds, orders and normal draws: the same seed gives the same draws in any process."""
 
 import math
 from collections.abc import Sequence

@@ -112,7 +112,7 @@ def test_objective_of_a_gaussian_mixture(alpha):
         term = powers / alpha
     noise = likelihoods.Gaussian(0.8, dtype="float64")
     moments = GaussianMoments(tf.constant(mean), tf.constant(variance))
-    energy = equations.energy(noise, moments, tf.constant(y), alpha, SEED)
+    energy = equations.data_energy(noise, moments, tf.constant(y), alpha, SEED)
     assert_allclose(energy, np.mean(term), rtol=1e-8)
     divergence = equations.symmetrized(tf.constant(3.0), tf.constant(4.0))
     loss = equations.loss(energy, tf.cast(divergence, tf.float64), 6.0, 0.5)

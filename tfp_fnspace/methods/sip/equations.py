@@ -15,12 +15,12 @@ In this file are, with the equations of the paper in brackets,
     section 2.1   `classification` (3) and `log_ratio_divergences` (2, 10), by a discriminator
     section 2.2   `empirical_moments` (6); VIP: `gaussian_process_draws`, `linear_model_moments`,
                   `weight_divergence`
-    section 3     `symmetrized` (11), `energy` and `loss` (9, 12), `conditional` (13),
+    section 3     `symmetrized` (11), `data_energy` and `loss` (9, 12), `conditional` (13),
                   `mixture` (8, 14), `matheron_draws`
     appendix B    `normal_part` (16, 19), `contrasted_divergences` (17); for AVB and AADM,
                   `divergences_from_standard_normal`
 
-Three baselines share `energy` and `loss`. AVB and AADM have the weights w of a network in the place
+Three baselines share `data_energy` and `loss`. AVB and AADM have the weights w of a network in the place
 of f and u: equation 4, the objective of AVB, is that of `alpha=0` with KL(q(w) || p(w)), and AADM
 has other alpha. VIP has a divergence in closed form. `contrast` extends appendix B to normal
 distributions with full covariances, which the paper does not have.
@@ -186,7 +186,7 @@ def symmetrized(forward: Tensor, reverse: Tensor) -> Tensor:
     return 0.5 * (forward + reverse)
 
 
-def energy(
+def data_energy(
     likelihood: Likelihood,
     moments: GaussianMoments,
     targets: Tensor,
@@ -226,7 +226,7 @@ def loss(
     With KL(q || p) alone and the energy at `alpha=0`, the objective is equation 9, or 4 in weights.
 
     Args:
-        log_likelihood: `energy`, a scalar.
+        log_likelihood: `data_energy`, a scalar.
         divergence: The divergence, which belongs to all rows together, a scalar.
         num_rows: N.
         kl_weight: beta, which rises from 0 to 1 in a warm-up (section 5.2).

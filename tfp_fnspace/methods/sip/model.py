@@ -240,7 +240,9 @@ class SIPModel(GradientModel):
             z = tf.convert_to_tensor(self.inducing_inputs.value)
             at_z = given_prior.draws(self, z, of_p, seeds[1])
         mixture = equations.mixture(distribution, u[: self.num_samples])
-        log_likelihood = equations.energy(self.likelihood, mixture, targets, self.alpha, seeds[2])
+        log_likelihood = equations.data_energy(
+            self.likelihood, mixture, targets, self.alpha, seeds[2]
+        )
         divergences = self.log_ratio(_flat(u), _flat(at_z), seeds[3])
         kl = divergences.forward
         if self.divergence.kind == "symmetric":

@@ -148,7 +148,7 @@ class VIPModel(GradientModel):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Computes the loss and the entries of `History`, see the class."""
         moments = self._moments(inputs[0])
-        log_likelihood = equations.energy(
+        log_likelihood = equations.data_energy(
             self.likelihood, moments, targets, self.alpha, seed, num_draws=self.num_samples
         )
         divergence = equations.weight_divergence(self.weight_mean.value, self.weight_cholesky)

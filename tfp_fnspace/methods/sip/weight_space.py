@@ -217,7 +217,9 @@ class AADMModel(GradientModel):
         seeds = split(seed, 3)
         q, p = self.divergence_draws(seeds[0])
         moments = GaussianMoments(self._values(inputs, q), None)
-        log_likelihood = equations.energy(self.likelihood, moments, targets, self.alpha, seeds[1])
+        log_likelihood = equations.data_energy(
+            self.likelihood, moments, targets, self.alpha, seeds[1]
+        )
         divergences = self.log_ratio(q, p, seeds[2])
         kl = divergences.forward
         loss = equations.loss(log_likelihood, kl, num_rows, self.annealed())

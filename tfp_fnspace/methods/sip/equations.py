@@ -20,9 +20,9 @@ In this file are, with the equations of the paper in brackets,
     appendix B    `normal_part` (16, 19), `contrasted_divergences` (17); for AVB and AADM,
                   `divergences_from_standard_normal`
 
-Three baselines share `data_energy` and `loss`. AVB and AADM have the weights w of a network in the place
-of f and u: equation 4, the objective of AVB, is that of `alpha=0` with KL(q(w) || p(w)), and AADM
-has other alpha. VIP has a divergence in closed form. `contrast` extends appendix B to normal
+Three baselines share `data_energy` and `loss`. AVB and AADM have the weights w of a network in the
+place of f and u: equation 4, the objective of AVB, is that of `alpha=0` with KL(q(w) || p(w)), and
+AADM has other alpha. VIP has a divergence in closed form. `contrast` extends appendix B to normal
 distributions with full covariances, which the paper does not have.
 
 There are S draws, N points, D outputs, and K = M D values that a discriminator sees.

@@ -111,7 +111,7 @@ check: $(STAMP) ## ruff and basedpyright: lint, format and types, changes nothin
 	@echo "==> ruff format --check"
 	@"$(VENV_PYTHON)" -m ruff format --check .
 	@echo "==> basedpyright"
-	@"$(VENV)/bin/basedpyright" --pythonpath "$(VENV_PYTHON)"
+	@"$(VENV)/bin/basedpyright" --project pyproject.toml --pythonpath "$(VENV_PYTHON)"
 	@echo "==> lint, format and types are clean"
 
 format: $(STAMP) ## ruff: format and fix in place

@@ -1,4 +1,7 @@
-"""Checks of users' networks: how their Keras layers act in training."""
+"""Checks of users' networks: what they are, and how their Keras layers act in training."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -10,6 +13,22 @@ from tfp_fnspace.typing import Network
 
 #: Layers whose training pass changes what they do in prediction.
 _LEARNS_IN_A_PASS = (keras.layers.BatchNormalization, keras.layers.SpectralNormalization)
+
+
+def functional(network: Network | Sequence[Any]) -> Network:
+    """Returns a network that is given as a Keras model or as its inputs and outputs.
+
+    Raises:
+        TypeError: If it is something else, or a model that is not built.
+    """
+    if isinstance(network, tuple | list) and len(network) == 2:
+        network = keras.Model(*network, name="network")
+    if not isinstance(network, keras.Model) or not getattr(network, "inputs", None):
+        raise TypeError(
+            "`network` must be a built Keras model, or its symbolic inputs and outputs. "
+            f"Received: network={network!r}"
+        )
+    return network
 
 
 def seed_generators(model: keras.Model) -> list[keras.random.SeedGenerator]:

@@ -51,7 +51,9 @@ def test_eigenfunctions_of_a_normal_distribution_are_hermite_functions():
     """Rasmussen and Williams (2006), equations 4.39 and 4.40, at quantiles instead of draws."""
     size, length = 800, 1.5
     x = stats.norm.ppf((np.arange(size) + 0.5) / size)[:, np.newaxis]
-    basis = equations.nystrom(tf.constant(x), tf.constant(length, tf.float64), 0.99)
+    samples = tf.constant(x)
+    squared = equations.squared_distances(samples, samples)
+    basis = equations.nystrom(samples, squared, tf.constant(length, tf.float64), 0.99)
     a, b = 0.25, 0.5 / length**2
     c = np.sqrt(a**2 + 2.0 * a * b)
     for j in range(4):

@@ -95,7 +95,7 @@ class Spectrum(NamedTuple):
     length_scale: Tensor
 
 
-def nystrom(samples: Tensor, length_scale: Tensor, share: float) -> Spectrum:
+def nystrom(samples: Tensor, squared: Tensor, length_scale: Tensor, share: float) -> Spectrum:
     """Estimates eigenfunctions of `k(x, x') = exp(-|x - x'|^2 / (2 h^2))` under q (section 2.3).
 
     With `K = U Lambda U^T` at samples x_m of q, the Nystrom estimates are
@@ -107,13 +107,14 @@ def nystrom(samples: Tensor, length_scale: Tensor, share: float) -> Spectrum:
 
     Args:
         samples: `[..., M, d]`, with mean 0, so that their squared distances do not cancel.
+        squared: `squared_distances` of the samples, `[..., M, M]`, from which h was found too.
         length_scale: h, `[...]`.
         share: Number in (0, 1].
 
     Returns:
         `Spectrum`.
     """
-    kernel = _kernel(squared_distances(samples, samples), length_scale)
+    kernel = _kernel(squared, length_scale)
     kernel = tf.linalg.set_diag(kernel, tf.ones_like(kernel[..., 0]))
     eigenvalues, eigenvectors = tf.linalg.eigh(kernel)
     is_kept = _is_leading(eigenvalues, share)

@@ -112,7 +112,7 @@ def spectrum(samples: ArrayLike, share: float = 0.99, bandwidth: float = 1.0) ->
     """
     samples = tf.convert_to_tensor(samples)
     squared = equations.squared_distances(samples, samples)
-    return equations.nystrom(samples, bandwidth * _median_distance(squared), share)
+    return equations.nystrom(samples, squared, bandwidth * _median_distance(squared), share)
 
 
 def _root_of_covariance(centred):

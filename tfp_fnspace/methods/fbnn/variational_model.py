@@ -231,22 +231,9 @@ def _default_annealing(total_steps):
     return max((total_steps or 0) // 3, _LEAST_ANNEALING)
 
 
-def _functional(network: Network | Sequence[Any]) -> Network:
-    """Returns a network that is given as a Keras model or as its inputs and outputs."""
-    if isinstance(network, tuple | list) and len(network) == 2:
-        inputs, outputs = network
-        network = keras.Model(inputs, outputs, name="network")
-    if not isinstance(network, keras.Model) or not getattr(network, "inputs", None):
-        raise TypeError(
-            "`network` must be a built Keras model, or its symbolic inputs and outputs. "
-            f"Received: network={network!r}"
-        )
-    return network
-
-
 def _checked_network(given: Network | Sequence[Any]) -> Network:
     """Returns a network of variational layers whose inputs can hold standardised values."""
-    network = _functional(given)
+    network = networks.functional(given)
     if not any(isinstance(layer, VariationalLayer) for layer in network._flatten_layers()):
         raise ValueError(
             "`network` must have variational layers: `layers.from_keras` makes them from "

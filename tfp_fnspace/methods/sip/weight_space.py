@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.boundary import arguments
+from tfp_fnspace.layers import networks
 from tfp_fnspace.likelihoods import Likelihood
 from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.math.random import as_seed, normal, split
@@ -310,21 +311,9 @@ class AVBModel(AADMModel):
         return config
 
 
-def _functional(network: Network | Sequence[Any]) -> Network:
-    """Returns a network that is given as a Keras model or as its inputs and outputs."""
-    if isinstance(network, tuple | list) and len(network) == 2:
-        network = keras.Model(*network, name="network")
-    if not isinstance(network, keras.Model) or not getattr(network, "inputs", None):
-        raise TypeError(
-            "`network` must be a built Keras model, or its symbolic inputs and outputs. "
-            f"Received: network={network!r}"
-        )
-    return network
-
-
 def _copied(given: Network | Sequence[Any]) -> Network:
     """Returns a frozen copy of a network, with its weights."""
-    network = _functional(given)
+    network = networks.functional(given)
     if len(network.outputs) != 1 or len(network.outputs[0].shape) != 2:
         shapes = [tuple(tensor.shape) for tensor in network.outputs]
         raise ValueError(

@@ -3,10 +3,12 @@
 #
 #   PYTHON=/path/to/python3.12 make test     another interpreter (default: the first suitable one)
 #   VENV=/somewhere/else make test           another place for the environment (default: .venv)
+#   CONSTRAINTS=mine.txt make test           other versions of the packages (default: constraints.txt)
 #   make test PYTEST_ARGS="-k tagi"          more arguments for pytest
 
 PYTHON ?=
 VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
 WORKERS ?= 2
 PYTEST_ARGS ?=
 export PYTEST_ARGS
@@ -22,9 +24,9 @@ TF_CPP_MIN_LOG_LEVEL ?= 3
 export TF_CPP_MIN_LOG_LEVEL
 # Each worker of the tests has a core, and one thread each for what TensorFlow, NumPy and
 # scikit-learn run side by side.
-test test-fast exhaustive fuzz: export TF_NUM_INTRAOP_THREADS ?= 1
-test test-fast exhaustive fuzz: export TF_NUM_INTEROP_THREADS ?= 1
-test test-fast exhaustive fuzz: export OMP_NUM_THREADS ?= 1
+test test-fast coverage exhaustive fuzz: export TF_NUM_INTRAOP_THREADS ?= 1
+test test-fast coverage exhaustive fuzz: export TF_NUM_INTEROP_THREADS ?= 1
+test test-fast coverage exhaustive fuzz: export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 
 VENV_PYTHON := $(VENV)/bin/python
@@ -55,7 +57,7 @@ fi
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast exhaustive fuzz check format docs colabs kill estimators bench clean FORCE
+.PHONY: help demo test test-fast test-lowest coverage exhaustive fuzz check format docs colabs kill estimators bench clean FORCE
 
 help: ## this list (also what `make` alone does)
 	@echo "make <target>; the first one builds the environment $(VENV)"
@@ -94,6 +96,18 @@ test-fast: $(STAMP) ## the tests not marked slow
 	@echo "==> running the tests not marked slow with $(WORKERS) workers"
 	@"$(VENV_PYTHON)" -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not exhaustive" $(PYTEST_ARGS)
 	@echo "==> the fast tests passed; the slow ones did not run"
+
+test-lowest: $(STAMP) ## test-fast with the lowest versions that setup.py supports, in build/lowest
+	@mkdir -p build/lowest
+	@"$(VENV_PYTHON)" tests/lowest_versions.py > build/lowest/now.txt
+	@cd build/lowest && { cmp -s now.txt constraints.txt || cp now.txt constraints.txt; }
+	@$(MAKE) --no-print-directory VENV=build/lowest/venv CONSTRAINTS=build/lowest/constraints.txt test-fast
+
+coverage: $(STAMP) ## test-fast, with the lines that ran counted; fails below the floor of pyproject.toml
+	@echo "==> running the tests not marked slow with $(WORKERS) workers, and counting lines"
+	@"$(VENV_PYTHON)" -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not exhaustive" \
+	  --cov --cov-report=term --cov-report=html:build/coverage $(PYTEST_ARGS)
+	@echo "==> what did not run is marked in build/coverage/index.html"
 
 exhaustive: $(STAMP) ## before a release: the cases that make test has a sample of
 	@echo "==> running the tests marked exhaustive with $(WORKERS) workers"
@@ -154,7 +168,7 @@ clean: ## remove build outputs and caches (the environment stays)
 	@echo "==> removed build outputs and caches; the environment stays: rm -rf \"$(VENV)\" to remove it"
 
 # Installed anew when a dependency changed, or when the environment's interpreter is gone.
-$(STAMP): setup.py constraints.txt $(if $(shell "$(VENV_PYTHON)" $(SUITABLE) && echo works),,FORCE)
+$(STAMP): setup.py $(CONSTRAINTS) $(if $(shell "$(VENV_PYTHON)" $(SUITABLE) && echo works),,FORCE)
 	@if [ -e "$(VENV)" ] && ! "$(VENV_PYTHON)" $(SUITABLE); then \
 	  if [ -f "$(VENV)/pyvenv.cfg" ]; then \
 	    echo "==> $(VENV) has no working Python 3.11 to 3.13: removing it"; rm -rf "$(VENV)"; \
@@ -182,10 +196,10 @@ $(STAMP): setup.py constraints.txt $(if $(shell "$(VENV_PYTHON)" $(SUITABLE) && 
 	    fi; \
 	  fi; \
 	fi
-	@echo "==> installing tfp_fnspace[dev,demo] with the versions of constraints.txt"
+	@echo "==> installing tfp_fnspace[dev,demo] with the versions of $(CONSTRAINTS)"
 	@echo "    (the first time: TensorFlow and about 60 more packages, some 700 MB, a few minutes)"
 	@log="$(VENV)/install.log"; \
-	{ "$(VENV_PYTHON)" -m pip install --progress-bar off -e '.[dev,demo]' -c constraints.txt 2>&1; \
+	{ "$(VENV_PYTHON)" -m pip install --progress-bar off -e '.[dev,demo]' -c "$(CONSTRAINTS)" 2>&1; \
 	  echo "pip status $$?"; } </dev/null | tee "$$log" | while IFS= read -r line; do \
 	  case $$line in \
 	    *Downloading*"MB)"*) echo "    downloading $${line##*Downloading }" ;; \
@@ -201,8 +215,8 @@ $(STAMP): setup.py constraints.txt $(if $(shell "$(VENV_PYTHON)" $(SUITABLE) && 
 	@echo "==> environment ready: $(VENV)"
 
 $(DOCS_STAMP): $(STAMP)
-	@echo "==> installing tfp_fnspace[docs] with the versions of constraints.txt"
-	@"$(VENV_PYTHON)" -m pip install -q --progress-bar off -e '.[docs]' -c constraints.txt
+	@echo "==> installing tfp_fnspace[docs] with the versions of $(CONSTRAINTS)"
+	@"$(VENV_PYTHON)" -m pip install -q --progress-bar off -e '.[docs]' -c "$(CONSTRAINTS)"
 	@touch "$(VENV)/.installed-docs"
 
 FORCE:

@@ -44,13 +44,15 @@ BENCH = [  # what `benchmark uci` compares with, its tables and pictures
 DEV = [
     "pytest>=8",
     "pytest-xdist>=3.5",
-    "ruff",
+    "pytest-cov>=5",  # `make coverage`
+    "ruff>=0.6",
     "basedpyright>=1.30",  # the type checker of `make check`
     "pre-commit>=3.5",
     "scipy>=1.12",
     "diptest>=0.8",  # benchmarks/sip_figures.py tests for two modes
     "setuptools>=77",  # tests/test_packaging.py builds the wheel without a network
     "psutil>=5.9",  # tests/test_colabs.py looks for kernels that are left
+    "packaging>=24",  # tests/lowest_versions.py
     "hypothesis>=6.100",  # property tests and the fuzzer
     "pandas>=2.1",  # tests of data frames
     "polars>=1.0",

@@ -192,6 +192,23 @@ def solve_upper(
     return solution, gradient
 
 
+def solve_lower(factor: Tensor, values: Tensor, adjoint: bool = False) -> Tensor:
+    """Returns `L^-1 B`, or `L^-T B`, with broadcast batches.
+
+    Args:
+        factor: L, lower triangular, `[..., P, P]`.
+        values: B, `[..., P, M]`.
+        adjoint: Whether L is transposed.
+
+    Returns:
+        Tensor `[..., P, M]`.
+    """
+    batch = tf.broadcast_dynamic_shape(tf.shape(factor)[:-2], tf.shape(values)[:-2])
+    factor = tf.broadcast_to(factor, tf.concat([batch, tf.shape(factor)[-2:]], axis=0))
+    values = tf.broadcast_to(values, tf.concat([batch, tf.shape(values)[-2:]], axis=0))
+    return tf.linalg.triangular_solve(factor, values, adjoint=adjoint)
+
+
 def squared_norm_of_solution(a: Tensor, b: Tensor) -> Tensor:
     """Returns `||A^-1 B||_F^2 = tr((A A^T)^-1 B B^T)`.
 

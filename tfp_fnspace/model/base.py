@@ -105,7 +105,7 @@ class FunctionSpaceModel(keras.Model):
     num_joint_functions: int | None = None
 
     #: Dtype of the inputs of a model that learns their shapes; `None` is the model's own dtype.
-    input_dtype: str | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
+    input_tensor_dtype: str | None = None
 
     #: Dtype in which inputs are standardised; `None` stands for the model's own dtype.
     input_scaler_dtype: str | None = None

@@ -81,7 +81,7 @@ def learn_shapes(
     if is_stream:
         with streams.own_errors():
             parts, x = streams.first_batches(x, model.rows_for_shapes)
-    dtype = model.input_dtype or model.variable_dtype
+    dtype = model.input_tensor_dtype or model.variable_dtype
     parts = [checks.first_data(*part, model.likelihood, dtype) for part in parts]
     inputs, targets = parts[0]
     num_rows = sum(len(part[0]) for part in parts)

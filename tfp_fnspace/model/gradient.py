@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfp_fnspace.boundary import arguments
 from tfp_fnspace.boundary.streams import CheckedStream
-from tfp_fnspace.callbacks import FiniteLoss, wants_batches
+from tfp_fnspace.callbacks import FiniteLoss
 from tfp_fnspace.math import replicas
 from tfp_fnspace.model import checks, loops
 from tfp_fnspace.model.annealing import Annealing
@@ -413,13 +413,6 @@ class GradientModel(FunctionSpaceModel):
     def first_callbacks(self) -> list[keras.callbacks.Callback]:
         return [FiniteLoss()]
 
-    def _compiles_epochs(self, callbacks: Iterable[keras.callbacks.Callback]) -> bool:
-        """Returns whether nothing needs control between the batches of an epoch."""
-        own_step = type(self).train_step is GradientModel.train_step
-        one_device = self.distribute_strategy.num_replicas_in_sync == 1
-        graph = not self.run_eagerly and not self.jit_compile
-        return own_step and one_device and graph and not any(map(wants_batches, callbacks))
-
     def run_arrays(
         self,
         inputs: list[Array],
@@ -433,7 +426,8 @@ class GradientModel(FunctionSpaceModel):
         num_batches = -(-len(targets) // batch_size)
         epochs = options["epochs"] - options["initial_epoch"]
         self.begin(len(targets), epochs * num_batches)
-        if self._compiles_epochs(options["callbacks"]):
+        whole = loops.may_run_whole_epochs(self, GradientModel, options["callbacks"])
+        if whole and not self.jit_compile:
             history = self._run_epochs(inputs, targets, batch_size, shuffle, options)
         else:
             history = loops.by_batches(self, inputs, targets, batch_size, shuffle, options)

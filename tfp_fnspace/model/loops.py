@@ -3,17 +3,36 @@
 Each runs Keras's own loop, with its callbacks and validation. None knows the class of a model.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary.streams import CheckedStream
+from tfp_fnspace.callbacks import wants_batches
 from tfp_fnspace.typing import Array
 
 if TYPE_CHECKING:
     from tfp_fnspace.model.base import FunctionSpaceModel
+
+
+def may_run_whole_epochs(
+    model: "FunctionSpaceModel",
+    own_class: "type[FunctionSpaceModel]",
+    callbacks: Iterable[keras.callbacks.Callback],
+) -> bool:
+    """Returns whether nothing needs control between the batches of an epoch.
+
+    Args:
+        model: `FunctionSpaceModel`.
+        own_class: The class whose `train_step` an epoch repeats; a user may have overridden it.
+        callbacks: The callbacks of the `fit`.
+    """
+    own_step = type(model).train_step is own_class.train_step
+    one_device = model.distribute_strategy.num_replicas_in_sync == 1
+    in_graph = not model.run_eagerly
+    return own_step and one_device and in_graph and not any(map(wants_batches, callbacks))
 
 
 def by_batches(

@@ -410,7 +410,7 @@ def test_xla_compiles_loops_of_convolutions_on_a_gpu_only(gpus, monkeypatch):
         tf.config, "list_physical_devices", lambda kind=None: [None] * gpus * (kind == "GPU")
     )
     x, y = np.zeros((2, 3, 3, 1), "float32"), np.zeros((2, 1), "float32")
-    compiled = model.epoch_learner([x], y, 2).function._jit_compile
-    assert compiled is bool(gpus) and model.fuses_updates is not compiled
+    compiled = model.epochs.learner([x], y, 2).function._jit_compile
+    assert compiled is bool(gpus) and model.epochs.fuses_updates is not compiled
     model.compile(jit_compile=True)
-    assert model.epoch_learner([x], y, 2).function._jit_compile and not model.fuses_updates
+    assert model.epochs.learner([x], y, 2).function._jit_compile and not model.epochs.fuses_updates

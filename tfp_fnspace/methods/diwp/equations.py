@@ -267,10 +267,10 @@ def output_divergence(c_factor: Tensor, v: Tensor, noise_factor: Tensor) -> tupl
     Returns:
         `L_C^-1 v`, `[S, D, P, 1]`, and the divergence, `[S]`.
     """
-    whitened = solve(c_factor, v[:, :, tf.newaxis])
+    whitened = linalg.solve_lower(c_factor, v[:, :, tf.newaxis])
     units, size = tf.cast(v.shape[0], v.dtype), v.shape[1]
     copies = units / tf.cast(tf.shape(noise_factor)[0], v.dtype)
-    solved = solve(c_factor, whitened, adjoint=True)  # C^-1 v
+    solved = linalg.solve_lower(c_factor, whitened, adjoint=True)  # C^-1 v
     residual = tf.matmul(noise_factor, solved, transpose_a=True)
     misfit = tf.reduce_sum(tf.square(residual), axis=[1, 2, 3])
     evidence = tf.reduce_sum(tf.square(whitened), axis=[1, 2, 3])
@@ -440,7 +440,7 @@ def output_given_inducing(
         1.
     """
     is_joint = tt.shape.rank == it.shape.rank
-    cross = solve(c_factor, tf.expand_dims(it, 1))  # [S, D or 1, P, N]
+    cross = linalg.solve_lower(c_factor, tf.expand_dims(it, 1))  # [S, D or 1, P, N]
     mean = tf.squeeze(tf.matmul(whitened, cross, transpose_a=True), -2)
     return mean, _schur_complement(cross, tf.expand_dims(tt, 1), is_joint, _LEAST_OF_OUTPUT)
 
@@ -454,20 +454,3 @@ def _schur_complement(whitened, tt, is_joint, least):
     # This bounds rounding errors, and gives the square root a gradient where the kernel is 0.
     variance = tf.maximum(variance, least * tt + _TINY)
     return GivenInducing(whitened, variance, covariance)
-
-
-def solve(factor: Tensor, values: Tensor, adjoint: bool = False) -> Tensor:
-    """Returns `L^-1 B`, or `L^-T B`, with broadcast batches.
-
-    Args:
-        factor: L, lower triangular, `[..., P, P]`.
-        values: B, `[..., P, M]`.
-        adjoint: Whether L is transposed.
-
-    Returns:
-        Tensor `[..., P, M]`.
-    """
-    batch = tf.broadcast_dynamic_shape(tf.shape(factor)[:-2], tf.shape(values)[:-2])
-    factor = tf.broadcast_to(factor, tf.concat([batch, tf.shape(factor)[-2:]], axis=0))
-    values = tf.broadcast_to(values, tf.concat([batch, tf.shape(values)[-2:]], axis=0))
-    return tf.linalg.triangular_solve(factor, values, adjoint=adjoint)

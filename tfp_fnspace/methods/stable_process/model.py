@@ -102,7 +102,7 @@ class StableProcessModel(FunctionSpaceModel):
     """
 
     # A partition's cells can be thinner than float32 resolves.
-    input_dtype = input_scaler_dtype = "float64"
+    input_tensor_dtype = input_scaler_dtype = "float64"
     object_names = _OBJECTS
     draws_smooth_functions = False  # they are piecewise constant
     needs_steps = True
@@ -149,7 +149,7 @@ class StableProcessModel(FunctionSpaceModel):
                 "`x` must have shape ('N', I): hyperplanes separate rows of numbers. "
                 f"Received: rows of shape {tuple(input_shape)}"
             )
-        self.setup_shapes([input_tensor(input_shape, self.input_dtype)], num_columns)
+        self.setup_shapes([input_tensor(input_shape, self.input_tensor_dtype)], num_columns)
 
     # Training ---------------------------------------------------------------------------------
 
@@ -369,7 +369,7 @@ class StableProcessModel(FunctionSpaceModel):
                 "`cross_validate` chooses alpha and nu before the first `fit`. "
                 "Received: a fitted model"
             )
-        inputs, targets = checks.first_data(x, y, self.likelihood, self.input_dtype)
+        inputs, targets = checks.first_data(x, y, self.likelihood, self.input_tensor_dtype)
         burn_in = self.chains.burn_in if burn_in is None else burn_in
         grid = validation.checked_grid(alphas, nus)
         validation.check_budget(num_folds, len(targets), epochs, burn_in)

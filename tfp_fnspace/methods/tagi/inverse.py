@@ -1,17 +1,68 @@
-"""The posterior of uncertain inputs given targets."""
+"""From outputs back to inputs: derivatives, and the posterior of uncertain inputs."""
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.boundary import columns, data
 from tfp_fnspace.methods.tagi import equations, propagation, training
-from tfp_fnspace.typing import GaussianMoments, Tensor
+from tfp_fnspace.typing import Array, GaussianMoments, Rows, Tensor
 
 if TYPE_CHECKING:
     from tfp_fnspace.methods.tagi.model import TAGIModel
 
 
-def posterior_inputs(
+def check_one_input(model: "TAGIModel", method: str) -> None:
+    """Raises an error, with the name of a method, unless a model has one input of rank 2."""
+    if len(model.input_tensors) != 1 or len(model.input_tensors[0].shape) != 2:
+        raise ValueError(
+            f"`{method}` needs a model with one input of rank 2. "
+            f"Received: inputs={model.input_tensors}"
+        )
+
+
+def jacobian(model: "TAGIModel", x: Tensor) -> Tensor:
+    """Returns the derivatives of the predictive mean, see `TAGIModel.input_gradient`.
+
+    Args:
+        model: `TAGIModel` with one input.
+        x: Tensor `[N, X]` in the user's units.
+
+    Returns:
+        Tensor `[N, D, X]` in the user's units.
+    """
+    with propagation.frozen_scope(), tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(x)
+        mean = model.function_moments(x).mean
+    return tape.batch_jacobian(mean, x)
+
+
+def checked_prior(
+    model: "TAGIModel", x_mean: Rows, x_variance: Rows, y: Rows
+) -> tuple[Array, Array, Array]:
+    """Checks the arguments of `TAGIModel.infer_inputs`.
+
+    Returns:
+        Arrays of the prior means `[N, X]`, the prior variances `[N, X]` and the targets `[N, D]`.
+    """
+    check_one_input(model, "infer_inputs")
+    model.check_ready()
+    (mean,), targets = model.checks.data(x_mean, y)
+    names = model.units.input_scalers[0].column_names
+    columns.check_column_names(x_variance, names, "x_variance")
+    (variance,) = data.check_inputs(
+        x_variance, model.input_tensors, "x_variance", model.units.in_users_units
+    )
+    if variance.shape != mean.shape or np.any(variance < 0.0):
+        raise ValueError(
+            "`x_variance` must have the shape of `x_mean` and no negative values. Received: "
+            f"x_variance of shape {variance.shape}, a smallest value of {variance.min()}"
+        )
+    return mean, variance, targets
+
+
+def posterior(
     model: "TAGIModel", mean: Tensor, variance: Tensor, targets: Tensor
 ) -> GaussianMoments:
     """Returns the posterior moments of the inputs, see `TAGIModel.infer_inputs`.

@@ -2,16 +2,15 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace.boundary import columns, data
 from tfp_fnspace.boundary.arguments import checked_choice, checked_count
-from tfp_fnspace.callbacks import refuse_learning_rates, wants_batches
+from tfp_fnspace.callbacks import refuse_learning_rates
 from tfp_fnspace.layers import calls
 from tfp_fnspace.likelihoods import HeteroscedasticGaussian
 from tfp_fnspace.likelihoods.additive import default_noise
@@ -22,7 +21,6 @@ from tfp_fnspace.methods.tagi import (
     inverse,
     noise,
     options,
-    propagation,
     sampling,
     training,
 )
@@ -31,7 +29,6 @@ from tfp_fnspace.methods.tagi.layers.base import TAGILayer
 from tfp_fnspace.methods.tagi.learned_noise import LearnedNoise
 from tfp_fnspace.model import FunctionSpaceModel, checks, loops
 from tfp_fnspace.model.whole_numbers import with_real_inputs
-from tfp_fnspace.tracing import traced
 from tfp_fnspace.typing import (
     Array,
     ArrayLike,
@@ -109,7 +106,6 @@ class TAGIModel(FunctionSpaceModel):
 
     observation_model: Any  # a likelihood with an `innovation`
     _noisy_network: Network
-    _counted_epoch: Callable[..., Any]
 
     def __init__(
         self,
@@ -167,8 +163,7 @@ class TAGIModel(FunctionSpaceModel):
         if self.covariance != "diagonal":
             joint = self.covariance == "full_parameters"
             self.chain = CovarianceChain(network, joint, dtype=self.dtype_policy)
-        self._epoch_function = None
-        self.fuses_updates = False
+        self.epochs = training.CompiledEpochs(self)
         for name in ("train_nll", "train_mse"):
             self.step_metrics[name] = keras.metrics.Mean(name, dtype="float64")
         for i, layer in enumerate(self.tagi_layers):
@@ -271,8 +266,8 @@ class TAGIModel(FunctionSpaceModel):
                 "TAGI's update is closed form: it takes no loss, optimizer or other option. "
                 f"Received: {', '.join(f'{k}={v!r}' for k, v in refused.items())}"
             )
-        self._epoch_function = None
         super().compile(metrics=metrics, jit_compile=jit_compile, run_eagerly=run_eagerly)
+        self.epochs.configure(jit_compile)
 
     @property
     def trainable_layers(self) -> list[TAGILayer]:
@@ -334,9 +329,9 @@ class TAGIModel(FunctionSpaceModel):
                 self, inputs, targets, epochs, batch_size, shuffle, verbose=options["verbose"]
             )
             self.likelihood.set_scale(scale)
-        if not self._compiles_epochs(options["callbacks"]):
+        if not loops.may_run_whole_epochs(self, TAGIModel, options["callbacks"]):
             return loops.by_batches(self, inputs, targets, batch_size, shuffle, options)
-        learner = self.epoch_learner(inputs, targets, batch_size)
+        learner = self.epochs.learner(inputs, targets, batch_size)
         num_batches, counters = -(-len(targets) // batch_size), self.counters
 
         def train_epoch():
@@ -364,34 +359,6 @@ class TAGIModel(FunctionSpaceModel):
         )
         schedule = keras.optimizers.schedules.LearningRateSchedule
         return [noise.Schedule(self.noise)] if isinstance(self.noise, schedule) else []
-
-    def _compiles_epochs(self, callbacks):
-        """Returns whether nothing needs control between the batches of an epoch."""
-        own_step = type(self).train_step is TAGIModel.train_step
-        one_device = self.distribute_strategy.num_replicas_in_sync == 1
-        wanted = any(map(wants_batches, callbacks))
-        return own_step and one_device and not self.run_eagerly and not wanted
-
-    def epoch_learner(
-        self, inputs: list[Array], targets: Array, batch_size: int
-    ) -> training.EpochLearner:
-        """Returns a function that learns from rows of given arrays, see `training.EpochLearner`."""
-        trained = [layer.name for layer in self.trainable_layers]
-        if self._epoch_function is None or self._epoch_layers != trained:
-            self._epoch_layers = trained
-            wanted = self._compile_arguments.get("jit_compile", "auto")
-            slow = any(layer.slow_in_xla_loops for layer in self.tagi_layers)
-            slow = slow and not tf.config.list_physical_devices("GPU")
-            jit_compile = not slow if wanted == "auto" else bool(wanted)
-            # Without XLA, an update makes many passes over the weights, and as many copies.
-            self.fuses_updates = wanted == "auto" and not jit_compile
-            self._epoch_function = traced(
-                functools.partial(training.epoch, self), jit_compile=jit_compile
-            )
-            count = functools.partial(training.counted_epoch, self)
-            vars(self)["_counted_epoch"] = traced(count)
-        functions = self._epoch_function, self._counted_epoch
-        return training.EpochLearner(self, *functions, inputs, targets, batch_size)
 
     # Inputs -----------------------------------------------------------------------------------
 
@@ -446,18 +413,10 @@ class TAGIModel(FunctionSpaceModel):
                 not a positive integer.
         """
         batch_size = checked_count("batch_size", batch_size)
-        self._check_one_input("input_gradient")
-        parts = self.in_batches(self._jacobian, self.checked_inputs(x), batch_size)
+        inverse.check_one_input(self, "input_gradient")
+        jacobian = functools.partial(inverse.jacobian, self)
+        parts = self.in_batches(jacobian, self.checked_inputs(x), batch_size)
         return np.concatenate([part.numpy() for part in parts])
-
-    def _jacobian(self, x):
-        with (
-            propagation.frozen_scope(),
-            tf.GradientTape(watch_accessed_variables=False) as tape,
-        ):
-            tape.watch(x)
-            mean = self.function_moments(x).mean
-        return tape.batch_jacobian(mean, x)
 
     def infer_inputs(self, x_mean: Rows, x_variance: Rows, y: Rows) -> GaussianMoments:
         r"""Returns the posterior of uncertain inputs given targets (the inverse problem).
@@ -481,28 +440,9 @@ class TAGIModel(FunctionSpaceModel):
         Raises:
             ValueError: If the model has several inputs or one of another rank, or data are bad.
         """
-        self._check_one_input("infer_inputs")
-        self.check_ready()
-        (mean,), targets = self.checks.data(x_mean, y)
-        names = self.units.input_scalers[0].column_names
-        columns.check_column_names(x_variance, names, "x_variance")
-        (variance,) = data.check_inputs(
-            x_variance, self.input_tensors, "x_variance", self.units.in_users_units
-        )
-        if variance.shape != mean.shape or np.any(variance < 0.0):
-            raise ValueError(
-                "`x_variance` must have the shape of `x_mean` and no negative values. Received: "
-                f"x_variance of shape {variance.shape}, a smallest value of {variance.min()}"
-            )
-        moments = inverse.posterior_inputs(self, *map(tf.constant, (mean, variance, targets)))
+        checked = inverse.checked_prior(self, x_mean, x_variance, y)
+        moments = inverse.posterior(self, *map(tf.constant, checked))
         return GaussianMoments(*(part.numpy() for part in moments))
-
-    def _check_one_input(self, method):
-        if len(self.input_tensors) != 1 or len(self.input_tensors[0].shape) != 2:
-            raise ValueError(
-                f"`{method}` needs a model with one input of rank 2. "
-                f"Received: inputs={self.input_tensors}"
-            )
 
     # Keras ------------------------------------------------------------------------------------
 

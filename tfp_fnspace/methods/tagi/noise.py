@@ -135,7 +135,7 @@ def cross_validate(
         raise ValueError(
             f"noise='cross_validate' needs at least 2 rows. Received: {len(targets)} rows"
         )
-    learner = model.epoch_learner(inputs, targets, batch_size)
+    learner = model.epochs.learner(inputs, targets, batch_size)
     folds = k_fold(len(targets), min(num_folds, len(targets)), seed=model.counters.seeds.number())
     negative_log_likelihood = traced(
         lambda x, y: nll(y, model.predictive(x)), reduce_retracing=True

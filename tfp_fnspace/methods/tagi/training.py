@@ -1,15 +1,16 @@
 """Updates of the posterior from rows: one batch, or a whole epoch in one compiled loop."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.math import replicas
 from tfp_fnspace.methods.tagi import equations, propagation
-from tfp_fnspace.tracing import traced_for_all
+from tfp_fnspace.tracing import traced, traced_for_all
 from tfp_fnspace.typing import Array, GaussianMoments, Tensor
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _assign(model, parameters, sums, rows):
     if model.update == "capped":
         cap = equations.cap_factor(rows, parameters[0].mean.dtype)
         rule, options = equations.capped_update, (cap,)
-    if model.fuses_updates:
+    if model.epochs.fuses_updates:
         rule = traced_for_all(rule, jit_compile=True)
     for i, (mean, variance) in enumerate(parameters):
         arguments = (mean.value, variance.value, sums[2 * i], sums[2 * i + 1])
@@ -171,13 +172,6 @@ def epoch(
     return tuple(sums)
 
 
-def counted_epoch(model: "TAGIModel", num_steps: Tensor, *arguments: Any) -> Scores:
-    """Runs a compiled `epoch` and counts its steps, without a chance of an interrupt in between."""
-    sums = model._epoch_function(*arguments)
-    model.counters.steps.assign_add(num_steps)
-    return sums
-
-
 def batch_index(
     order: Array, batch_size: int, num_batches: int | None = None
 ) -> tuple[Array, Array, int]:
@@ -199,13 +193,60 @@ def batch_index(
     return index.reshape(total, batch_size), counts, needed
 
 
+class CompiledEpochs:
+    """The compiled epochs of a model, which are compiled anew when its trainable layers change.
+
+    Args:
+        model: `TAGIModel`.
+
+    Attributes:
+        fuses_updates: Whether the update of each parameter is one compiled function. Without XLA
+            around the whole epoch, it would make many passes over the weights, and as many copies.
+    """
+
+    def __init__(self, model: "TAGIModel"):
+        self._model = model
+        self.configure("auto")
+
+    def configure(self, jit_compile: bool | str) -> None:
+        """Sets whether XLA compiles, see `TAGIModel.compile`, and drops what is compiled."""
+        self._wanted = jit_compile
+        self._trained: list[str] | None = None
+        self.fuses_updates = False
+
+    def learner(self, inputs: list[Array], targets: Array, batch_size: int) -> "EpochLearner":
+        """Returns a function that learns from rows of given arrays."""
+        trained = [layer.name for layer in self._model.trainable_layers]
+        if self._trained != trained:
+            self._compile()
+            self._trained = trained
+        functions = self._function, self._counted_function
+        return EpochLearner(self._model, *functions, inputs, targets, batch_size)
+
+    def _compile(self):
+        slow = any(layer.slow_in_xla_loops for layer in self._model.tagi_layers)
+        slow = slow and not tf.config.list_physical_devices("GPU")
+        is_auto = self._wanted == "auto"
+        jit_compile = not slow if is_auto else bool(self._wanted)
+        self.fuses_updates = is_auto and not jit_compile
+        one_epoch = functools.partial(epoch, self._model)
+        self._function = traced(one_epoch, jit_compile=jit_compile)
+        self._counted_function = traced(self._counted)
+
+    def _counted(self, num_steps, *arguments):
+        """Runs an epoch and counts its steps, without a chance of an interrupt in between."""
+        sums = self._function(*arguments)
+        self._model.counters.steps.assign_add(num_steps)
+        return sums
+
+
 class EpochLearner:
     """Learns from rows of arrays that stay on the device.
 
     Args:
         model: `TAGIModel`.
         function: `epoch` of that model, compiled.
-        counted: `counted_epoch` of that model, compiled.
+        counted: The same, which also counts the steps.
         inputs: List of arrays `[N, ...]` in the user's units.
         targets: Array `[N, D]` in the user's units; NaN is missing.
         batch_size: Rows in a batch; the exact update takes rows one by one.

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import checked_choice, checked_count
 from tfp_fnspace.layers.draws import FunctionDraws, current_draws
+from tfp_fnspace.math import linalg
 from tfp_fnspace.methods.diwp import equations
 from tfp_fnspace.methods.diwp.layers.base import JITTER, GramLayer, joint_factor
 from tfp_fnspace.typing import ArrayLike, Config, GaussianMoments, GramBlocks, Shape, Tensor
@@ -220,7 +221,7 @@ class GaussianProcessGram(_GaussianProcess):
         k_factor = draws.cholesky(ii)
         inducing = self._sample_inducing(draws, ii, k_factor)
         given = equations.given_inducing(k_factor, it, tt, JITTER[tt.dtype.name])
-        solved = equations.solve(k_factor, inducing)
+        solved = linalg.solve_lower(k_factor, inducing)
         mean = tf.matmul(given.whitened + tf.zeros_like(solved[:, :, :1]), solved, transpose_a=True)
         data = _sample_data(draws, given, mean)
         return equations.gram_of_features(inducing, data, draws.noise == "joint")
@@ -236,8 +237,8 @@ class GaussianProcessGram(_GaussianProcess):
         noise = draws.normal(shape, ii.dtype)
         noise_factor = tf.cast(self.posterior.noise_factor, ii.dtype)
         noise = tf.matmul(tf.broadcast_to(noise_factor, [*shape[:3], shape[2]]), noise)
-        residual = whitened - equations.solve(c_factor, prior + noise)
-        pull = equations.solve(c_factor, residual, adjoint=True)
+        residual = whitened - linalg.solve_lower(c_factor, prior + noise)
+        pull = linalg.solve_lower(c_factor, residual, adjoint=True)
         drawn = prior + tf.matmul(tf.expand_dims(ii, 1), pull)
         return tf.linalg.matrix_transpose(drawn[..., 0])
 

@@ -102,9 +102,10 @@ def estimators(said):
     }
     rows = []
     for stem, how in learns.items():
-        classifier = f"{stem}Classifier"
-        found = f"`{classifier}`" if classifier in sklearn.__all__ else ""
-        rows.append([f"`{stem}Regressor`", how, found])
+        names = [f"{stem}{kind}" for kind in ("Regressor", "Classifier")]
+        regressor, classifier = (f"`{n}`" if n in sklearn.__all__ else "" for n in names)
+        if regressor:  # a method without a recipe has no estimator
+            rows.append([regressor, how, classifier])
     return table(["", "learns", "classifier"], rows)
 
 

@@ -158,7 +158,7 @@ def tagi_model(
     return model
 
 
-def stable_model(**options):
+def stable_model(num_outputs=None, **options):
     """Makes a small stable process; all seeds share one partition, so chains compile once."""
     small = {"num_chains": 2, "sweeps_per_epoch": 10, "burn_in": 1, "max_draws": 40}
     partition = hyperplanes.sampled(4, 24, seed=0)
@@ -174,34 +174,34 @@ def diwp_model(**options):
     return model
 
 
-def variational_network():
+def variational_network(num_outputs=2):
     """Makes a small network of variational layers, the same at every call."""
     keras.utils.set_random_seed(0)
     inputs = keras.Input((4,), dtype="float64" if _is_double() else "float32")
     hidden = fns.layers.VariationalDense(5, activation="tanh")(inputs)
-    return inputs, fns.layers.VariationalDense(2)(hidden)
+    return inputs, fns.layers.VariationalDense(num_outputs)(hidden)
 
 
 def _is_double():
     return keras.config.dtype_policy().variable_dtype == "float64"
 
 
-def variational_model(**options):
+def variational_model(num_outputs=2, **options):
     """Makes a small network with a posterior over its weights."""
     # The default warm-up depends on the steps of the first `fit`.
     small = {"num_samples": 3, "num_eval_samples": 20, "kl_annealing_steps": 0, "seed": 0}
-    model = fns.fbnn.VariationalModel(variational_network(), **{**small, **options})
+    model = fns.fbnn.VariationalModel(variational_network(num_outputs), **{**small, **options})
     model.compile(optimizer=keras.optimizers.Adam(0.05))
     return model
 
 
-def fbnn_model(**options):
+def fbnn_model(num_outputs=2, **options):
     """Makes a small network whose prior is a Gaussian process."""
     small = {"num_samples": 8, "num_eval_samples": 20, "seed": 0, "whiten": False}
     kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(1.0, 2.0)
-    prior = fns.processes.GaussianProcess(kernel, num_outputs=2)
+    prior = fns.processes.GaussianProcess(kernel, num_outputs=num_outputs)
     options = {"measurement": fns.fbnn.Box(2), **small, **options}
-    model = fbnn_models.make_model(variational_network(), prior, **options)
+    model = fbnn_models.make_model(variational_network(num_outputs), prior, **options)
     model.compile(optimizer=keras.optimizers.Adam(0.05))
     return model
 
@@ -280,6 +280,9 @@ MODELS_OF_ALL_ROWS = {
 }
 
 ALL_MODELS = {**MODELS, **MODELS_BY_GRADIENTS, **MODELS_OF_ALL_ROWS}
+
+#: One of each kind, for tests of what all models share.
+KINDS = [name for name in ALL_MODELS if name not in ("TAGI_exact", "fBNN_closed_form")]
 
 #: Models whose function draws are joint within a call and not across calls.
 COHERENT_WITHIN_A_CALL = (fns.diwp.DIWPModel,)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import test_layering
+import test_types
 from scipy import stats
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,13 +56,43 @@ sys.exit(main(["benchmark", "paper", sys.argv[1] + "/benchmarks/uci/paper/linear
 """
 
 
+#: Runs tests over the example, which is put into the batteries as the page says.
+TESTS = """
+import sys
+
+import batteries
+import pytest
+
+with open(sys.argv[1]) as file:
+    exec(file.read(), vars(batteries))
+batteries.ALL_MODELS["linear"] = batteries.linear_model
+options = ["-q", "-p", "no:cacheprovider", "-m", "", "-k", "linear"]
+sys.exit(pytest.main([*options, *sys.argv[2:]]))
+"""
+
+
+def run(code, package, folder, *arguments):
+    """Runs a program that imports the copy; returns what it printed."""
+    paths = os.pathsep.join(map(str, [package.parent, ROOT / "tests"]))
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
     """Copies the package and adds the files of the page, and its pieces to files that exist."""
     copy = tmp_path_factory.mktemp("copy") / "tfp_fnspace"
     shutil.copytree(ROOT / "tfp_fnspace", copy, ignore=shutil.ignore_patterns("__pycache__"))
     blocks = TITLED.findall((ROOT / "docs" / "adding_a_method.md").read_text(encoding="utf-8"))
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     for name, text in blocks:
         path = copy.parent / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,6 +108,25 @@ def test_imports_of_the_new_method_run_down(package):
     assert test_layering.level_problems(found, levels, upward) == []
 
 
+def test_the_files_of_the_page_are_written_as_those_of_the_package(package):
+    files = sorted((package / "methods" / "linear").glob("*.py"))
+    assert [path.name for path in files] == ["__init__.py", "benchmark.py", "model.py"]
+    assert [line for path in files for line in test_types.missing(path, False)] == []
+    config = f"--config={ROOT / 'pyproject.toml'}"
+    for command in (["check"], ["format", "--check"]):
+        lint = [sys.executable, "-m", "ruff", *command, "--no-cache", config, *map(str, files)]
+        done = subprocess.run(lint, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+def test_what_the_new_method_says_of_itself_is_true(package):
+    """It takes the likelihoods that it names, and no other."""
+    said = ROOT / "tests" / "test_about.py"
+    found = run(TESTS, package, package.parent, "tests/batteries.py", said)
+    assert "2 passed" in found
+
+
 @pytest.mark.slow
 def test_new_method_keeps_the_contract_and_has_the_exact_posterior(package, tmp_path):
     rng = np.random.default_rng(0)
@@ -85,12 +135,7 @@ def test_new_method_keeps_the_contract_and_has_the_exact_posterior(package, tmp_
     (tmp_path / "data").mkdir()
     arrays = {"x": x, "y": y, "test_index": np.arange(8)[np.newaxis]}
     np.savez(tmp_path / "data" / "plane.npz", **arrays)
-    environment = {**os.environ, "PYTHONPATH": str(package.parent)}
-    command = [sys.executable, "-c", CODE, str(package.parent)]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run(CODE, package, tmp_path, package.parent)
     assert '"variant": "linear"' in (tmp_path / "records.json").read_text()
 
     # The posterior in closed form has the prior N(0, I) and noise variance 0.25.

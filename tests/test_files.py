@@ -590,7 +590,7 @@ def test_a_fit_stopped_elsewhere_goes_on(kind):
     assert_goes_on(batteries.tagi_model, *INTERRUPTED[kind])
 
 
-OTHER_METHODS = ["DIWP", "SIP", "fBNN", "stable_process"]
+OTHER_METHODS = [name for name in batteries.KINDS if name not in ("TAGI", "variational")]
 
 
 @pytest.mark.slow

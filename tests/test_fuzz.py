@@ -42,7 +42,7 @@ from tfp_fnspace.model.gradient import GradientModel
 CASES = int(os.environ.get("TFP_FNSPACE_FUZZ_CASES", "3"))
 
 #: One model of each method, and Bayes by Backprop.
-NAMES = ["TAGI", "stable_process", "fBNN", "variational", "SIP", "DIWP"]
+NAMES = batteries.KINDS
 
 ROWS, BATCH = 20, 8
 GENERATOR = np.random.default_rng(0)

@@ -99,7 +99,14 @@ def graphs_are_collected():
 
 #: One model for each way to trace: epochs of moments, epochs of gradients, chains that all share.
 IN_ALL = ("TAGI 6", "stable_process 6", "variational 2")
-OTHERS = ("variational 6", "fBNN_closed_form 2", "SIP 2", "DIWP 2")
+OTHERS = (
+    *("variational 6", "fBNN_closed_form 2"),
+    *(
+        f"{n} 2"
+        for n in batteries.KINDS
+        if n not in ("TAGI", "stable_process", "variational", "fBNN")
+    ),
+)
 
 ALONE = """
 import sys

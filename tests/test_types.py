@@ -33,7 +33,7 @@ def missing(path, everything):
         bare = [a.arg for a in named if a.annotation is None]
         if node.returns is None and node.name != "__init__":
             bare.append("return")
-        where = f"{path.relative_to(ROOT)}:{node.lineno} {owner}{node.name}"
+        where = f"{path}:{node.lineno} {owner}{node.name}"
         yield from (f"{where}: {name}" for name in bare)
 
 

@@ -36,7 +36,7 @@ def fitted(make_model, x, y):
     return model, history
 
 
-METHODS = ["TAGI", "stable_process", "fBNN", "SIP", "DIWP"]
+METHODS = [name for name in batteries.KINDS if name != "variational"]
 
 
 @pytest.fixture(scope="module", params=sample_of(METHODS, ["TAGI", "stable_process", "SIP"]))
@@ -46,7 +46,7 @@ def pair(request):
     return [(*fitted(make_model, *data), *data) for data in [(X, Y), in_other_units(X, Y)]]
 
 
-NAMES = ["TAGI", "TAGI_learnt", "variational", "fBNN", "SIP", "DIWP", "stable_process"]
+NAMES = ["TAGI_learnt", *batteries.KINDS]
 
 
 @pytest.mark.parametrize("name", sample_of(NAMES, ["TAGI_learnt", "DIWP"]))

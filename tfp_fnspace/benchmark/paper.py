@@ -68,6 +68,11 @@ def run_paper(
         ValueError: If a name is unknown, or if a cell had bad data (after all cells ran).
     """
     found = protocol.read(file)
+    if not (names or found.datasets()):
+        raise ValueError(
+            "Data sets must be given by --datasets, or as [results] of the protocol. "
+            f"Received: '{file}', which has no results"
+        )
     cells, loaded = [], {}
     for variant in variants or found.variants:
         if variant not in found.variants:
@@ -138,7 +143,7 @@ def summary(records: Sequence[dict[str, Any]]) -> str:
     places = dict.fromkeys((r["variant"], r["dataset"]) for r in records)
     for variant, name in places:
         rows = [r for r in records if (r["variant"], r["dataset"]) == (variant, name)]
-        cells = [f"{mean:9.4f}±{error:.4f}" for mean, error in map(_mean, _columns(rows))]
+        cells = [_mean(values) for values in _columns(rows)]
         seconds = np.mean([r["seconds"] for r in rows])
         lines.append(
             f"{variant:<24} {name:<10} {len(rows):>6} {cells[0]:>16} {cells[1]:>16} {seconds:>9.1f}"
@@ -151,6 +156,8 @@ def _columns(rows):
 
 
 def _mean(values):
-    """Returns the mean and standard error."""
-    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
-    return float(np.mean(values)), float(error)
+    """Returns the mean, with the standard error if there are several values."""
+    mean = f"{np.mean(values):.4f}"
+    if len(values) == 1:
+        return mean
+    return f"{mean}±{np.std(values, ddof=1) / np.sqrt(len(values)):.4f}"

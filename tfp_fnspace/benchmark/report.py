@@ -127,7 +127,9 @@ def page(root: str | os.PathLike[str] = ".") -> str:
     groups, rows = read_groups(root), _rows(root / _TABLES)
     makers = {
         "common": lambda group: common_table(groups[group], group),
-        "method": lambda name: method_table(root / protocol.FOLDER / f"{name}.toml", rows[name]()),
+        "method": lambda name: method_table(
+            root / protocol.FOLDER / f"{name}.toml", rows.get(name, list)()
+        ),
     }
     text = (root / _TEMPLATE).read_text(encoding="utf-8")
     return re.sub(

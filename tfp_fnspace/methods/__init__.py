@@ -1,1 +1,1 @@
-"""The five methods, one folder per paper; they do not import each other."""
+"""The methods, one folder per paper; they do not import each other."""

@@ -158,6 +158,17 @@ class FunctionSpaceModel(keras.Model):
         """
         raise NotImplementedError
 
+    def call(self, inputs: Any) -> Any:
+        """Returns the moments of f in model units, see `moments`, for inputs in the user's units.
+
+        Args:
+            inputs: Tensor `[N, ...]`, or a list of tensors.
+        """
+        if not self.has_shapes:
+            self.check_ready()
+        seed = self.counters.seeds.stream("predict")
+        return self.moments(self.units.scaled(inputs), self.num_eval_samples, seed)
+
     def functions(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> Tensor:
         """Draws functions `[S, N, D]`, in the graph and in model units; arguments as `moments`."""
         raise NotImplementedError

@@ -242,7 +242,8 @@ class DIWPModel(GradientModel):
     def jittered_when_predicting(self) -> int:
         """Returns how many matrices of predictions need more on their diagonal than the jitter."""
         row = tf.convert_to_tensor(self._features.inducing_inputs)[:1]
-        with self._prediction_draws(self.num_eval_samples, self._prediction_seed()) as draws:
+        seed = self.counters.seeds.stream("predict")
+        with self._prediction_draws(self.num_eval_samples, seed) as draws:
             self.network(tf.reshape(row, [1, *self.input_tensors[0].shape[1:]]))
         return int(draws.num_jittered)
 
@@ -251,16 +252,6 @@ class DIWPModel(GradientModel):
         return 1 if self._is_to_be_built and not self._given_network.is_random else count
 
     # Prediction -------------------------------------------------------------------------------
-
-    def call(self, inputs: Any) -> GaussianMoments:
-        """Returns moments of f in model units given sampled Gram matrices, `[S, N, D]`."""
-        if self.network is None:
-            self.check_ready()
-        seed = self._prediction_seed()
-        return self.moments(self.units.scaled(inputs), self.num_eval_samples, seed)
-
-    def _prediction_seed(self):
-        return self.counters.seeds.stream("predict")
 
     def _prediction_draws(self, num_samples, seed):
         # All points share the noise, so that a prediction does not depend on its batch.

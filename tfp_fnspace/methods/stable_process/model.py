@@ -381,17 +381,6 @@ class StableProcessModel(FunctionSpaceModel):
 
     # Prediction -------------------------------------------------------------------------------
 
-    def call(self, inputs: Tensor) -> GaussianMoments:
-        """Returns moments of f over the draws in model units, for inputs in the user's units.
-
-        Args:
-            inputs: Tensor `[N, I]`.
-
-        Returns:
-            `GaussianMoments` of tensors `[N, D]`.
-        """
-        return draws.moments(self, self.units.scaled(inputs)[0])
-
     def moments(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> GaussianMoments:
         return draws.moments(self, inputs[0])
 

@@ -177,17 +177,6 @@ class TAGIModel(FunctionSpaceModel):
 
     # Forward ----------------------------------------------------------------------------------
 
-    def call(self, inputs: Any) -> GaussianMoments:
-        """Returns the moments of the outputs in model units, for inputs in the user's units.
-
-        Args:
-            inputs: Tensor `[N, ...]`, or a list of tensors.
-
-        Returns:
-            `GaussianMoments` of tensors `[N, D]`.
-        """
-        return self.network_moments(self.units.scaled(inputs))
-
     def moments(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> GaussianMoments:
         return self.network_moments(inputs)
 
@@ -203,7 +192,7 @@ class TAGIModel(FunctionSpaceModel):
         """Returns the moments of the outputs; inputs and outputs are in model units.
 
         Args:
-            inputs: List of tensors, see `call`.
+            inputs: List of tensors `[N, ...]`.
         """
         variance = self.input_variance()
         if self.chain is not None:

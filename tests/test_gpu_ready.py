@@ -13,6 +13,7 @@ from tensorflow.python.framework import kernels
 import tfp_fnspace as fns
 from tfp_fnspace.methods.stable_process import chains as chains_of
 from tfp_fnspace.methods.stable_process import samplers
+from tfp_fnspace.methods.tagi import inverse
 
 #: Ops that the runtime itself handles on any device.
 _NO_KERNEL_NEEDED = {"Placeholder", "NoOp", "_Arg", "_Retval"}
@@ -92,7 +93,7 @@ def graph_functions():
         "test_step": (lambda a, b: model.test_step((a, b)), (x, y)),
         "predict_step": (lambda a: model.predict_step((a,)), (x,)),
         "draw_functions": (lambda a: model.draw_functions(a, 3, seed), (x,)),
-        "input_gradient": (model._jacobian, (x,)),
+        "input_gradient": (lambda a: inverse.jacobian(model, a), (x,)),
         "chains_train_step": (lambda a, b: chains.train_step((a, b)), (six, y)),
         "chains_draw_functions": (lambda a: chains.draw_functions(a, 3, seed), (six,)),
         **outputs_functions(x, y, seed),

@@ -98,6 +98,23 @@ def test_python_dash_m_passes_the_status_on_and_leaves_out_what_libraries_say(tm
     assert "error: `data_dir` (or TFP_FNSPACE_DATA) must be an existing folder." in line
 
 
+@pytest.mark.slow
+def test_a_program_that_imports_this_package_first_writes_nothing_else(tmp_path):
+    """No lines of TensorFlow's libraries, no CUDA error."""
+    code = (
+        "import tfp_fnspace as fns, keras, numpy as np\n"
+        "inputs = keras.Input((2,))\n"
+        "model = fns.tagi.TAGIModel(inputs, fns.tagi.Dense(1)(inputs))\n"
+        "x = np.random.default_rng(0).normal(size=(20, 2))\n"
+        "model.fit(x, x[:, 0], epochs=2, verbose=0)\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    environment["PYTHONPATH"] = str(ROOT)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_what_others_write_while_libraries_load_is_kept(capfd):
     with startup.without_lines_of_libraries():
         os.write(2, b"I0000 00:00:17.5 1 port.cc:153] oneDNN is on\nSegmentation fault\n")

@@ -14,8 +14,7 @@ if _backend != "tensorflow":
 
 from tfp_fnspace import startup  # noqa: E402 (the check above must come first)
 
-if startup.is_command_line():
-    startup.load_tensorflow_quietly()
+startup.load_tensorflow_quietly()
 
 import keras  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""Hides lines that TensorFlow's libraries print while they are loaded, for the command line.
+"""Hides lines that TensorFlow's libraries print while they are loaded.
 
 The libraries write to the process's standard error before any of their settings takes effect.
 """
@@ -16,17 +16,14 @@ _LINES_OF_LIBRARIES = re.compile(
 )
 
 
-def is_command_line() -> bool:
-    """Returns whether Python was started by `python -m tfp_fnspace`."""
-    words = sys.orig_argv[1:]
-    return any(pair == ("-m", "tfp_fnspace") for pair in zip(words, words[1:], strict=False))
-
-
 def load_tensorflow_quietly() -> None:
     """Imports TensorFlow without the lines that its libraries write to standard error.
 
-    Later, only errors are written, unless `TF_CPP_MIN_LOG_LEVEL` is set.
+    Later, only errors are written, unless `TF_CPP_MIN_LOG_LEVEL` is set. Where TensorFlow is loaded
+    already, it has written what it had to say.
     """
+    if "tensorflow" in sys.modules:
+        return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with without_lines_of_libraries():
         # The first search for a GPU prints that there is none, which is not an error here.

@@ -1,7 +1,6 @@
 """The environment of `make test-lowest` is made from the ranges of setup.py."""
 
 import importlib.metadata
-import re
 
 import lowest_versions
 from packaging.requirements import Requirement
@@ -15,5 +14,5 @@ def test_each_package_has_the_lowest_version_that_all_its_ranges_allow():
 def test_every_requirement_of_this_package_states_a_lowest_version():
     requirements = importlib.metadata.requires("tfp_fnspace")
     constraints = lowest_versions.constraints(requirements)
-    names = {re.split("==", line)[0] for line in constraints}
+    names = {line.split("==")[0] for line in constraints}
     assert names == {Requirement(line).name for line in requirements}

@@ -100,12 +100,8 @@ def graphs_are_collected():
 #: One model for each way to trace: epochs of moments, epochs of gradients, chains that all share.
 IN_ALL = ("TAGI 6", "stable_process 6", "variational 2")
 OTHERS = (
-    *("variational 6", "fBNN_closed_form 2"),
-    *(
-        f"{n} 2"
-        for n in batteries.KINDS
-        if n not in ("TAGI", "stable_process", "variational", "fBNN")
-    ),
+    "variational 6",
+    *(f"{name} 2" for name in batteries.MODELS_BY_GRADIENTS if name != "variational"),
 )
 
 ALONE = """

@@ -87,7 +87,7 @@ setup(
     python_requires=">=3.11",
     install_requires=[
         "tensorflow>=2.18,<3",
-        "keras>=3.8,<4",
+        "keras>=3.10,<4",
         "tensorflow-probability[tf]>=0.25,<1",
         "numpy>=1.26,<3",
         # TFP 0.25 imports distutils, which Python 3.12 dropped and setuptools provides. TensorFlow

@@ -47,6 +47,9 @@ def export_saved_model(
     received. Outputs have the dtype of the model, though units are changed in float64. If an input
     is NaN or infinite, all outputs of its row are NaN.
 
+    The file holds what first derivatives of the outputs need, and not second ones. So TensorFlow
+    warns of "ops with unsaved custom gradients" when it loads some models.
+
     Args:
         model: Fitted `FunctionSpaceModel`.
         path: Folder to write. A SavedModel that is there is replaced in one step, when the new one

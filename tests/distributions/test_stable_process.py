@@ -256,7 +256,7 @@ def test_conditional_distribution_is_gaussian_conditioning(include_noise):
     np.testing.assert_allclose(conditional.mean(), gain @ y, rtol=1e-8, atol=1e-10)
     expected = q_new - gain @ covariance[:, :3, 3:]
     np.testing.assert_allclose(conditional.covariance(), expected, rtol=1e-8, atol=1e-10)
-    assert np.all(np.linalg.diagonal(conditional.scale.to_dense()) >= 0.0)
+    assert np.all(np.diagonal(conditional.scale.to_dense(), axis1=-2, axis2=-1) >= 0.0)
     given = distribution.given_scales(log_s, include_noise)
     np.testing.assert_allclose(given.covariance(), q_new, rtol=1e-10)
     np.testing.assert_allclose(distribution.covariance(log_s, include_noise), q_new, rtol=1e-12)

@@ -167,7 +167,6 @@ def test_a_callback_may_score_a_batch_within_a_compiled_fit():
     after = model.evaluate(x[:7], y[:7], return_dict=True, verbose=0)
     assert callback.scores[1] == pytest.approx(after, rel=1e-5)
     assert callback.scores[0]["nll"] != pytest.approx(after["nll"], rel=1e-5)
-    model.reset_metrics()
     first = model.test_on_batch(x[7:], y[7:], return_dict=True)
     assert first == pytest.approx(model.evaluate(x[7:], y[7:], return_dict=True, verbose=0), 1e-5)
 
@@ -420,6 +419,16 @@ def test_train_on_batch_continues_with_the_rows_of_fit():
     logs = model.train_on_batch(x[:5], y[:5], return_dict=True)
     assert set(logs) == {"loss", "elbo", "log_likelihood", "kl"}
     assert (model.counters.rows.numpy(), model.counters.steps.numpy()) == (40, 2)
+
+
+def test_train_on_batch_reports_its_batch_alone(tmp_path):
+    x, y = example_data()
+    model = make()
+    model.fit(x, y, epochs=1, batch_size=40, verbose=0)
+    model.train_on_batch(x[:5], y[:5])
+    model.save(tmp_path / "m.keras")
+    expected = keras.models.load_model(tmp_path / "m.keras").train_on_batch(x[5:9], y[5:9])
+    assert model.train_on_batch(x[5:9], y[5:9]) == pytest.approx(expected, rel=1e-5)
 
 
 def test_prepare_sees_the_first_data_once():

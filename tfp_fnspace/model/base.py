@@ -576,6 +576,7 @@ class FunctionSpaceModel(keras.Model):
         inputs, targets = fitting.shared_out(self.distribute_strategy, inputs, targets)
         with interrupts.held():
             batch = self.checks.pack(inputs), targets
+            self.reset_metrics()  # as in `test_on_batch`
             logs = super().train_on_batch(*batch, return_dict=return_dict)
             self.counters.forget_epoch()
         return logs
@@ -741,6 +742,7 @@ class FunctionSpaceModel(keras.Model):
             return self.evaluate(x, y, len(targets), verbose=0, return_dict=return_dict)
         with self._turns.scoring():
             batch = self.checks.pack(inputs), targets
+            self.reset_metrics()  # older versions of Keras add the batch to the last ones
             return super().test_on_batch(*batch, return_dict=return_dict)
 
     def test_step(self, data: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def read_long_description() -> str:
 
 DEMO = ["matplotlib>=3.8", "scikit-learn>=1.6"]
 NOTEBOOKS = [  # colabs/run.py and its test
-    "ipykernel>=6",
+    "ipykernel>=6.29",
     "nbclient>=0.10",
     "nbformat>=5.10",
     *DEMO,

@@ -36,8 +36,8 @@ def test_a_rival_predicts_a_density(name):
     grid = np.linspace(-150.0, 250.0, 40_001)
     points = tf.cast(np.repeat(grid, 3).reshape(-1, 3, 1), distribution.dtype)
     density = np.exp(distribution.log_prob(points))
-    np.testing.assert_allclose(np.trapezoid(density, grid, axis=0), 1.0, rtol=0.01)
-    mean = np.trapezoid(density * grid[:, np.newaxis], grid, axis=0)
+    np.testing.assert_allclose(integrate.trapezoid(density, grid, axis=0), 1.0, rtol=0.01)
+    mean = integrate.trapezoid(density * grid[:, np.newaxis], grid, axis=0)
     np.testing.assert_allclose(np.ravel(distribution.mean()), mean, rtol=0.01)
     # The bound is the score of a constant that predicts the mean; any useful rival beats it.
     crps = float(metrics.crps(Y, model.predict_distribution(X)))

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import stats
+from scipy import integrate, stats
 
 from tfp_fnspace import decisions, diwp, fbnn, layers, likelihoods
 from tfp_fnspace.decisions import entropy_search
@@ -89,7 +89,7 @@ def test_acquisition_with_noise_is_the_entropy_that_a_measurement_loses(noise, m
     below = (m + (s / total) ** 2 * (v - m) - y) / (s * noise / total)
     log_density = stats.norm.logcdf(below) - stats.norm.logcdf((m - y) / s)
     log_density += stats.norm.logpdf(v, m, total)
-    entropy = np.trapezoid(-np.exp(log_density) * log_density, v, axis=-1)
+    entropy = integrate.trapezoid(-np.exp(log_density) * log_density, v, axis=-1)
     lost = stats.norm.entropy(scale=total[:, :, 0]) - entropy
     assert_allclose(ours, lost.mean(axis=1), rtol=1e-2, atol=1e-6)
 

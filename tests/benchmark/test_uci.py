@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -150,11 +151,11 @@ def test_what_a_killed_process_was_at_is_taken_by_the_one_that_lives(tmp_path, m
 def test_an_interrupt_ends_what_runs_and_records_nothing(tmp_path):
     def stop(line):
         if line.startswith("[1/"):
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # not the main thread
 
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, [*cells(1), *cells(2, "slow")], seconds=0.2, echo=stop)
-    time.sleep(0.3)
+        run(tmp_path, [*cells(1), *cells(2, "slow")], seconds=1.0, echo=stop)
+    time.sleep(1.1)
     assert [p.name for p in (tmp_path / "constant").glob("*.json")] == ["good-0.json"]
 
 

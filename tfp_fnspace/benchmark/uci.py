@@ -138,7 +138,8 @@ class Run:
             worker.start()
         try:
             for worker in workers:
-                worker.join()
+                while worker.is_alive():  # Ctrl-C may reach another thread, which ends no `join`
+                    worker.join(0.1)
         except BaseException:
             with self._lock:
                 self._stopped = True

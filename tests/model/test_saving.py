@@ -247,6 +247,38 @@ def test_export_with_several_inputs(tmp_path):
     assert loaded.sample(*data, tf.constant([0, 1])).shape == (100, 40, 2)
 
 
+GRADIENT = """
+import sys
+import numpy as np
+import tensorflow as tf
+x, served = tf.constant(np.load(sys.argv[1])), tf.saved_model.load(sys.argv[2])
+with tf.GradientTape() as tape:
+    tape.watch(x)
+    total = tf.reduce_sum(served.serve(x)["mean"])
+np.save(sys.argv[1], tape.gradient(total, x))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["DIWP", "SIP"])
+def test_served_outputs_have_first_derivatives_in_another_process(name, tmp_path):
+    """Both models have custom gradients, which the file must hold."""
+    x, y = example_data()
+    model = batteries.ALL_MODELS[name]()
+    batteries.fit(model, x, y, epochs=1)
+    model.export(tmp_path / "served")
+    np.save(tmp_path / "x.npy", x)
+    files = [str(tmp_path / "x.npy"), str(tmp_path / "served")]
+    subprocess.run([sys.executable, "-I", "-c", GRADIENT, *files], check=True, capture_output=True)
+    points = tf.constant(x)
+    with tf.GradientTape() as tape:
+        tape.watch(points)
+        total = tf.reduce_sum(model.served_outputs(points)["mean"])
+    expected = tape.gradient(total, points)
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(np.load(files[0]), expected, rtol=1e-3, atol=1e-4 * scale)
+
+
 @pytest.mark.slow
 def test_saved_model_serves_where_keras_and_the_library_are_missing(served, tmp_path):
     model, path = served

@@ -35,6 +35,18 @@ NOTEBOOKS = [  # colabs/run.py and its test
     *DEMO,
 ]
 SKLEARN = ["scikit-learn>=1.6"]
+CLI = [  # `python -m tfp_fnspace fit` and the other commands for tables
+    "pandas>=2.1",
+    "pyarrow>=14",  # Parquet, Feather, Arrow
+    "skops>=0.11",  # estimators in files that run no code
+    *DEMO,
+]
+SERVE = [
+    "fastapi>=0.110",
+    "uvicorn>=0.29",
+    "prometheus-client>=0.20",
+    *CLI,
+]
 BENCH = [  # what `benchmark uci` compares with, its tables and pictures
     "ngboost>=0.5",
     "pandas>=2.1",
@@ -58,7 +70,9 @@ DEV = [
     "polars>=1.0",
     "mapie>=1.0",  # conformal wrappers that must take the estimators as they are
     "crepes>=0.7",
+    "httpx>=0.27",  # tests of the server
     *BENCH,
+    *SERVE,
     *NOTEBOOKS,
 ]
 DOCS = [
@@ -94,10 +108,13 @@ setup(
         # brings setuptools up to 2.21, no longer from 2.22 on.
         'setuptools>=65; python_version >= "3.12"',
     ],
+    entry_points={"console_scripts": ["tfp-fnspace=tfp_fnspace.cli:main"]},
     extras_require={
         "demo": DEMO,
         "notebooks": NOTEBOOKS,
         "sklearn": SKLEARN,
+        "cli": CLI,
+        "serve": SERVE,
         "bench": BENCH,
         "dev": DEV,
         "docs": DOCS,

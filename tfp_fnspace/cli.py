@@ -1,4 +1,12 @@
-"""Command line: `python -m tfp_fnspace demo | benchmark`."""
+"""Fit, calibrate, evaluate, export and serve models of tables, without writing a program.
+
+    tfp-fnspace fit --data train.csv --target price --calibrate --test 0.2 --out model
+    tfp-fnspace evaluate --model model --report report.html
+    tfp-fnspace predict --model model --data new.csv --out predictions.csv
+    tfp-fnspace serve --model model
+
+`python -m tfp_fnspace` is the same command. Each command explains itself with `--help`.
+"""
 
 import argparse
 import sys
@@ -7,6 +15,10 @@ from collections.abc import Sequence
 from tfp_fnspace import benchmark, demo
 from tfp_fnspace.benchmark import estimators, uci
 from tfp_fnspace.benchmark.records import versions
+from tfp_fnspace.commands import work
+
+#: Exit status of a command that Ctrl-C stopped, as shells have it.
+_STOPPED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,23 +30,174 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped: nothing was written", file=sys.stderr)
+        return _STOPPED
 
 
 def _parser():
     parser = argparse.ArgumentParser(
-        prog="python -m tfp_fnspace",
+        prog="tfp-fnspace",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,  # keeps the lines of versions
     )
     shown = "\n".join(f"{name} {number}" for name, number in versions().items())
     parser.add_argument("--version", action="version", version=shown)
     commands = parser.add_subparsers(required=True, metavar="command")
-    _add_demo(commands)
+    for add in (_add_fit, _add_predict, _add_evaluate, _add_export, _add_serve, _add_demo):
+        add(commands)
     kinds = commands.add_parser("benchmark", help="fit and score on data sets with fixed splits")
     kinds = kinds.add_subparsers(required=True, metavar="kind")
     for add in (_add_uci, _add_summary, _add_pictures, _add_compare, _add_paper, _add_report):
         add(kinds)
     return parser
+
+
+def _command(commands, name, about, example):
+    """Adds a command, whose help ends with an example."""
+    return commands.add_parser(
+        name,
+        help=about,
+        description=f"{about[0].upper()}{about[1:]}.",
+        epilog=f"example:\n  tfp-fnspace {name} {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def _add_fit(commands):
+    parser = _command(
+        commands,
+        "fit",
+        "fit a model to a table, within a time limit",
+        "--data train.csv --target price --time-limit 60 --out model",
+    )
+    parser.add_argument("--data", required=True, help="table: .csv, .parquet, .feather or .npz")
+    parser.add_argument("--target", required=True, help="name of the column to predict")
+    parser.add_argument("--out", required=True, help="folder to write")
+    parser.add_argument(
+        "--method",
+        default="auto",
+        help="auto (default; several methods, weighed by held-out rows), tagi, diwp, fbnn, sip or "
+        "stable_process",
+    )
+    parser.add_argument(
+        "--task",
+        choices=("regression", "classification"),
+        help="default: classification of words, regression of numbers",
+    )
+    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds (default: 60)")
+    parser.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="keep a fifth of the rows out of the fit and calibrate the model on them",
+    )
+    parser.add_argument(
+        "--test", type=float, default=0.0, help="share of the rows that is kept for `evaluate`"
+    )
+    parser.add_argument("--categories", default="", help="columns of numbers that are categories")
+    parser.add_argument("--drop", default="", help="columns to leave out, comma-separated")
+    parser.add_argument("--seed", type=int, default=0, help="of all random choices (default: 0)")
+    parser.set_defaults(run=_run_fit)
+
+
+def _run_fit(options):
+    work.fit(
+        options.data,
+        options.target,
+        options.out,
+        method=options.method,
+        task=options.task,
+        time_limit=options.time_limit,
+        calibrate=options.calibrate,
+        test=options.test,
+        categories=_names(options.categories),
+        drop=_names(options.drop),
+        seed=options.seed,
+        echo=_print,
+    )
+    return 0
+
+
+def _names(text):
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _add_predict(commands):
+    parser = _command(
+        commands,
+        "predict",
+        "predict the rows of a table, with intervals",
+        "--model model --data new.csv --out predictions.csv",
+    )
+    parser.add_argument("--model", required=True, help="folder that `fit` has written")
+    parser.add_argument("--data", required=True, help="table; it need not have the target")
+    parser.add_argument("--out", help="table to write (default: print the first rows)")
+    parser.add_argument(
+        "--level", type=float, default=0.9, help="probability of the intervals (default: 0.9)"
+    )
+    parser.set_defaults(run=_run_predict)
+
+
+def _run_predict(options):
+    work.predict(options.model, options.data, options.out, level=options.level, echo=_print)
+    return 0
+
+
+def _add_evaluate(commands):
+    parser = _command(
+        commands,
+        "evaluate",
+        "score a model on rows that it has not seen",
+        "--model model --data test.csv --report report.html",
+    )
+    parser.add_argument("--model", required=True, help="folder that `fit` has written")
+    parser.add_argument(
+        "--data", help="table with the target (default: the rows that `fit --test` kept)"
+    )
+    parser.add_argument("--report", help="page of scores and pictures to write, .html")
+    parser.set_defaults(run=_run_evaluate)
+
+
+def _run_evaluate(options):
+    work.evaluate(options.model, options.data, options.report, echo=_print)
+    return 0
+
+
+def _add_export(commands):
+    parser = _command(
+        commands,
+        "export",
+        "write the model for programs without this library",
+        "--model model --format saved_model --out served",
+    )
+    parser.add_argument("--model", required=True, help="folder that `fit` has written")
+    parser.add_argument("--out", required=True, help="folder, or file of other formats, to write")
+    parser.set_defaults(run=_run_export)
+
+
+def _run_export(options):
+    work.export(options.model, options.out, echo=_print)
+    return 0
+
+
+def _add_serve(commands):
+    parser = _command(
+        commands,
+        "serve",
+        "answer requests over HTTP: JSON or Arrow in, predictions out",
+        "--model model --port 8000",
+    )
+    parser.add_argument("--model", required=True, help="folder that `fit` has written")
+    parser.add_argument("--host", default="127.0.0.1", help="address (default: this machine only)")
+    parser.add_argument("--port", type=int, default=8000, help="default: 8000")
+    parser.set_defaults(run=_run_serve)
+
+
+def _run_serve(options):
+    from tfp_fnspace.commands import server  # needs packages that are optional
+
+    server.run(options.model, options.host, options.port, echo=_print)
+    return 0
 
 
 def _add_demo(commands):

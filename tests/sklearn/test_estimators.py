@@ -78,7 +78,7 @@ def test_estimators_are_a_method_and_their_arguments():
         estimator = getattr(estimators, name)(time_limit=5.0, random_state=3, verbose=1)
         assert estimator.get_params() == {"time_limit": 5.0, "random_state": 3, "verbose": 1}
         assert clone(estimator).get_params() == estimator.get_params()
-        importlib.import_module(f"tfp_fnspace.methods.{estimator._method}.recipe")
+        importlib.import_module(f"tfp_fnspace.methods.{estimator.method}.recipe")
     with pytest.raises(TypeError, match="positional"):
         estimators.TAGIRegressor(60.0)
 

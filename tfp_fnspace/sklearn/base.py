@@ -31,11 +31,11 @@ _BAR = 30
 class TableEstimator(BaseEstimator):
     """Base of all estimators, see `TableRegressor` and `TableClassifier`.
 
-    A subclass has `_method`, the name of a folder of `tfp_fnspace.methods` with a recipe, or
+    A subclass has `method`, the name of a folder of `tfp_fnspace.methods` with a recipe, or
     overrides `_fit_model`.
     """
 
-    _method = None
+    method = None
 
     #: Whether the model takes variances of its inputs, see `TableEncoder`.
     _takes_variances = False
@@ -73,7 +73,7 @@ class TableEstimator(BaseEstimator):
             y: float64 array `[N, D]`, or integer labels `[N]`.
             **options: As for `recipes.fit_table`.
         """
-        return recipes.fit_table(recipe_of(self._method), x, y, **options)
+        return recipes.fit_table(recipe_of(self.method), x, y, **options)
 
     def _fit(self, X, y, sample_weight, **options):
         """Encodes the table and runs the recipe; y must have been checked."""
@@ -233,9 +233,21 @@ class TableRegressor(RegressorMixin, TableEstimator):
         Returns:
             Array `[N]`, or `[N, D]` if y had columns; or a tuple of two of them.
         """
-        found = self._predict(X)
-        mean = self._like_y(found["mean"])
-        return (mean, self._like_y(found["stddev"])) if return_std else mean
+        found = self.predict_moments(X)
+        return (found["mean"], found["stddev"]) if return_std else found["mean"]
+
+    def predict_moments(self, X: ArrayLike) -> dict[str, Array]:
+        """Predicts the mean of the target and its standard deviation, and what it consists of.
+
+        Args:
+            X: As for `fit`.
+
+        Returns:
+            Dict of arrays `[N]`, or `[N, D]` if y had columns: `mean`, `stddev` (of an
+            observation), `epistemic_stddev` (of the function, which more rows would reduce) and
+            `aleatoric_stddev` (of the noise); the variances add up.
+        """
+        return {name: self._like_y(values) for name, values in self._predict(X).items()}
 
     def predict_quantiles(self, X: ArrayLike, quantiles: float | Sequence[float]) -> Array:
         """Predicts quantiles of the target.

@@ -29,7 +29,7 @@ class TAGIClassifier(WithTAGI, TableClassifier):
         feature_names_in_: Their names, if they are words.
     """
 
-    _method = "tagi"
+    method = "tagi"
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Learns from further rows, each once; the posterior so far is the prior for them.
@@ -69,7 +69,7 @@ class FBNNClassifier(TableClassifier):
         verbose: As for `TAGIClassifier`.
     """
 
-    _method = "fbnn"
+    method = "fbnn"
 
 
 class DIWPClassifier(TableClassifier):
@@ -81,4 +81,4 @@ class DIWPClassifier(TableClassifier):
         verbose: As for `TAGIClassifier`.
     """
 
-    _method = "diwp"
+    method = "diwp"

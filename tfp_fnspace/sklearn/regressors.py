@@ -35,7 +35,7 @@ class TAGIRegressor(WithTAGI, TableRegressor):
         >>> quantiles = regressor.predict_quantiles(x, [0.05, 0.5, 0.95])  # [40, 3]
     """
 
-    _method = "tagi"
+    method = "tagi"
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learns from further rows, each once; the posterior so far is the prior for them.
@@ -67,7 +67,7 @@ class StableProcessRegressor(TableRegressor):
         verbose: As for `TAGIRegressor`.
     """
 
-    _method = "stable_process"
+    method = "stable_process"
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class FBNNRegressor(TableRegressor):
         verbose: As for `TAGIRegressor`.
     """
 
-    _method = "fbnn"
+    method = "fbnn"
 
 
 class SIPRegressor(TableRegressor):
@@ -100,7 +100,7 @@ class SIPRegressor(TableRegressor):
         verbose: As for `TAGIRegressor`.
     """
 
-    _method = "sip"
+    method = "sip"
 
 
 class DIWPRegressor(TableRegressor):
@@ -112,4 +112,4 @@ class DIWPRegressor(TableRegressor):
         verbose: As for `TAGIRegressor`.
     """
 
-    _method = "diwp"
+    method = "diwp"

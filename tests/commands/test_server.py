@@ -1,0 +1,169 @@
+"""The server's answers, its limits, and a new model in the place of the old one."""
+
+import asyncio
+import io
+import json
+import re
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pandas as pd
+import pytest
+from flats import flats
+
+from tfp_fnspace.commands import folder, server, wire, work
+
+pyarrow = pytest.importorskip("pyarrow")
+testclient = pytest.importorskip("fastapi.testclient")
+
+
+@pytest.fixture(scope="module")
+def client(fitted):
+    with testclient.TestClient(server.application(fitted, max_bytes=20_000)) as found:
+        yield found
+
+
+def rows(count=5):
+    """Returns rows of the table as JSON holds them."""
+    return json.loads(flats(seed=1).head(count).to_json(orient="records"))
+
+
+def expected(fitted, count=5, level=0.9):
+    """Returns the predictions of the model itself."""
+    return work.predictions(folder.load(fitted), flats(seed=1).head(count), level)
+
+
+def test_json_is_answered_with_the_predictions_of_the_model(client, fitted):
+    answer = client.post("/predict", json={"rows": rows()})
+    assert answer.status_code == 200
+    found = pd.DataFrame(answer.json()["predictions"])
+    pd.testing.assert_frame_equal(found, expected(fitted), rtol=1e-6)
+
+
+def test_arrow_is_answered_with_arrow(client, fitted):
+    table, sink = pyarrow.Table.from_pandas(flats(seed=1).head(5)), io.BytesIO()
+    with pyarrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    answer = client.post(
+        "/predict?level=0.5", content=sink.getvalue(), headers={"content-type": wire.ARROW}
+    )
+    assert answer.status_code == 200 and answer.headers["content-type"] == wire.ARROW
+    found = pyarrow.ipc.open_stream(answer.content).read_pandas()
+    pd.testing.assert_frame_equal(found, expected(fitted, level=0.5), rtol=1e-6)
+
+
+def test_classes_are_words(classifier):
+    with testclient.TestClient(server.application(classifier)) as client:
+        answer = client.post("/predict", json={"rows": rows(2)})
+    assert {each["class"] for each in answer.json()["predictions"]} <= {"Bern", "Lyon", "Turin"}
+
+
+def test_requests_that_wait_are_predicted_together(fitted, monkeypatch):
+    sizes, own = [], work.predictions
+
+    def counted(saved, table, level):
+        sizes.append(len(table))
+        return own(saved, table, level)
+
+    monkeypatch.setattr(work, "predictions", counted)
+    with testclient.TestClient(server.application(fitted)) as client:
+
+        def ask(count):
+            return client.post("/predict", json={"rows": rows(count)}).json()["predictions"]
+
+        with ThreadPoolExecutor(8) as threads:
+            answers = list(threads.map(ask, [1, 2, 3, 4] * 8))
+    assert sum(sizes) == 80 and len(sizes) < 32
+    for count, answer in zip([1, 2, 3, 4] * 8, answers, strict=True):
+        pd.testing.assert_frame_equal(pd.DataFrame(answer), expected(fitted, count), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "message"),
+    [
+        ("{", 400, "The body must be .* Received: JSONDecodeError"),
+        ('{"row": []}', 400, "Received: KeyError: 'rows'"),
+        ("[1, 2]", 400, "Received: TypeError"),
+        ('{"rows": []}', 422, "There must be a row"),
+        ('{"rows": [{"size": 3}]}', 422, r"must have the columns \['city', 'new'\]"),
+        (
+            '{"rows": [{"size": "wide", "city": "Bern", "new": true}]}',
+            422,
+            "'size' must have numbers. Received: 'wide' in row 0",
+        ),
+        ("x" * 30_000, 413, "at most 20000 bytes"),
+    ],
+)
+def test_bad_bodies_are_refused_and_the_server_goes_on(client, content, status, message):
+    answer = client.post("/predict", content=content)
+    assert answer.status_code == status
+    assert re.search(message, answer.json()["detail"])
+    assert client.post("/predict", json={"rows": rows(1)}).status_code == 200
+
+
+@pytest.mark.parametrize("level", ["0", "1", "nan", "high"])
+def test_bad_levels_are_refused(client, level):
+    assert client.post(f"/predict?level={level}", json={"rows": rows(1)}).status_code == 422
+
+
+def test_a_body_that_does_not_arrive_is_given_up(client, monkeypatch):
+    monkeypatch.setattr(wire, "_PATIENCE", 0.05)
+
+    class Slow:
+        async def stream(self):
+            yield b"{"
+            await asyncio.sleep(10.0)
+
+    with pytest.raises(wire.HTTPException) as error:
+        asyncio.run(wire.body(Slow(), 100))
+    assert error.value.status_code == 408
+
+
+def test_health_says_what_answers(client, fitted):
+    card = json.loads((fitted / "card.json").read_text())
+    assert client.get("/health").json() == {
+        "status": "ok",
+        "made": card["made"],
+        "target": "rent",
+        "inputs": {"size": "number", "city": "category", "new": "number"},
+    }
+
+
+def test_metrics_count_answers_and_rows(fitted):
+    with testclient.TestClient(server.application(fitted)) as client:
+        client.post("/predict", json={"rows": rows(3)})
+        client.post("/predict", content="{")
+        lines = client.get("/metrics").text.splitlines()
+    assert 'answers_total{status="200"} 1.0' in lines
+    assert 'answers_total{status="400"} 1.0' in lines
+    assert "rows_total 3.0" in lines
+
+
+def test_a_new_model_takes_over_and_a_damaged_one_does_not(fitted, classifier, tmp_path):
+    path = tmp_path / "model"
+    shutil.copytree(fitted, path)
+    served = server._Served(path)
+    shutil.copytree(path, tmp_path / "half")
+    (path / "card.json").write_text("{")  # another file, as after a copy that is not atomic
+    with pytest.raises(ValueError, match="whole card.json"):
+        served.load_if_new()
+    assert served.saved.schema.target == "rent"
+    shutil.rmtree(path)
+    with pytest.raises(OSError, match="card.json"):
+        served.load_if_new()
+    folder.save(path, folder.load(classifier))
+    served.load_if_new()
+    assert served.saved.schema.target == "city"
+
+
+def test_errors_of_the_model_do_not_stop_the_server(fitted, monkeypatch):
+    own = work.predictions
+    app = server.application(fitted)
+    with testclient.TestClient(app, raise_server_exceptions=False) as client:
+        monkeypatch.setattr(work, "predictions", lambda *_: 1 / 0)
+        assert client.post("/predict", json={"rows": rows(1)}).status_code == 500
+        monkeypatch.setattr(work, "predictions", own)
+        answer = client.post("/predict", json={"rows": rows(1)})
+    assert answer.status_code == 200
+    assert np.isfinite(answer.json()["predictions"][0]["mean"])

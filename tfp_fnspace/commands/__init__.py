@@ -1,0 +1,1 @@
+"""What the command line does: tables in files, models in folders, a server."""

@@ -1,0 +1,292 @@
+"""The work of the commands `fit`, `predict`, `evaluate` and `export`."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from tfp_fnspace import metrics
+from tfp_fnspace.benchmark.records import versions
+from tfp_fnspace.boundary import arguments
+from tfp_fnspace.commands import folder, reading
+from tfp_fnspace.commands.folder import Saved
+from tfp_fnspace.commands.schema import Schema
+
+#: Share of the rows that `fit` keeps to calibrate the model, and the least number of them.
+CALIBRATION_SHARE, _LEAST_ROWS = 0.2, 20
+
+Echo = Callable[[str], None]
+
+
+def estimator_of(method: str, task: str, time_limit: float, seed: int) -> Any:
+    """Returns an estimator that is not fitted.
+
+    Args:
+        method: `"auto"` for several methods at once, or the name of a method.
+        task: `"regression"` or `"classification"`.
+        time_limit: Seconds that its `fit` may take.
+        seed: Its `random_state`.
+
+    Raises:
+        ValueError: If the method is unknown, or has no estimator for the task.
+    """
+    from tfp_fnspace import sklearn
+
+    ending = "Regressor" if task == "regression" else "Classifier"
+    classes = [getattr(sklearn, name) for name in sklearn.__all__ if name.endswith(ending)]
+    known = {each.method or "auto": each for each in classes}
+    arguments.checked_choice(f"method of {task}", method, sorted(known))
+    return known[method](time_limit=time_limit, random_state=seed, verbose=1)
+
+
+def fit(
+    data: str | os.PathLike[str],
+    target: str,
+    out: str | os.PathLike[str],
+    *,
+    method: str = "auto",
+    task: str | None = None,
+    time_limit: float = 60.0,
+    calibrate: bool = False,
+    test: float = 0.0,
+    categories: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    seed: int = 0,
+    echo: Echo = print,
+) -> None:
+    """Fits an estimator to a table and writes it to a folder.
+
+    Args:
+        data: File of the table, see `reading.read`.
+        target: Name of the target.
+        out: Folder to write, see `folder.save`.
+        method: As for `estimator_of`.
+        task: As for `Schema.of`.
+        time_limit: Seconds that the fit may take.
+        calibrate: Whether to keep a fifth of the rows out of the fit and calibrate on them.
+        test: Share of the rows that are kept for `evaluate`, in [0, 1).
+        categories: As for `Schema.of`.
+        drop: As for `Schema.of`.
+        seed: Non-negative integer.
+        echo: Function that prints a line.
+
+    Raises:
+        ValueError: If the table, a name or a setting is bad.
+    """
+    out = folder.check(out)
+    table = reading.read(data)
+    schema = Schema.of(table, target, task, categories, drop)
+    estimator = estimator_of(method, schema.task, time_limit, seed)
+    echo(f"{data}: {len(table)} rows")
+    for line in schema.lines(table):
+        echo(line)
+    known, _ = schema.targets(table)
+    table = table[known].reset_index(drop=True)
+    rows, kept, tested = _split(len(table), CALIBRATION_SHARE if calibrate else 0.0, test, seed)
+    begin = time.monotonic()
+    estimator.fit(schema.inputs(table.iloc[rows]), schema.targets(table.iloc[rows])[1])
+    seconds = time.monotonic() - begin
+    echo(f"fitted to {len(rows)} rows in {seconds:.0f} s")
+    for line in _board(estimator):
+        echo(line)
+    if calibrate:
+        estimator = _calibrated(estimator, schema, table.iloc[kept], echo)
+    card = {
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "data": str(data),
+        "rows": {"fit": len(rows), "calibration": len(kept), "test": len(tested)},
+        "method": method,
+        "seconds": round(seconds, 1),
+        "versions": versions(),
+    }
+    test_rows = table.iloc[tested] if len(tested) else None
+    folder.save(out, Saved(estimator, schema, card), test_rows)
+    echo(f"wrote {out}{os.sep}")
+    if len(tested):
+        echo(f"{len(tested)} rows were kept for scores: tfp-fnspace evaluate --model {out}")
+
+
+def _split(num_rows, for_calibration, for_test, seed):
+    """Returns the numbers of the rows to fit, to calibrate and to test, three arrays."""
+    if not 0.0 <= for_test < 1.0:
+        raise ValueError(f"`test` must be a share of the rows in [0, 1). Received: test={for_test}")
+    order = np.random.default_rng(seed).permutation(num_rows)
+    num_tested = round(for_test * num_rows)
+    left = num_rows - num_tested
+    num_kept = max(round(for_calibration * left), _LEAST_ROWS) if for_calibration else 0
+    if left - num_kept < 2:
+        raise ValueError(
+            "The table must have more rows than are kept for calibration and scores. "
+            f"Received: {num_rows} rows, {num_kept} and {num_tested} of them kept"
+        )
+    parts = np.split(order, [num_tested, num_tested + num_kept])
+    tested, kept, rows = (np.sort(part) for part in parts)
+    return rows, kept, tested
+
+
+def _board(estimator):
+    """Yields lines of what was tried."""
+    board = getattr(estimator, "leaderboard_", [])
+    for each in (each for each in board if each["weight"]):
+        score = f"held-out log density alone {each['log_density']:.4g} nats"
+        yield f"  {100 * each['weight']:3.0f} % {each['method']}, {score}"
+
+
+def _calibrated(estimator, schema, table, echo):
+    from tfp_fnspace import calibration
+
+    _, y = schema.targets(table)
+    by = "crps" if schema.task == "regression" else "nll"
+    found = calibration.calibrate(estimator, schema.inputs(table), y, by=by)
+    echo(f"calibrated on {len(table)} rows: {found.model_.about}")
+    return found
+
+
+def predict(
+    model: str | os.PathLike[str],
+    data: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None,
+    *,
+    level: float = 0.9,
+    echo: Echo = print,
+) -> None:
+    """Predicts the rows of a table.
+
+    Args:
+        model: Folder of a fitted model.
+        data: File of the table; it need not have the target.
+        out: File to write, or `None` to print the first rows only.
+        level: Probability of the intervals, in (0, 1).
+        echo: Function that prints a line.
+
+    Raises:
+        ValueError: If the table or a setting is bad.
+    """
+    if out is not None:
+        reading.check_name(out)
+    saved = folder.load(model)
+    table = reading.read(data)
+    found = predictions(saved, table, level)
+    if out is None:
+        echo(found.head(20).to_string(index=False, float_format="%.6g"))
+        return
+    reading.write(found, out)
+    echo(f"wrote {len(found)} rows of {', '.join(found.columns)} to {out}")
+
+
+def predictions(saved: Saved, table: Any, level: float) -> Any:
+    """Returns the predictions of the rows of a table, a `pandas.DataFrame`.
+
+    Args:
+        saved: `Saved`.
+        table: `pandas.DataFrame`.
+        level: Probability of the intervals.
+
+    Returns:
+        For regression, columns `mean`, `stddev` (of an observation), `epistemic_stddev`, `median`,
+        `low` and `high`, which enclose the central interval. For classes, `class`, a column
+        `probability of <class>` for each, and `mutual_information` in nats.
+    """
+    import pandas
+
+    arguments.checked_fraction("level", level)
+    inputs = saved.schema.inputs(table)
+    if saved.schema.task == "classification":
+        classes = saved.estimator.classes_
+        probabilities = saved.estimator.predict_proba(inputs)
+        names = [f"probability of {name}" for name in classes]
+        columns = dict(zip(names, probabilities.T, strict=True))
+        return pandas.DataFrame({"class": classes[probabilities.argmax(axis=1)], **columns})
+    moments = saved.estimator.predict_moments(inputs)
+    tail = (1.0 - level) / 2.0
+    low, median, high = saved.estimator.predict_quantiles(inputs, [tail, 0.5, 1.0 - tail]).T
+    spreads = {name: moments[name] for name in ("mean", "stddev", "epistemic_stddev")}
+    return pandas.DataFrame({**spreads, "median": median, "low": low, "high": high})
+
+
+def evaluate(
+    model: str | os.PathLike[str],
+    data: str | os.PathLike[str] | None = None,
+    report: str | os.PathLike[str] | None = None,
+    echo: Echo = print,
+) -> None:
+    """Scores a model on the rows of a table, and writes a page of pictures.
+
+    Args:
+        model: Folder of a fitted model.
+        data: File of the table with the target; by default the rows that `fit` kept.
+        report: HTML file to write, or `None`.
+        echo: Function that prints a line.
+
+    Raises:
+        ValueError: If the table is bad.
+    """
+    saved = folder.load(model)
+    data = folder.test_rows(model) if data is None else data
+    table = reading.read(data)
+    known, y = saved.schema.targets(table)
+    inputs = saved.schema.inputs(table[known])
+    echo(f"{data}: {len(y)} rows")
+    for name, value in scores(saved, inputs, y).items():
+        echo(f"  {name:<22} {value:.4g}")
+    if report is not None:
+        from tfp_fnspace import plotting
+
+        plotting.write_report(saved.estimator, inputs, y, report)
+        echo(f"wrote {report}")
+
+
+def scores(saved: Saved, inputs: Any, y: Any) -> dict[str, float]:
+    """Returns scores by their names, in the units of the target and in nats.
+
+    Args:
+        saved: `Saved`.
+        inputs: Table of inputs.
+        y: Targets of the task.
+    """
+    distribution = saved.estimator.predict_distribution(inputs)
+    if saved.schema.task == "classification":
+        labels = np.searchsorted(saved.estimator.classes_, y)
+        known = saved.estimator.classes_[np.minimum(labels, len(saved.estimator.classes_) - 1)] == y
+        if not known.all():
+            raise ValueError(
+                "The target must have the classes of the fit. "
+                f"Received: {sorted(set(y[~known].tolist()))}, not of "
+                f"{saved.estimator.classes_.tolist()}"
+            )
+        return {
+            "accuracy": float(metrics.accuracy(labels, distribution)),
+            "NLL, nats": float(metrics.nll(labels, distribution)),
+            "calibration error": float(metrics.expected_calibration_error(labels, distribution)),
+        }
+    y = y[:, np.newaxis]
+    found = {
+        "RMSE": metrics.rmse(y, distribution),
+        "NLL, nats": metrics.nll(y, distribution),
+        "CRPS": metrics.crps(y, distribution),
+        "calibration error": metrics.calibration_error(y, distribution),
+    }
+    for level in (50, 90):
+        found[f"inside {level} %"] = metrics.interval_coverage(y, distribution, level / 100)
+        found[f"width of {level} %"] = metrics.interval_width(y, distribution, level / 100)
+    return {name: float(value) for name, value in found.items()}
+
+
+def export(model: str | os.PathLike[str], out: str | os.PathLike[str], echo: Echo = print) -> None:
+    """Writes the model of a folder for programs without this library.
+
+    Args:
+        model: Folder of a fitted model.
+        out: Folder of the SavedModel to write.
+        echo: Function that prints a line.
+
+    Raises:
+        ValueError: If the folder to write holds other things.
+    """
+    saved = folder.load(model)
+    saved.estimator.model_.export(out)
+    names = saved.estimator.encoder_.get_feature_names_out()
+    echo(f"wrote {out}{os.sep}, whose `serve` takes these columns: {', '.join(names)}")

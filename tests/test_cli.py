@@ -23,8 +23,9 @@ def stopped(capsys, *arguments):
 def test_help_lists_the_commands(capsys):
     status, out, _ = stopped(capsys, "--help")
     assert status == 0
-    assert out.startswith("usage: python -m tfp_fnspace")
-    assert "demo" in out and "benchmark" in out
+    assert out.startswith("usage: tfp-fnspace")
+    for command in ("fit", "predict", "evaluate", "export", "serve", "demo", "benchmark"):
+        assert f"\n    {command}" in out
 
 
 def test_version_lists_what_a_report_of_a_fault_needs(capsys):
@@ -54,7 +55,7 @@ def test_help_of_uci_lists_the_methods(capsys):
 def test_wrong_words_show_the_usage_and_end_with_status_2(capsys, arguments, message):
     status, out, err = stopped(capsys, *arguments)
     assert (status, out) == (2, "")
-    assert err.startswith("usage: python -m tfp_fnspace")
+    assert err.startswith("usage: tfp-fnspace")
     assert message in err
 
 

@@ -1,6 +1,7 @@
 """The base of all estimators: a table encoder, a recipe and the model that it fits."""
 
 import importlib
+import time
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, Self
@@ -89,7 +90,7 @@ class TableEstimator(BaseEstimator):
             y,
             time_limit=time_limit,
             seed=seed,
-            report=_report if self.verbose else None,
+            report=_ProgressBar(time_limit) if self.verbose else None,
             **options,
         )
         self.model_, self.settings_ = found.model, found.settings
@@ -360,9 +361,16 @@ def _seed(random_state):
     return int(check_random_state(random_state).randint(_MOST_SEEDS))
 
 
-def _report(fraction, text):
-    """Draws a progress bar."""
-    bar = "=" * round(_BAR * fraction)
-    print(f"\r[{bar:<{_BAR}}] {fraction:4.0%} {text:<40}", end="", flush=True)
-    if fraction >= 1.0:
-        print(flush=True)
+class _ProgressBar:
+    """Draws a progress bar with the time that is left of a limit."""
+
+    def __init__(self, time_limit):
+        self._ends = time.monotonic() + time_limit
+
+    def __call__(self, fraction, text):
+        bar = "=" * round(_BAR * fraction)
+        left = max(0.0, self._ends - time.monotonic())
+        text += f", at most {left:.0f} s left" if fraction < 1.0 else ""
+        print(f"\r[{bar:<{_BAR}}] {fraction:4.0%} {text:<56}", end="", flush=True)
+        if fraction >= 1.0:
+            print(flush=True)

@@ -44,6 +44,7 @@ LEVELS = {
     "export": 3,  # `model.export` needs it; it knows models by their methods only
     "sklearn": 5,
     "cli": 5,
+    "calibration": 5,
     "decisions": 5,
     "registry": 5,
     "benchmark": 5,

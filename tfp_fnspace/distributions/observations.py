@@ -15,7 +15,7 @@ tfd = tfp.distributions
 _Host = tfd.Distribution if TYPE_CHECKING else object
 
 
-class _AnyDtype(_Host):
+class AnyDtype(_Host):
     """Mixin of distributions of numbers that casts values of any dtype to its own dtype.
 
     For a float64 distribution TFP accepts a float32 array but refuses a float32 tensor. Predictions
@@ -47,15 +47,15 @@ class _AnyDtype(_Host):
         return tf.cast(tf.convert_to_tensor(value, dtype_hint=self.dtype), self.dtype)
 
 
-class Normal(_AnyDtype, tfd.Normal):
+class Normal(AnyDtype, tfd.Normal):
     """`tfd.Normal` for values of any dtype."""
 
 
-class StudentT(_AnyDtype, tfd.StudentT):
+class StudentT(AnyDtype, tfd.StudentT):
     """`tfd.StudentT` for values of any dtype."""
 
 
-class JohnsonSU(_AnyDtype, tfd.JohnsonSU):
+class JohnsonSU(AnyDtype, tfd.JohnsonSU):
     """`tfd.JohnsonSU` for values of any dtype."""
 
 

@@ -53,7 +53,7 @@ def run(data_dir, dataset, split):
         record[f"crps_{name}"] = float(crps)
     low, high = calibration.SplitConformal(fitted, *rows).interval(x_test, LEVEL)
     record["inside_conformal"] = int(np.sum((low <= y_test) & (y_test <= high)))
-    record["scale"] = float(found["scale"].model_.adjustment.scale[0])
+    record["factor"] = float(found["scale"].model_.adjustment.scale[0])
     return record
 
 
@@ -62,7 +62,7 @@ def summary(records):
     lines = []
     for name in sorted({record["dataset"] for record in records}):
         own = [record for record in records if record["dataset"] == name]
-        line = {"dataset": name, "scale": np.mean([record["scale"] for record in own])}
+        line = {"dataset": name, "factor": np.mean([record["factor"] for record in own])}
         for kind in KINDS:
             counted = [record for record in own if f"inside_{kind}" in record]
             number = sum(record[f"inside_{kind}"] for record in counted)

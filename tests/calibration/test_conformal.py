@@ -219,6 +219,13 @@ def test_a_level_needs_enough_rows():
         calibration.SplitConformal(Known(), X[:few], Y[:few, 0]).interval(NEW, level)
 
 
+def test_infinite_standard_deviations_are_refused():
+    noise = fns.likelihoods.StudentT(2.0, [0.5, 1.0])
+    model = toys.LinearModel(1, 2, noise, standardize=False, seed=0, dtype="float64")
+    with pytest.raises(ValueError, match="more than 2 degrees of freedom. Received: 120 that"):
+        calibration.SplitConformal(model, X, Y)
+
+
 def test_other_models_are_refused():
     with pytest.raises(ValueError, match="`AdaptiveSets` is for classes. Received: a classifier"):
         calibration.SplitConformal(LinearClassifier().fit(X, X[:, 0] > 0.5), X, X[:, 0] > 0.5)

@@ -75,22 +75,24 @@ def moments(model: Any, x: Rows) -> tuple[Array, Array]:
         TypeError: If it is neither.
         ValueError: If it is a classifier.
     """
-    if hasattr(model, "get_params"):
-        if hasattr(model, "classes_"):
-            raise _no_regression()
-        mean, stddev = model.predict(x, return_std=True)
-        return np.asarray(mean, np.float64), np.asarray(stddev, np.float64)
-    arguments.check_model(model, "predict", "predict_distribution", "predicted")
-    if model.likelihood.is_classifier:
-        raise _no_regression()
-    found = model.predict(x)
-    return found["mean"].astype(np.float64), found["stddev"].astype(np.float64)
-
-
-def _no_regression():
-    return ValueError(
-        "`model` must be a regression; `AdaptiveSets` is for classes. Received: a classifier"
-    )
+    is_estimator = hasattr(model, "get_params")
+    if not is_estimator:
+        arguments.check_model(model, "predict", "predict_distribution", "predicted")
+    if hasattr(model, "classes_") if is_estimator else model.likelihood.is_classifier:
+        raise ValueError(
+            "`model` must be a regression; `AdaptiveSets` is for classes. Received: a classifier"
+        )
+    if is_estimator:
+        found = model.predict(x, return_std=True)
+    else:
+        found = (model.predict(x)[name] for name in ("mean", "stddev"))
+    mean, stddev = (np.asarray(values, np.float64) for values in found)
+    if not np.all(np.isfinite(stddev)):
+        raise ValueError(
+            "The standard deviations of observations must be finite: Student t noise must have more "
+            f"than 2 degrees of freedom. Received: {np.sum(~np.isfinite(stddev))} that are not"
+        )
+    return mean, stddev
 
 
 def targets_like(model: Any, x: Rows, y: ArrayLike, mean: Array) -> Array:

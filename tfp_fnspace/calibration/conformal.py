@@ -89,7 +89,7 @@ def moments(model: Any, x: Rows) -> tuple[Array, Array]:
     mean, stddev = (np.asarray(values, np.float64) for values in found)
     if not np.all(np.isfinite(stddev)):
         raise ValueError(
-            "The standard deviations of observations must be finite: Student t noise must have more "
+            "Standard deviations of observations must be finite: Student t noise must have more "
             f"than 2 degrees of freedom. Received: {np.sum(~np.isfinite(stddev))} that are not"
         )
     return mean, stddev

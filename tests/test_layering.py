@@ -45,6 +45,7 @@ LEVELS = {
     "sklearn": 5,
     "cli": 5,
     "commands": 5,
+    "calibration": 5,
     "decisions": 5,
     "registry": 5,
     "benchmark": 5,

@@ -9,7 +9,7 @@ import keras
 import pytest
 
 import tfp_fnspace as fns
-from tfp_fnspace import methods, stacking, warping
+from tfp_fnspace import calibration, methods, stacking, warping
 from tfp_fnspace.model import FunctionSpaceModel, GradientModel
 
 
@@ -18,7 +18,12 @@ def models():
     packages = [importlib.import_module(f"{methods.__name__}.{n}") for n in names_of_methods()]
     public = [getattr(package, n) for package in packages for n in package.__all__]
     classes = [c for c in public if isinstance(c, type) and issubclass(c, FunctionSpaceModel)]
-    return [*classes, stacking.StackedModel, warping.WarpedModel]
+    return [
+        *classes,
+        stacking.StackedModel,
+        warping.WarpedModel,
+        calibration.CalibratedModel,
+    ]
 
 
 def names_of_methods():

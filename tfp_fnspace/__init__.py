@@ -26,6 +26,7 @@ if keras.backend.backend() != "tensorflow":
 
 from tfp_fnspace import (  # noqa: E402
     bijectors,
+    calibration,
     callbacks,
     datasets,
     decisions,
@@ -53,6 +54,7 @@ __all__ = [
     "GaussianMoments",
     "GramBlocks",
     "bijectors",
+    "calibration",
     "callbacks",
     "datasets",
     "decisions",

@@ -174,3 +174,15 @@ def test_a_damaged_folder_is_refused(fitted, tmp_path, change, message):
     change(tmp_path / "model")
     with pytest.raises(ValueError, match=message):
         folder.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(("target", "kind"), [("rent", "Recalibration"), ("city", "Tempering")])
+def test_calibrated_models_are_saved(data, tmp_path, capsys, target, kind):
+    out = tmp_path / "model"
+    words = f"fit --data {data} --target {target} --method tagi --time-limit 1 --calibrate"
+    status, printed, _ = run(capsys, f"{words} --out {out}")
+    saved = folder.load(out)
+    assert status == 0 and "calibrated on 24 rows" in printed
+    assert saved.card["rows"] == {"fit": 96, "calibration": 24, "test": 0}
+    assert type(saved.estimator.model_.adjustment).__name__ == kind
+    assert len(work.predictions(saved, pd.read_csv(data), 0.9)) == 120

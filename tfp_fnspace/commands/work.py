@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfp_fnspace import metrics
+from tfp_fnspace import calibration, metrics
 from tfp_fnspace.benchmark.records import versions
 from tfp_fnspace.boundary import arguments
 from tfp_fnspace.commands import folder, reading
@@ -136,13 +136,17 @@ def _board(estimator):
 
 
 def _calibrated(estimator, schema, table, echo):
-    from tfp_fnspace import calibration
-
-    _, y = schema.targets(table)
-    by = "crps" if schema.task == "regression" else "nll"
-    found = calibration.calibrate(estimator, schema.inputs(table), y, by=by)
-    echo(f"calibrated on {len(table)} rows: {found.model_.about}")
-    return found
+    inputs, (_, y) = schema.inputs(table), schema.targets(table)
+    if schema.task == "classification":
+        found = calibration.calibrate(estimator, inputs, y)
+        (temperature,) = found.model_.adjustment.temperature
+        echo(f"calibrated on {len(y)} rows: temperature {temperature:.3g}")
+        return found
+    inside = metrics.interval_coverage(y[:, None], estimator.predict_distribution(inputs), 0.9)
+    echo(
+        f"calibrated on {len(y)} rows; {float(inside):.0%} were inside their 90 % intervals before"
+    )
+    return calibration.recalibrate(estimator, inputs, y)
 
 
 def predict(

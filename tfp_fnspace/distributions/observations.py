@@ -1,12 +1,12 @@
 """Distributions of observations that accept values of any dtype."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.distributions.quantile import is_mixture
-from tfp_fnspace.typing import Distribution, Tensor
+from tfp_fnspace.typing import ArrayLike, Distribution, Tensor
 
 tfd = tfp.distributions
 
@@ -15,47 +15,51 @@ tfd = tfp.distributions
 _Host = tfd.Distribution if TYPE_CHECKING else object
 
 
-class _AnyDtype(_Host):
+class AnyDtype(_Host):
     """Mixin of distributions of numbers that casts values of any dtype to its own dtype.
 
     For a float64 distribution TFP accepts a float32 array but refuses a float32 tensor. Predictions
     are float64 (see `layers.Standardizer`), and observations are often float32 tensors.
     """
 
-    def log_prob(self, value, name="log_prob", **kwargs):
+    def log_prob(self, value: ArrayLike, name: str = "log_prob", **kwargs: Any) -> Tensor:
         return super().log_prob(self._as_own(value), name, **kwargs)
 
-    def prob(self, value, name="prob", **kwargs):
+    def prob(self, value: ArrayLike, name: str = "prob", **kwargs: Any) -> Tensor:
         return super().prob(self._as_own(value), name, **kwargs)
 
-    def cdf(self, value, name="cdf", **kwargs):
+    def cdf(self, value: ArrayLike, name: str = "cdf", **kwargs: Any) -> Tensor:
         return super().cdf(self._as_own(value), name, **kwargs)
 
-    def log_cdf(self, value, name="log_cdf", **kwargs):
+    def log_cdf(self, value: ArrayLike, name: str = "log_cdf", **kwargs: Any) -> Tensor:
         return super().log_cdf(self._as_own(value), name, **kwargs)
 
-    def survival_function(self, value, name="survival_function", **kwargs):
+    def survival_function(
+        self, value: ArrayLike, name: str = "survival_function", **kwargs: Any
+    ) -> Tensor:
         return super().survival_function(self._as_own(value), name, **kwargs)
 
-    def log_survival_function(self, value, name="log_survival_function", **kwargs):
+    def log_survival_function(
+        self, value: ArrayLike, name: str = "log_survival_function", **kwargs: Any
+    ) -> Tensor:
         return super().log_survival_function(self._as_own(value), name, **kwargs)
 
-    def quantile(self, value, name="quantile", **kwargs):
+    def quantile(self, value: ArrayLike, name: str = "quantile", **kwargs: Any) -> Tensor:
         return super().quantile(self._as_own(value), name, **kwargs)
 
     def _as_own(self, value):
         return tf.cast(tf.convert_to_tensor(value, dtype_hint=self.dtype), self.dtype)
 
 
-class Normal(_AnyDtype, tfd.Normal):
+class Normal(AnyDtype, tfd.Normal):
     """`tfd.Normal` for values of any dtype."""
 
 
-class StudentT(_AnyDtype, tfd.StudentT):
+class StudentT(AnyDtype, tfd.StudentT):
     """`tfd.StudentT` for values of any dtype."""
 
 
-class JohnsonSU(_AnyDtype, tfd.JohnsonSU):
+class JohnsonSU(AnyDtype, tfd.JohnsonSU):
     """`tfd.JohnsonSU` for values of any dtype."""
 
 

@@ -82,11 +82,12 @@ def crps(y: ArrayLike, distribution: Distribution) -> Tensor:
         CRPS(F, y) = int (F(x) - 1{y <= x})^2 dx = E|X - y| - E|X - X'| / 2
 
     There are closed forms for Gaussian marginals, Gaussian mixtures and `tfd.Empirical`. For
-    mixtures of other components the first integral is computed by quadrature (296 nodes; the
-    relative error is about 1e-4, and 1e-3 if components are hundreds of times as far apart as they
-    are wide). For any other marginals it is twice the integral of the pinball loss over the levels,
-    by quadrature (32 nodes on either side of `F(y)`; the relative error is about 1e-4 or less for
-    tails no heavier than Student's t with 3 degrees of freedom, and `y` must lie in the support).
+    mixtures of other components, and after `calibration.recalibrate`, the first integral is
+    computed by quadrature (296 nodes; the relative error is about 1e-4, and 1e-3 if components are
+    hundreds of times as far apart as they are wide, or for a recalibrated mixture). For any other
+    marginals it is twice the integral of the pinball loss over the levels, by quadrature (32 nodes
+    on either side of `F(y)`; the relative error is about 1e-4 or less for tails no heavier than
+    Student's t with 3 degrees of freedom, and `y` must lie in the support).
 
     Args:
       y: tensor `[N, D]` or `[N]`, `NaN` where missing.

@@ -4,7 +4,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_fnspace.distributions import panels
 from tfp_fnspace.distributions.quantile import is_mixture, marginal_cdf, quantile_of_marginals
+from tfp_fnspace.distributions.recalibrated import Recalibrated
 from tfp_fnspace.math.expectations import normal_crps, normal_mixture_crps
 from tfp_fnspace.typing import Distribution, Tensor
 
@@ -12,10 +14,6 @@ tfd = tfp.distributions
 
 #: Number of nodes of the integral over the levels, on either side of `F(y)`.
 _LEVEL_NODES = 32
-
-#: Numbers for mixtures: edges of panels, nodes in a panel, nodes of a tail, and quantiles of each
-#: component from which the edges are estimated.
-_EDGES, _PANEL_NODES, _TAIL_NODES, _COMPONENT_LEVELS = 33, 8, 16, 9
 
 
 def ranked_probability(y: Tensor, scalar: Distribution) -> Tensor:
@@ -32,13 +30,15 @@ def ranked_probability(y: Tensor, scalar: Distribution) -> Tensor:
         return normal_crps(y, scalar.loc, scalar.scale)
     if isinstance(scalar, tfd.Empirical):
         return _of_samples(y, tf.convert_to_tensor(scalar.samples))
+    if isinstance(scalar, Recalibrated):
+        return _by_panels(y, scalar, scalar.edges())
     if not is_mixture(scalar):
         return _by_levels(y, scalar)
     components = scalar.components_distribution
     if isinstance(components, tfd.Normal):
         probs = scalar.mixture_distribution.probs_parameter()
         return normal_mixture_crps(y, probs, components.loc, components.scale)
-    return _by_panels(y, scalar)
+    return _by_panels(y, scalar, panels.mixture_edges(scalar))
 
 
 def _of_samples(y, samples):
@@ -58,7 +58,8 @@ def _by_levels(y, scalar):
     dtype = y.dtype
     eps = np.finfo(dtype.as_numpy_dtype).eps
     split = tf.clip_by_value(marginal_cdf(scalar, y), eps, 1.0 - eps)
-    nodes, weights = (_column(t, y) for t in _smooth_gauss_legendre(_LEVEL_NODES))
+    rule = panels.smooth_gauss_legendre(_LEVEL_NODES)
+    nodes, weights = (panels.column(t, y) for t in rule)
 
     def deviations(levels):
         return tf.abs(quantile_of_marginals(scalar, tf.clip_by_value(levels, eps, 1.0 - eps)) - y)
@@ -70,81 +71,21 @@ def _by_levels(y, scalar):
     return 2.0 * (below + above)
 
 
-def _smooth_gauss_legendre(size):
-    """Returns nodes and weights on (0, 1) after `t = u^2 (3 - 2 u)`, which tames both tails."""
-    u, weights = _gauss_legendre(size)
-    return u * u * (3.0 - 2.0 * u), weights * 6.0 * u * (1.0 - u)
-
-
-def _by_panels(y, mixture):
+def _by_panels(y, scalar, edges):
     """Returns `int (F - 1{y <= x})^2 dx` by panels between approximate quantiles and two tails.
 
-    F costs one term for each component at each node. `_by_levels` would need a quantile of F for
-    each of its nodes, and each quantile is a search that takes dozens of values of F.
+    F of a mixture costs one term for each component at each node. `_by_levels` would need a
+    quantile of F for each of its nodes, and each quantile is a search that takes dozens of values
+    of F.
     """
-    edges = tf.stop_gradient(_edges(mixture))  # [E, N, D]
-    tail = edges[-1] - edges[0]
-    edges = tf.sort(tf.concat([edges, y[tf.newaxis]], axis=0), axis=0)
+    edges = tf.stop_gradient(edges)  # [E, N, D]
+    with_y = tf.sort(tf.concat([edges, y[tf.newaxis]], axis=0), axis=0)
 
-    def integral(nodes, weights, place, slope):
-        """Integrates the square over `place(t)`, t in (0, 1)."""
-        nodes, weights = (_column(t, y) for t in (nodes, weights))
-        x = place(nodes)
-        square = tf.square(marginal_cdf(mixture, x) - tf.cast(x >= y, y.dtype))
+    def square(x):
+        values = tf.square(marginal_cdf(scalar, x) - tf.cast(x >= y, y.dtype))
         # Outside the support, where the square is 0, TFP's function may be NaN.
-        square = tf.where(tf.math.is_nan(square), tf.zeros_like(square), square)
-        return tf.reduce_sum(weights * slope(nodes) * square, axis=0)
+        return tf.where(tf.math.is_nan(values), tf.zeros_like(values), values)
 
-    def add_panel(i, total):
-        width = edges[i + 1] - edges[i]
-        rule = _smooth_gauss_legendre(_PANEL_NODES)
-        return i + 1, total + integral(*rule, lambda t: edges[i] + width * t, lambda t: width)
-
-    rule = _gauss_legendre(_TAIL_NODES)  # x = end -+ tail t / (1 - t)
-    total = tf.zeros_like(y)
-    for end, sign in ((edges[0], -1.0), (edges[-1], 1.0)):
-        total += integral(
-            *rule,
-            lambda t, end=end, sign=sign: end + sign * tail * t / (1.0 - t),
-            lambda t: tail / tf.square(1.0 - t),
-        )
-    _, total = tf.while_loop(
-        lambda i, total: i < _EDGES, add_panel, (0, total), maximum_iterations=_EDGES
-    )
-    known = marginal_cdf(mixture, y)
+    total = panels.integral(square, with_y, tail=edges[-1] - edges[0])
+    known = marginal_cdf(scalar, y)
     return tf.where(tf.math.is_nan(known), known, total)
-
-
-def _edges(mixture):
-    """Returns approximate quantiles of a mixture, `[E, N, D]`.
-
-    They are weighted quantiles of all components together.
-    """
-    components, dtype = mixture.components_distribution, mixture.dtype
-    levels = (np.arange(_COMPONENT_LEVELS) + 0.5) / _COMPONENT_LEVELS
-    levels = tf.reshape(tf.constant(levels, dtype), [-1] + [1] * len(components.batch_shape))
-    values = quantile_of_marginals(components, levels)  # [L, N, D, K]
-    probs = mixture.mixture_distribution.probs_parameter() + tf.zeros_like(values)
-    rank = len(values.shape)
-    to_last = [*range(1, rank - 1), 0, rank - 1]
-    shape = tf.concat([tf.shape(values)[1:-1], [-1]], axis=0)
-    values, probs = (tf.reshape(tf.transpose(t, to_last), shape) for t in (values, probs))
-    order = tf.argsort(values, axis=-1)
-    values, probs = (tf.gather(t, order, axis=-1, batch_dims=rank - 2) for t in (values, probs))
-    below = tf.cumsum(probs, axis=-1) / tf.reduce_sum(probs, axis=-1, keepdims=True)
-    wanted = np.linspace(0.0, 1.0, _EDGES)
-    wanted = tf.constant(wanted * wanted * (3.0 - 2.0 * wanted), dtype)
-    wanted = tf.broadcast_to(wanted, tf.concat([shape[:-1], [_EDGES]], axis=0))
-    places = tf.minimum(tf.searchsorted(below, wanted), tf.shape(values)[-1] - 1)
-    edges = tf.gather(values, places, axis=-1, batch_dims=rank - 2)  # [N, D, E]
-    return tf.transpose(edges, [rank - 2, *range(rank - 2)])
-
-
-def _column(values, y):
-    return tf.reshape(tf.constant(values, y.dtype), [-1] + [1] * len(y.shape))
-
-
-def _gauss_legendre(size):
-    """Returns nodes and weights on (0, 1)."""
-    nodes, weights = np.polynomial.legendre.leggauss(size)
-    return 0.5 * (nodes + 1.0), 0.5 * weights

@@ -147,6 +147,21 @@ class TableEstimator(BaseEstimator):
         """Returns the model that takes given inputs."""
         return self.model_
 
+    def with_model(self, model: FunctionSpaceModel) -> Self:
+        """Returns a copy of the estimator that predicts with another model.
+
+        Args:
+            model: Fitted model of the same inputs and targets as `model_`, such as `model_` after
+                `calibration.calibrate`.
+
+        Returns:
+            A fitted estimator, which shares all other attributes with this one.
+        """
+        check_is_fitted(self)
+        other = type(self).__new__(type(self))
+        vars(other).update(vars(self), model_=model)
+        return other
+
     def _predict(self, X):
         """Returns the result of `model_.predict`."""
         inputs = self._inputs(X)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from sklearn.utils import check_consistent_length
 
+from tfp_fnspace.calibration import CalibratedModel
 from tfp_fnspace.model import FunctionSpaceModel
 from tfp_fnspace.sklearn.base import TableEstimator
 from tfp_fnspace.warping import WarpedModel
@@ -36,7 +37,7 @@ class WithTAGI(TableEstimator):
         return self
 
 
-def _with_variances(model: "TAGIModel | WarpedModel") -> FunctionSpaceModel:
-    if isinstance(model, WarpedModel):
+def _with_variances(model: "TAGIModel | WarpedModel | CalibratedModel") -> FunctionSpaceModel:
+    if isinstance(model, WarpedModel | CalibratedModel):
         return model.with_member(_with_variances(model.member))
     return model.with_variances()

@@ -2,6 +2,7 @@
 
 import pickle
 
+import batteries
 import keras
 import numpy as np
 import pytest
@@ -242,6 +243,27 @@ def test_files_and_exports_predict_the_same(kind, tmp_path):
     np.testing.assert_allclose(
         functions, model.sample_functions(X, 3, seed=seed), rtol=1e-4, atol=1e-4
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["DIWP", "stable_process"])
+def test_models_of_draws_are_calibrated_and_served(name, tmp_path):
+    x = GENERATOR.normal(size=(23, 4))
+    y = np.stack([x[:, 0], 50.0 * x[:, 2]], axis=1) + GENERATOR.normal(size=(23, 2))
+    model = batteries.ALL_MODELS[name]()
+    batteries.fit(model, x, y, epochs=2, batch_size=8)
+    calibrated = calibration.calibrate(model, x, y)
+    found, distribution = calibrated.predict(x), calibrated.predict_distribution(x)
+    expected = calibrated.adjustment.scale * model.predict(x)["stddev"]
+    np.testing.assert_allclose(found["stddev"], expected, rtol=1e-5)
+    np.testing.assert_allclose(distribution.stddev(), expected, rtol=1e-5)
+    assert np.sum(marginals(distribution).log_prob(y)) > np.sum(
+        marginals(model.predict_distribution(x)).log_prob(y)
+    )
+    calibrated.export(tmp_path / "served")
+    served = tf.saved_model.load(tmp_path / "served")
+    stddev = served.serve(tf.constant(x, model.served_dtypes[0]))["stddev"]
+    np.testing.assert_allclose(stddev, expected, rtol=1e-3)
 
 
 # Estimators -------------------------------------------------------------------------------------

@@ -165,4 +165,5 @@ _SAME = (
     "batch_rows",
     "draws_jointly",
     "draws_smooth_functions",
+    "served_dtype",
 )

@@ -59,6 +59,32 @@ class JohnsonSU(_AnyDtype, tfd.JohnsonSU):
     """`tfd.JohnsonSU` for values of any dtype."""
 
 
+class LogNormal(_AnyDtype, tfd.LogNormal):
+    """`tfd.LogNormal` for values of any dtype."""
+
+
+class Gamma(_AnyDtype, tfd.Gamma):
+    """`tfd.Gamma` for values of any dtype."""
+
+
+class Beta(_AnyDtype, tfd.Beta):
+    """`tfd.Beta` for values of any dtype."""
+
+
+class Poisson(_AnyDtype, tfd.Poisson):
+    """`tfd.Poisson` for values of any dtype, whose distribution function has steps."""
+
+    def _cdf(self, x):
+        return super()._cdf(tf.floor(x))
+
+
+class NegativeBinomial(_AnyDtype, tfd.NegativeBinomial):
+    """`tfd.NegativeBinomial` for values of any dtype, whose distribution function has steps."""
+
+    def _cdf(self, x):
+        return super()._cdf(tf.floor(x))
+
+
 def normal_components(distribution: Distribution) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the components of a distribution of observations.
 

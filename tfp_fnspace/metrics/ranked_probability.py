@@ -4,7 +4,12 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.distributions.quantile import is_mixture, marginal_cdf, quantile_of_marginals
+from tfp_fnspace.distributions.quantile import (
+    is_count,
+    is_mixture,
+    marginal_cdf,
+    quantile_of_marginals,
+)
 from tfp_fnspace.math.expectations import normal_crps, normal_mixture_crps
 from tfp_fnspace.typing import Distribution, Tensor
 
@@ -16,6 +21,12 @@ _LEVEL_NODES = 32
 #: Numbers for mixtures: edges of panels, nodes in a panel, nodes of a tail, and quantiles of each
 #: component from which the edges are estimated.
 _EDGES, _PANEL_NODES, _TAIL_NODES, _COMPONENT_LEVELS = 33, 8, 16, 9
+
+#: Counts up to this number are summed over; larger ones are treated as continuous.
+_MOST_COUNTS = 2000
+
+#: What is left of the probability where a sum over counts ends.
+_LEFT = 1e-10
 
 
 def ranked_probability(y: Tensor, scalar: Distribution) -> Tensor:
@@ -32,13 +43,15 @@ def ranked_probability(y: Tensor, scalar: Distribution) -> Tensor:
         return normal_crps(y, scalar.loc, scalar.scale)
     if isinstance(scalar, tfd.Empirical):
         return _of_samples(y, tf.convert_to_tensor(scalar.samples))
+    if is_count(scalar):
+        return _of_counts(y, scalar)
     if not is_mixture(scalar):
         return _by_levels(y, scalar)
     components = scalar.components_distribution
     if isinstance(components, tfd.Normal):
         probs = scalar.mixture_distribution.probs_parameter()
         return normal_mixture_crps(y, probs, components.loc, components.scale)
-    return _by_panels(y, scalar)
+    return _by_panels(y, scalar, _edges(scalar, quantile_of_marginals), marginal_cdf)
 
 
 def _of_samples(y, samples):
@@ -76,13 +89,13 @@ def _smooth_gauss_legendre(size):
     return u * u * (3.0 - 2.0 * u), weights * 6.0 * u * (1.0 - u)
 
 
-def _by_panels(y, mixture):
+def _by_panels(y, mixture, edges, cdf):
     """Returns `int (F - 1{y <= x})^2 dx` by panels between approximate quantiles and two tails.
 
     F costs one term for each component at each node. `_by_levels` would need a quantile of F for
     each of its nodes, and each quantile is a search that takes dozens of values of F.
     """
-    edges = tf.stop_gradient(_edges(mixture))  # [E, N, D]
+    edges = tf.stop_gradient(edges)  # [E, N, D]
     tail = edges[-1] - edges[0]
     edges = tf.sort(tf.concat([edges, y[tf.newaxis]], axis=0), axis=0)
 
@@ -90,7 +103,7 @@ def _by_panels(y, mixture):
         """Integrates the square over `place(t)`, t in (0, 1)."""
         nodes, weights = (_column(t, y) for t in (nodes, weights))
         x = place(nodes)
-        square = tf.square(marginal_cdf(mixture, x) - tf.cast(x >= y, y.dtype))
+        square = tf.square(cdf(mixture, x) - tf.cast(x >= y, y.dtype))
         # Outside the support, where the square is 0, TFP's function may be NaN.
         square = tf.where(tf.math.is_nan(square), tf.zeros_like(square), square)
         return tf.reduce_sum(weights * slope(nodes) * square, axis=0)
@@ -111,19 +124,19 @@ def _by_panels(y, mixture):
     _, total = tf.while_loop(
         lambda i, total: i < _EDGES, add_panel, (0, total), maximum_iterations=_EDGES
     )
-    known = marginal_cdf(mixture, y)
+    known = cdf(mixture, y)
     return tf.where(tf.math.is_nan(known), known, total)
 
 
-def _edges(mixture):
-    """Returns approximate quantiles of a mixture, `[E, N, D]`.
+def _edges(mixture, quantiles):
+    """Returns approximate quantiles of a mixture, `[E, N, D]`, by a function for its components.
 
     They are weighted quantiles of all components together.
     """
     components, dtype = mixture.components_distribution, mixture.dtype
     levels = (np.arange(_COMPONENT_LEVELS) + 0.5) / _COMPONENT_LEVELS
     levels = tf.reshape(tf.constant(levels, dtype), [-1] + [1] * len(components.batch_shape))
-    values = quantile_of_marginals(components, levels)  # [L, N, D, K]
+    values = quantiles(components, levels)  # [L, N, D, K]
     probs = mixture.mixture_distribution.probs_parameter() + tf.zeros_like(values)
     rank = len(values.shape)
     to_last = [*range(1, rank - 1), 0, rank - 1]
@@ -148,3 +161,78 @@ def _gauss_legendre(size):
     """Returns nodes and weights on (0, 1)."""
     nodes, weights = np.polynomial.legendre.leggauss(size)
     return 0.5 * (nodes + 1.0), 0.5 * weights
+
+
+# Counts ------------------------------------------------------------------------------------------
+
+
+def _of_counts(y, scalar):
+    """Returns the score of a distribution of counts or of a mixture of them."""
+    if not is_mixture(scalar):
+        components = scalar.copy(**_with_last_axis(scalar))
+        weights = tfd.Categorical(logits=tf.zeros([1], scalar.dtype))
+        scalar = tfd.MixtureSameFamily(weights, components)
+    components = scalar.components_distribution
+    far = tf.reduce_max(components.mean() + 10.0 * components.stddev())
+    is_small = tf.maximum(far, tf.reduce_max(y)) < _MOST_COUNTS
+    return tf.cond(
+        is_small,
+        lambda: _by_sum(y, scalar),
+        lambda: _by_panels(y, scalar, _edges(scalar, _rough_quantiles), _smooth_cdf),
+    )
+
+
+def _with_last_axis(scalar):
+    shape = scalar.batch_shape_tensor()
+    properties = scalar.parameter_properties(dtype=scalar.dtype)
+    given = {name: scalar.parameters.get(name) for name in properties}
+    return {
+        name: tf.broadcast_to(value, shape)[..., tf.newaxis]
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def _by_sum(y, mixture):
+    """Returns `sum_k (F(k) - 1{y <= k})^2` over the integers from 0, one term for each."""
+    left = max(_LEFT, 1e3 * np.finfo(y.dtype.as_numpy_dtype).eps)
+    probs = mixture.mixture_distribution.probs_parameter()
+    components = mixture.components_distribution
+
+    def goes_on(k, cdf, total):
+        return tf.reduce_any((cdf < 1.0 - left) | (k <= y))
+
+    def add(k, cdf, total):
+        cdf += tf.ensure_shape(tf.reduce_sum(probs * components.prob(k), axis=-1), y.shape)
+        return k + 1.0, cdf, total + tf.square(cdf - tf.cast(k >= y, y.dtype))
+
+    zeros = tf.zeros_like(y)
+    start = (tf.zeros([], y.dtype), zeros, zeros)
+    # A tail that is left at 20 standard deviations contributes nothing.
+    _, _, total = tf.while_loop(goes_on, add, start, maximum_iterations=2 * _MOST_COUNTS)
+    return total
+
+
+def _smooth_cdf(mixture, x):
+    """Returns a smooth function that is F(k) at each `x = k + 1/2`.
+
+    Its integral is the sum over the integers, up to the second derivative over 24.
+    """
+    probs = mixture.mixture_distribution.probs_parameter()
+    counts = mixture.components_distribution
+    k = tf.maximum(x[..., tf.newaxis] + 0.5, 0.5)  # one more than x - 1/2
+    if isinstance(counts, tfd.Poisson):
+        parts = tf.math.igammac(k, counts.rate_parameter())
+    else:
+        parts = tfp.math.betainc(counts.total_count, k, 1.0 - counts.probs_parameter())
+    return tf.reduce_sum(
+        probs * tf.where(x[..., tf.newaxis] < 0.0, tf.zeros_like(parts), parts), axis=-1
+    )
+
+
+def _rough_quantiles(counts, levels):
+    """Returns quantiles of a Gamma distribution with the same moments, by Wilson and Hilferty."""
+    mean, variance = counts.mean(), counts.variance()
+    share = variance / (9.0 * tf.square(mean))
+    root = 1.0 - share + tf.math.ndtri(levels) * tf.sqrt(share)
+    return mean * tf.pow(tf.maximum(root, 0.0), 3.0)

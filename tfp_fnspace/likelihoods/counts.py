@@ -45,7 +45,7 @@ class Poisson(_Counts):
 
     Example:
         >>> counts = Poisson()
-        >>> float(counts.mean([0.0]))
+        >>> float(counts.mean(0.0))
         1.0
     """
 

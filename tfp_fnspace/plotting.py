@@ -80,6 +80,7 @@ class AlongInput:
             )
         data.check_finite("at", center, what="masked, NaN or infinite values")
         self.model, self.center, self.column = model, center, number
+        self.likelihood = getattr(model, "likelihood", None)
         self.input_name = str(names[number]) if names else None
 
     @staticmethod

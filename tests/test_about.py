@@ -27,19 +27,33 @@ MODELS = small_models()
 #: Name -> constructor of a likelihood, number of outputs, number of columns of its targets.
 LIKELIHOODS = {
     "Bernoulli": (fns.likelihoods.Bernoulli, 2, 2),
+    "Beta": (fns.likelihoods.Beta, 2, 2),
     "Categorical": (fns.likelihoods.Categorical, 2, 1),
+    "CensoredGaussian": (lambda: fns.likelihoods.CensoredGaussian(high=0.6), 2, 2),
+    "CensoredLogNormal": (lambda: fns.likelihoods.CensoredLogNormal(high=0.6), 2, 2),
+    "Gamma": (fns.likelihoods.Gamma, 2, 2),
     "Gaussian": (lambda: fns.likelihoods.Gaussian(0.3), 2, 2),
     "HeteroscedasticGaussian": (fns.likelihoods.HeteroscedasticGaussian, 2, 1),
     "HierarchicalCategorical": (lambda: fns.likelihoods.HierarchicalCategorical(3), 3, 1),
+    "LogNormal": (fns.likelihoods.LogNormal, 2, 2),
+    "NegativeBinomial": (fns.likelihoods.NegativeBinomial, 2, 2),
+    "Ordinal": (lambda: fns.likelihoods.Ordinal(3), 1, 1),
+    "Poisson": (fns.likelihoods.Poisson, 2, 2),
     "Remax": (fns.likelihoods.Remax, 2, 1),
     "StudentT": (lambda: fns.likelihoods.StudentT(4.0, 0.3), 2, 2),
 }
+
+
+#: Likelihoods whose targets here are 1/3 and 2/3 instead of 0 and 1.
+BETWEEN = {"Beta", "CensoredGaussian", "CensoredLogNormal", "Gamma", "LogNormal"}
 
 
 def takes(method, make, num_outputs, num_columns):
     """Whether a model of a method learns under a likelihood."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(12, 4)), rng.integers(0, 2, size=(12, num_columns))
+    if type(make()).__name__ in BETWEEN:
+        y = (1 + y) / 3
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

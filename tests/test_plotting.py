@@ -13,7 +13,7 @@ import tensorflow_probability as tfp
 from matplotlib.colors import same_color
 from scipy import stats
 
-from tfp_fnspace import datasets, plotting
+from tfp_fnspace import datasets, likelihoods, plotting
 
 tfd = tfp.distributions
 
@@ -344,6 +344,15 @@ def test_missing_matplotlib_is_named(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without_matplotlib)
     with pytest.raises(ImportError, match=r"pip install matplotlib"):
         plotting.plot_history(CURVES)
+
+
+def test_draws_of_a_model_with_a_link_are_on_the_scale_of_the_targets():
+    model = FakeModel()
+    model.likelihood = likelihoods.Poisson()
+    ax = plotting.plot_predictive_band(model, X, num_draws=2, seed=3)
+    means = np.exp(model.sample_functions(X, 2, 3))
+    for line, mean in zip(ax.lines, means, strict=False):  # the line of the mean comes after them
+        np.testing.assert_allclose(line.get_ydata(), mean[:, 0])
 
 
 def test_a_model_along_one_of_its_inputs():

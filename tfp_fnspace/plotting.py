@@ -80,6 +80,7 @@ class AlongInput:
             )
         data.check_finite("at", center, what="masked, NaN or infinite values")
         self.model, self.center, self.column = model, center, number
+        self.likelihood = getattr(model, "likelihood", None)
         self.input_name = str(names[number]) if names else None
 
     @staticmethod
@@ -182,7 +183,11 @@ def plot_predictive_band(
     _shade(ax, line, *interval[:, 0].T, alpha=0.16, label=f"{percent} of y")
     _shade(ax, line, low, high, alpha=0.32, label=inner_label)
     if num_draws:
-        draws = np.asarray(model.sample_functions(x, num_draws, seed=seed))[:, :, 0]
+        draws = np.asarray(model.sample_functions(x, num_draws, seed=seed))
+        likelihood = getattr(model, "likelihood", None)
+        if getattr(likelihood, "has_link", False):
+            draws = np.asarray(likelihood.mean(draws))
+        draws = draws[:, :, 0]
         ax.plot(line, draws.T, color=VERMILLION, lw=0.8, alpha=0.55)
         ax.lines[-1].set_label("draws of f")
     ax.plot(line, centre, color=BLUE, lw=2.2, label=name)

@@ -86,6 +86,13 @@ class StackedModel(FunctionSpaceModel):
                 "`mixture_weights` must be positive and sum to 1. "
                 f"Received: mixture_weights={self.mixture_weights}"
             )
+        linked = [m for m in self.members if m.likelihood.has_link]
+        if linked:
+            raise ValueError(
+                "Regressions in a mixture must have Gaussian predictive distributions or mixtures "
+                "of Gaussians, so no likelihoods of counts, positive, bounded or censored targets. "
+                f"Received: a member with {type(linked[0].likelihood).__name__}"
+            )
         first = self.members[0]
         widths = [member.num_target_columns for member in self.members]
         if len(set(widths)) > 1:

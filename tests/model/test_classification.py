@@ -158,6 +158,7 @@ TWO_CLASSES = {
     "categorical": (fns.likelihoods.Categorical, 2),
     "remax": (fns.likelihoods.Remax, 2),
     "tree": (lambda: fns.likelihoods.HierarchicalCategorical(2), 1),
+    "ordinal": (lambda: fns.likelihoods.Ordinal(2), 1),
 }
 
 

@@ -328,6 +328,28 @@ def _cast(array: Array, dtype: DTypeLike) -> Array:
     return cast
 
 
+def check_rows(name: str, array: Array, good: Array, rule: str) -> None:
+    """Refuses values of another kind.
+
+    Args:
+        name: Name of the argument, for messages.
+        array: Array `[N, D]`.
+        good: Boolean array of the same shape.
+        rule: What the array must hold.
+
+    Raises:
+        ValueError: If there are others; the message has the first rows with them.
+    """
+    rows = np.flatnonzero(~np.all(good, axis=1))
+    if rows.size:
+        first = rows[:3]
+        values = [f"{array[i][~good[i]][0]:g}" for i in first]
+        raise ValueError(
+            f"`{name}` must hold {rule}. Received: {name} with others in {rows.size} rows, the "
+            f"first {', '.join(values)} in rows {first.tolist()}"
+        )
+
+
 def check_labels(values: ArrayLike, num_labels: int, name: str = "y", what: str = "labels") -> None:
     """Refuses class labels or indices of a table that are not integers from 0 to `num_labels - 1`.
 

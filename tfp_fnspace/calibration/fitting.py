@@ -10,7 +10,7 @@ from tfp_fnspace import likelihoods, notices
 from tfp_fnspace.boundary import arguments
 from tfp_fnspace.calibration.adjustments import Recalibration, Scaling, Tempering, location
 from tfp_fnspace.calibration.rows import HeldOut, adjusted, fitted_model, held_out
-from tfp_fnspace.distributions.quantile import marginal_cdf, marginals
+from tfp_fnspace.distributions.quantile import has_atoms, marginal_cdf, marginals
 from tfp_fnspace.metrics.ranked_probability import ranked_probability
 from tfp_fnspace.tracing import traced
 from tfp_fnspace.typing import Array, ArrayLike, Rows
@@ -95,7 +95,7 @@ def recalibrate(model: Any, x: Rows, y: ArrayLike) -> Any:
         As for `calibrate`.
 
     Raises:
-        TypeError: If `model` is of another kind.
+        TypeError: If `model` is of another kind, or predicts counts or censored targets.
         ValueError: If it is not fitted, is a classifier, the data are bad, or the rows are too few.
 
     References:
@@ -107,6 +107,11 @@ def recalibrate(model: Any, x: Rows, y: ArrayLike) -> Any:
         raise ValueError(
             "`recalibrate` must be given a regression; `calibrate` has a temperature for classes. "
             "Received: a classifier"
+        )
+    if has_atoms(marginals(rows.distribution)):
+        raise TypeError(
+            "`recalibrate` is for predictive distributions with a density, not for those of counts "
+            f"or of censored targets. Received: {rows.distribution}"
         )
     observed = np.isfinite(rows.targets)
     least = int(np.min(np.sum(observed, axis=0)))

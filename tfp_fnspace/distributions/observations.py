@@ -63,6 +63,32 @@ class JohnsonSU(AnyDtype, tfd.JohnsonSU):
     """`tfd.JohnsonSU` for values of any dtype."""
 
 
+class LogNormal(AnyDtype, tfd.LogNormal):
+    """`tfd.LogNormal` for values of any dtype."""
+
+
+class Gamma(AnyDtype, tfd.Gamma):
+    """`tfd.Gamma` for values of any dtype."""
+
+
+class Beta(AnyDtype, tfd.Beta):
+    """`tfd.Beta` for values of any dtype."""
+
+
+class Poisson(AnyDtype, tfd.Poisson):
+    """`tfd.Poisson` for values of any dtype, whose distribution function has steps."""
+
+    def _cdf(self, x):
+        return super()._cdf(tf.floor(x))
+
+
+class NegativeBinomial(AnyDtype, tfd.NegativeBinomial):
+    """`tfd.NegativeBinomial` for values of any dtype, whose distribution function has steps."""
+
+    def _cdf(self, x):
+        return super()._cdf(tf.floor(x))
+
+
 def normal_components(distribution: Distribution) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the components of a distribution of observations.
 

@@ -63,13 +63,17 @@ def integral(
     return total
 
 
-def mixture_edges(mixture: Distribution) -> Tensor:
+def mixture_edges(
+    mixture: Distribution,
+    quantiles: Callable[[Distribution, Tensor], Tensor] = quantile_of_marginals,
+) -> Tensor:
     """Returns approximate quantiles of a mixture, `[E, N, D]`.
 
     They are weighted quantiles of all components together.
 
     Args:
         mixture: `tfd.MixtureSameFamily` with batch `[N, D]` (`[N]`) and event `[]`.
+        quantiles: Function that returns quantiles of its components, also rough ones.
 
     Returns:
         Tensor, sorted along its first axis.
@@ -77,7 +81,7 @@ def mixture_edges(mixture: Distribution) -> Tensor:
     components, dtype = mixture.components_distribution, mixture.dtype
     levels = (np.arange(_COMPONENT_LEVELS) + 0.5) / _COMPONENT_LEVELS
     levels = tf.reshape(tf.constant(levels, dtype), [-1] + [1] * len(components.batch_shape))
-    values = quantile_of_marginals(components, levels)  # [L, N, D, K]
+    values = quantiles(components, levels)  # [L, N, D, K]
     probs = mixture.mixture_distribution.probs_parameter() + tf.zeros_like(values)
     rank = len(values.shape)
     to_last = [*range(1, rank - 1), 0, rank - 1]

@@ -20,6 +20,9 @@ tfd = tfp.distributions
 _SPARE_BITS = 17
 _MAX_DOUBLINGS = 120
 
+#: Distributions of non-negative integers.
+_COUNTS = (tfd.Poisson, tfd.NegativeBinomial)
+
 
 def marginals(distribution: Distribution) -> Distribution:
     """Returns the one-dimensional marginals of a distribution, one for every output.
@@ -78,7 +81,8 @@ def quantile(distribution: Distribution, q: ArrayLike) -> Tensor:
     They have a closed form if TFP has one, and for `tfd.Empirical` (an order statistic). Otherwise
     they are found by bisection of F in the graph, to about the resolution of the dtype. A mixture's
     quantile lies between the smallest and the largest of its components' quantiles, so heavy tails
-    need no search. Results of bisection carry no gradient.
+    need no search. Results of bisection carry no gradient. Quantiles of counts
+    (`tfd.Poisson`, `tfd.NegativeBinomial` and mixtures of them) are integers.
 
     Example:
     >>> weights = tfd.Categorical(probs=[0.5, 0.5])
@@ -113,7 +117,7 @@ def quantile_of_marginals(scalar: Distribution, levels: Tensor) -> Tensor:
     """Returns quantiles at levels that may differ from output to output.
 
     Args:
-      scalar: continuous distribution with batch `[N, D]` and event `[]`.
+      scalar: distribution with batch `[N, D]` and event `[]`.
       levels: tensor in (0, 1) that broadcasts with `[..., N, D]`.
 
     Returns:
@@ -122,6 +126,8 @@ def quantile_of_marginals(scalar: Distribution, levels: Tensor) -> Tensor:
     Raises:
       TypeError: if `scalar` has neither quantiles nor a distribution function.
     """
+    if is_count(scalar):
+        return _count_quantile(scalar, levels)
     try:
         return scalar.quantile(levels)
     except NotImplementedError:
@@ -159,6 +165,41 @@ def is_mixture(distribution: Distribution) -> bool:
     return hasattr(distribution, "mixture_distribution") and hasattr(
         distribution, "components_distribution"
     )
+
+
+def is_count(distribution: Distribution) -> bool:
+    """Returns whether a distribution of numbers, or a mixture of them, is one of counts."""
+    if is_mixture(distribution):
+        return is_count(distribution.components_distribution)
+    return isinstance(distribution, _COUNTS)
+
+
+def has_atoms(scalar: Distribution) -> bool:
+    """Returns whether a distribution of numbers gives single values a positive probability."""
+    if is_mixture(scalar):
+        return has_atoms(scalar.components_distribution)
+    return is_count(scalar) or hasattr(scalar, "mass")
+
+
+def marginal_mass(scalar: Distribution, y: Tensor) -> Tensor:
+    """Returns the probability `P(Y = y)` of single values, 0 where the distribution is continuous.
+
+    Args:
+      scalar: distribution with batch `[N, D]` and event `[]`.
+      y: tensor `[N, D]` of its dtype.
+
+    Returns:
+      Tensor `[N, D]`.
+    """
+    if is_mixture(scalar):
+        probs = scalar.mixture_distribution.probs_parameter()
+        parts = marginal_mass(scalar.components_distribution, y[..., tf.newaxis])
+        return tf.reduce_sum(probs * parts, axis=-1)
+    if is_count(scalar):
+        return scalar.prob(y)
+    if hasattr(scalar, "mass"):  # `CensoredNormal`
+        return scalar.mass(y)
+    return tf.zeros_like(y)
 
 
 def is_factorised(distribution: Distribution) -> bool:
@@ -327,3 +368,24 @@ def _bisect(scalar, levels, lower, upper):
         maximum_iterations=iterations,
     )
     return lower + 0.5 * (upper - lower)
+
+
+def _count_quantile(scalar, levels):
+    """Returns the smallest integers k with F(k) >= level, by bisection of integers."""
+    shape = tf.broadcast_dynamic_shape(tf.shape(levels), scalar.batch_shape_tensor())
+    centre, width = (tf.broadcast_to(v, shape) for v in (scalar.mean(), scalar.stddev()))
+    lower, upper = _expand(scalar, levels, centre, 4.0 * width + 1.0)
+    lower, upper = tf.floor(lower) - 1.0, tf.math.ceil(upper)  # F(lower) < level <= F(upper)
+
+    def halve(lower, upper):
+        middle = tf.floor(0.5 * (lower + upper))
+        below = _cdf(scalar, middle) < levels
+        return tf.where(below, middle, lower), tf.where(below, upper, middle)
+
+    _, upper = tf.while_loop(
+        lambda lower, upper: tf.reduce_any(upper - lower > 1.0),
+        halve,
+        (lower, upper),
+        maximum_iterations=_MAX_DOUBLINGS,
+    )
+    return tf.stop_gradient(tf.maximum(upper, 0.0))

@@ -79,10 +79,11 @@ class Standardizer(keras.layers.Layer):
 
     def build(self, input_shape: Shape) -> None:
         size = (input_shape[-1],)
-        options = {"shape": size, "autocast": False, "dtype": "float64"}
+        options = {"shape": size, "trainable": False, "autocast": False, "dtype": "float64"}
         self.mean = self.add_weight(name="mean", initializer="zeros", **options)
         self.stddev = self.add_weight(name="stddev", initializer="ones", **options)
-        self.adapted = self.add_weight(name="adapted", initializer="zeros", dtype="int32")
+        options = {"dtype": "int32", "trainable": False}
+        self.adapted = self.add_weight(name="adapted", initializer="zeros", **options)
 
     @property
     def ready(self) -> bool:

@@ -11,10 +11,9 @@ import tensorflow_probability as tfp
 from tfp_fnspace.boundary import arrays
 from tfp_fnspace.boundary.arguments import checked_choice, checked_positive
 from tfp_fnspace.distributions import observations
-from tfp_fnspace.likelihoods.base import static_size, variance_of
-from tfp_fnspace.likelihoods.mixtures import MixtureLikelihood, num_nodes
-from tfp_fnspace.math.expectations import normal_expectation, normal_nodes
-from tfp_fnspace.math.random import as_seed
+from tfp_fnspace.likelihoods.base import variance_of
+from tfp_fnspace.likelihoods.mixtures import MixtureLikelihood, at_nodes
+from tfp_fnspace.math.expectations import normal_expectation
 from tfp_fnspace.typing import (
     Array,
     ArrayLike,
@@ -406,32 +405,15 @@ class StudentT(_AdditiveNoise):
         return tf.reduce_sum(densities, axis=-1)
 
     def _components(self, moments: GaussianMoments, unit: ArrayLike, seed: Seed) -> Distribution:
-        r"""Returns the noise about each of K values of f for each component.
+        """Returns the noise about each of K values of f for each component, see `at_nodes`.
 
-            f_ks = m_s + c sqrt(v_s) z_ks,    c^2 = sum_s v_s / sum_s v_s (1/K sum_k z_ks^2)
-
-        where z are the nodes of `normal_nodes`. The factor c, which is near 1 at each point, makes
-        the variance of the distribution exact; its mean is exact anyway. The density is accurate if
-        the nodes are closer to each other than the noise is wide. For S = 1, df 4, D = 1, the log
-        density has a standard error over y of 0.002 if f has a standard deviation of 1 scale of the
-        noise, 0.02 at 3 and 0.1 at 10. (Past the last node, at 3 to 5 standard deviations of the
-        distribution, it is too low: by 0.01, 0.3 and 3.) The nodes of several outputs fill a
-        volume: for D = 2 the error is 0.02 at 1 and 0.2 at 3.
+        The density is accurate if the values are closer to each other than the noise is wide. For
+        S = 1, df 4, D = 1, the log density has a standard error over y of 0.002 if f has a standard
+        deviation of 1 scale of the noise, 0.02 at 3 and 0.1 at 10. (Past the last node, at 3 to 5
+        standard deviations of the distribution, it is too low: by 0.01, 0.3 and 3.) The nodes of
+        several outputs fill a volume: for D = 2 the error is 0.02 at 1 and 0.2 at 3.
         """
-        mean, variance = moments  # [N, S, D]
-        if variance is not None:
-            size, outputs = static_size(mean, 1), static_size(mean, 2)
-            nodes = num_nodes(size)
-            z = normal_nodes(size, nodes, outputs, as_seed(seed), mean.dtype)  # [S, K, D]
-            squares = variance * tf.reduce_mean(tf.square(z), axis=1)
-            ratio = tf.math.divide_no_nan(  # no floor, here or below, since it would have a unit
-                tf.reduce_sum(variance, axis=1, keepdims=True),
-                tf.reduce_sum(squares, axis=1, keepdims=True),
-            )
-            stddev = tf.sqrt(variance * ratio)[:, :, tf.newaxis]
-            mean = mean[:, :, tf.newaxis] + stddev * z  # [N, S, K, D]
-            mean = tf.reshape(mean, [tf.shape(mean)[0], size * nodes, outputs])
-        return self.conditional(mean, unit)
+        return self.conditional(at_nodes(moments, seed), unit)
 
     def get_config(self) -> Config:
         return {**super().get_config(), "df": self.df}

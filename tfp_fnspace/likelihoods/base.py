@@ -1,13 +1,14 @@
 """The interface of observation models."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.math.expectations import stddev_of
 from tfp_fnspace.math.replicas import normal_of_rows
-from tfp_fnspace.typing import ArrayLike, Distribution, GaussianMoments, Seed, Tensor
+from tfp_fnspace.typing import Array, ArrayLike, Distribution, GaussianMoments, Seed, Tensor
 
 
 def variance_of(moments: GaussianMoments) -> Tensor:
@@ -49,12 +50,37 @@ class Likelihood(keras.layers.Layer):
     #: Whether the outputs after the first D describe the noise.
     has_noise_outputs = False
 
+    #: Whether E(y | f) is another function than f. Targets are then not standardised, and the
+    #: likelihood has a `function_scaler`, `mean` and `observed_moments`, see `LinkedLikelihood`.
+    has_link = False
+
+    function_scaler: Any  # the `Standardizer` of f if there is a link
+
     def check_outputs(self, num_outputs: int) -> None:
         """Refuses a number D of outputs that does not suit the likelihood.
 
         Raises:
             ValueError: If the number of outputs does not suit it.
         """
+
+    def check_targets(self, targets: Array, name: str = "y") -> None:
+        """Refuses targets that the likelihood gives no density.
+
+        Args:
+            targets: Array `[N, D]` in the user's units, finite.
+            name: Name of the argument, for messages.
+
+        Raises:
+            ValueError: If there are such targets; the message has the first rows.
+        """
+
+    def best_constant(self, targets: Array) -> Tensor:
+        """Returns the constant f `[D]` in model units for targets `[N, D]` in model units."""
+        return tf.reduce_mean(tf.convert_to_tensor(targets), axis=0)
+
+    def start_values(self, targets: Tensor) -> Tensor:
+        """Returns values of f near targets, both `[N, D]` in model units, where training starts."""
+        return targets
 
     def num_target_columns(self, num_outputs: int) -> int:
         """Returns the number of columns of the targets of a model with D outputs."""

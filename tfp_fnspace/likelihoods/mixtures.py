@@ -3,7 +3,9 @@
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_fnspace.likelihoods.base import Likelihood, of_each
+from tfp_fnspace.likelihoods.base import Likelihood, of_each, static_size
+from tfp_fnspace.math.expectations import normal_nodes
+from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.typing import ArrayLike, Distribution, GaussianMoments, Seed, Tensor
 
 tfd = tfp.distributions
@@ -63,3 +65,34 @@ def _equal_mixture(components: Distribution) -> Distribution:
 def num_nodes(num_gaussians: int) -> int:
     """Returns K, the even number of nodes of each of S Gaussians in a mixture."""
     return 2 * -(-_NUM_COMPONENTS // (2 * num_gaussians))
+
+
+def at_nodes(moments: GaussianMoments, seed: Seed) -> Tensor:
+    r"""Returns K values of f for each of S Gaussians, which stand for it in a mixture.
+
+        f_ks = m_s + c sqrt(v_s) z_ks,    c^2 = sum_s v_s / sum_s v_s (1/K sum_k z_ks^2)
+
+    where z are the nodes of `normal_nodes`. The factor c, which is near 1 at each point, makes the
+    variance of all values exact; their mean is exact anyway.
+
+    Args:
+        moments: `GaussianMoments` of tensors `[N, S, D]`, whose S and D are static.
+        seed: Seed of the nodes, which are the same at all points.
+
+    Returns:
+        Tensor `[N, S K, D]`; the means `[N, S, D]` if there is no variance.
+    """
+    mean, variance = moments
+    if variance is None:
+        return mean
+    size, outputs = static_size(mean, 1), static_size(mean, 2)
+    nodes = num_nodes(size)
+    z = normal_nodes(size, nodes, outputs, as_seed(seed), mean.dtype)  # [S, K, D]
+    squares = variance * tf.reduce_mean(tf.square(z), axis=1)
+    ratio = tf.math.divide_no_nan(  # no floor, here or below, since it would have a unit
+        tf.reduce_sum(variance, axis=1, keepdims=True),
+        tf.reduce_sum(squares, axis=1, keepdims=True),
+    )
+    stddev = tf.sqrt(variance * ratio)[:, :, tf.newaxis]
+    values = mean[:, :, tf.newaxis] + stddev * z  # [N, S, K, D]
+    return tf.reshape(values, [tf.shape(mean)[0], size * nodes, outputs])

@@ -18,6 +18,7 @@ from tfp_fnspace.distributions.quantile import (
     is_factorised,
     is_mixture,
     marginal_cdf,
+    marginal_mass,
     marginals,
     quantile,
     with_weights_of_components,
@@ -76,7 +77,8 @@ def interval_coverage(level: float) -> Score:
     def inside(y, scalar):
         if is_mixture(scalar):  # its quantiles need about 40 values of the distribution function
             level_of_y = marginal_cdf(scalar, y)
-            return tf.cast((level_of_y >= lower) & (level_of_y <= upper), y.dtype)
+            below_y = level_of_y - marginal_mass(scalar, y)  # P(Y < y)
+            return tf.cast((level_of_y >= lower) & (below_y <= upper), y.dtype)
         above = y >= quantile(scalar, lower)
         return tf.cast(above & (y <= quantile(scalar, upper)), y.dtype)
 

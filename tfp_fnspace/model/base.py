@@ -56,7 +56,8 @@ class FunctionSpaceModel(keras.Model):
     Hooks are in *model* units, and this class converts. The arguments of a constructor are in
     standardised units if the model standardises. Predictions, scores and `History` are in the
     user's units. Under a likelihood of classes, f are logits and the targets are labels, which are
-    not standardised.
+    not standardised. Under a likelihood with a link, f is the logarithm of a mean, say, and
+    targets are not standardised either.
 
     Attributes:
         likelihood: Observation model, a layer of `tfp_fnspace.likelihoods`.
@@ -336,7 +337,8 @@ class FunctionSpaceModel(keras.Model):
     @property
     def has_units(self) -> bool:
         """Whether the model has seen data: later data must then have the same columns."""
-        adapted = any(scaler.adapted.numpy() for scaler in self.units.scalers)
+        scalers = [*self.units.scalers, self.units.function_scaler]
+        adapted = any(scaler.adapted.numpy() for scaler in scalers)
         return self.counters.has_steps or adapted
 
     def check_ready(self) -> None:
@@ -797,8 +799,9 @@ class FunctionSpaceModel(keras.Model):
 
         Returns:
             Dict of NumPy arrays `[N, D]`: `mean`, `stddev` (of an observation), `epistemic_stddev`
-            (of f) and `aleatoric_stddev` (of the noise); the variances add up. For a classifier,
-            the dict has `probabilities` `[N, D]`, the `entropy` `[N]` of the label in nats, and the
+            (of f) and `aleatoric_stddev` (of the noise); the variances add up. Under a
+            likelihood with a link (counts, say), the function is `E(y | f)`. For a classifier, the
+            dict has `probabilities` `[N, D]`, the `entropy` `[N]` of the label in nats, and the
             `mutual_information` `[N]` between the label and f, which is the part of the entropy
             that knowing f would remove.
         """
@@ -910,7 +913,8 @@ class FunctionSpaceModel(keras.Model):
                 the model documents otherwise.
 
         Returns:
-            NumPy array `[S, N, D]` in the user's units.
+            NumPy array `[S, N, D]` in the user's units; logits of a classifier; f on the scale of
+            the link if the likelihood has one, see `LinkedLikelihood.mean`.
 
         Raises:
             ValueError: If `num_samples` is not a positive integer, or the data are bad.

@@ -141,6 +141,7 @@ class Checks:
             num_labels=self.num_labels,
             largest=data.LARGEST_VALUE if self.standardize else data.LARGEST_SCALED,
         )
+        self.likelihood.check_targets(targets, name)
         if not first:
             scaler.check_near(targets, name)
         if first or learnt:
@@ -255,7 +256,9 @@ def first_data(
     if likelihood.is_classifier and likelihood.num_target_columns(num_columns) < num_columns:
         num_columns, num_labels = 1, num_columns  # one-hot labels, or bad ones
     options = {"dtype": "float64", "num_labels": num_labels}
-    return inputs, data.check_targets(y, len(inputs), num_columns, False, **options)
+    targets = data.check_targets(y, len(inputs), num_columns, False, **options)
+    likelihood.check_targets(targets)
+    return inputs, targets
 
 
 def _only_input(x: Rows, num_rows: tuple[int, ...]) -> ArrayLike:

@@ -139,13 +139,18 @@ def adapt_to_batches(
     scalers = model.units.scalers
     moments = [RunningMoments(scaler.mean.shape[0]) for scaler in scalers]
     names = ["x"] * (len(scalers) - 1) + ["y"]
+    likelihood, of_targets = model.likelihood, RunningMoments(model.num_target_columns)
     for inputs, targets in batches:
         for scaler, running, values in zip(scalers, moments, [*inputs, targets], strict=True):
             if scaler.enabled:
                 running.update(values)
+        if likelihood.has_link:
+            of_targets.update(likelihood.statistic(targets))
     for scaler, running, name in zip(scalers, moments, names, strict=True):
         if scaler.enabled:
             scaler.adapt(running, name)
+    if likelihood.has_link:
+        likelihood.adapt_to(of_targets)
     scaler = model.units.target_scaler
     if scaler.enabled:
         model.adapt_noise(scaler.stddev.numpy())

@@ -58,8 +58,8 @@ def _of_constant(likelihood: Likelihood, targets: Tensor) -> float:
     if likelihood.has_noise_outputs:  # the noise is fitted too
         variance = tf.math.reduce_variance(targets, axis=0) + np.finfo(np.float32).tiny
         return float(-0.5 * tf.reduce_sum(tf.math.log(2.0 * np.pi * np.e * variance)))
-    mean = tf.reduce_mean(targets, axis=0) + tf.zeros_like(targets)
-    return float(tf.reduce_mean(likelihood.log_prob(mean, targets)))
+    constant = likelihood.best_constant(targets.numpy()) + tf.zeros_like(targets)
+    return float(tf.reduce_mean(likelihood.log_prob(constant, targets)))
 
 
 def _of_frequencies(labels: Array) -> float:

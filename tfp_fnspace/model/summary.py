@@ -80,13 +80,16 @@ def tensors(
 
     Returns:
         Dict of tensors `[N, D]`: `mean`, `stddev`, `epistemic_stddev` and `aleatoric_stddev`; for
-        a classifier `probabilities`, `entropy` and `mutual_information`.
+        a classifier `probabilities`, `entropy` and `mutual_information`. Under a
+        likelihood with a link, the first three are of `E(y | f)`.
     """
     mixture = moments
     if not is_mixture(moments):
         mixture, seed = of_each(lambda part: part[tf.newaxis], moments), (0, 0)
     if likelihood.is_classifier:
         return likelihood.uncertainty(mixture, seed)
+    if likelihood.has_link:
+        return of_variances(*likelihood.observed_moments(mixture))
     noise = likelihood.mean_noise_variance(mixture, units.target_unit)
     return of_variances(total_moments(moments, units), noise)
 
@@ -95,7 +98,7 @@ def of_variances(moments: GaussianMoments, noise: ArrayLike) -> dict[str, Tensor
     """Returns the tensors of `predict` of a regression.
 
     Args:
-        moments: Mean and variance of f, `[N, D]`.
+        moments: Mean and variance of f, or of another function, `[N, D]`.
         noise: Variance of the noise, `[D]` or `[N, D]`.
     """
     mean, variance = moments.mean, variance_of(moments)

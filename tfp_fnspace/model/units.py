@@ -37,7 +37,8 @@ class Units(keras.layers.Layer):
 
     Attributes:
         input_scalers: List of `Standardizer`, one for each input.
-        target_scaler: `Standardizer`.
+        target_scaler: `Standardizer` of the targets.
+        function_scaler: `Standardizer` of f, which is that of the targets unless there is a link.
         num_target_columns: Columns of the targets: D, or one of class labels.
         num_functions: The number of outputs that are functions. Those after them describe the
             noise.
@@ -72,11 +73,16 @@ class Units(keras.layers.Layer):
                 self.input_tensors, index_inputs or none, self.roles, strict=True
             )
         ]
-        enabled = standardize and not self.is_classifier
+        self.has_link = likelihood.has_link
+        enabled = standardize and not (self.is_classifier or self.has_link)
         self.target_scaler = Standardizer(enabled=enabled, dtype=self.variable_dtype)
         for scaler, tensor in zip(self.input_scalers, self.input_tensors, strict=True):
             scaler.build(tensor.shape)
         self.target_scaler.build((None, self.num_target_columns))
+        self.function_scaler = self.target_scaler
+        if self.has_link:
+            self.function_scaler = likelihood.function_scaler
+            self.function_scaler.enabled = standardize
         self.built = True
 
     @property
@@ -87,7 +93,7 @@ class Units(keras.layers.Layer):
     @property
     def ready(self) -> bool:
         """Whether all standardisations are known, or not needed."""
-        return all(scaler.ready for scaler in self.scalers)
+        return all(scaler.ready for scaler in [*self.scalers, self.function_scaler])
 
     # From the user's units --------------------------------------------------------------------
 
@@ -131,10 +137,11 @@ class Units(keras.layers.Layer):
             values: Tensor `[..., D + E]`.
 
         Returns:
-            Tensor `[..., D]`, float64; logits keep their dtype.
+            Tensor `[..., D]`, float64, on the scale of the link if there is one; logits keep their
+            dtype.
         """
         values = self.about_targets(values)
-        return values if self.is_classifier else self.target_scaler.inverse(values)
+        return values if self.is_classifier else self.function_scaler.inverse(values)
 
     def moments(self, moments: GaussianMoments) -> GaussianMoments:
         """Converts moments of outputs of the model.
@@ -150,7 +157,7 @@ class Units(keras.layers.Layer):
             return GaussianMoments(mean, variance)
         if variance is not None:
             functions = tf.cast(self.about_targets(variance), tf.float64)
-            scaled = functions * tf.square(self.target_unit)
+            scaled = functions * tf.square(self.function_scaler.stddev.value)
             variance = self._with_noise_outputs(scaled, variance)
         return GaussianMoments(self._with_noise_outputs(self.functions(mean), mean), variance)
 

@@ -202,7 +202,9 @@ class DIWPModel(GradientModel):
         layer.inducing_inputs.assign(tf.reshape(x, layer.inducing_inputs.shape))
         if not self.likelihood.is_classifier:
             y = self.units.target_scaler(tf.constant(targets[rows]))
-            self.network.layers[-1].posterior.v.assign(tf.transpose(y))
+            self.network.layers[-1].posterior.v.assign(
+                tf.transpose(self.likelihood.start_values(y))
+            )
 
     def _scaled(self, x):
         """Returns rows of the input in model units."""

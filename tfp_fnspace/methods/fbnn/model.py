@@ -219,7 +219,8 @@ class FBNNModel(VariationalModel):
         if isinstance(self.measurement, Adversarial):
             self.measurement.restart(self.counters.seeds.stream("prior"))
         if self.fit_prior:
-            self.prior.fit(x, self.units.target_scaler(tf.constant(targets)))
+            y = self.units.target_scaler(tf.constant(targets))
+            self.prior.fit(x, self.likelihood.start_values(y))
         if isinstance(self.divergence, ClosedForm) and self.divergence.fit_output:
             closed_form.fit_output(self._output, self.likelihood, self.units, batches)
 

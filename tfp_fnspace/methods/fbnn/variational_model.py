@@ -179,7 +179,7 @@ class VariationalModel(GradientModel):
         else:
             packed = keras.tree.pack_sequence_as(self.network.input, inputs)
         values = tf.cast(self.network(packed, training=training), self.variable_dtype)
-        scaler = self.units.target_scaler
+        scaler = self.units.function_scaler
         if not self.in_users_units or not scaler.enabled:
             return values
         columns = self.num_target_columns  # further columns describe the noise

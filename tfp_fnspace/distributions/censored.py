@@ -1,0 +1,156 @@
+"""Distributions of clipped variables, which have a positive probability at the limits."""
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_fnspace.distributions._parameters import common_dtype
+from tfp_fnspace.distributions.observations import AnyDtype, LogNormal, Normal
+from tfp_fnspace.math.expectations import clipped_moments
+from tfp_fnspace.typing import ArrayLike, Distribution, Tensor
+
+tfd = tfp.distributions
+
+#: Share of a limit within which a value counts as at the limit: float32 values are rounded.
+_SLACK = 2e-7
+
+
+class CensoredNormal(AnyDtype, tfd.Distribution):
+    r"""`min(max(z, low), high)` for `z ~ N(loc, scale^2)`: a density between two atoms.
+
+    `log_prob` is the logarithm of the density between the limits, and that of the probability
+    `P(z <= low)` or `P(z >= high)` at a limit or beyond it. There `mass` is this probability.
+
+    Args:
+        loc: Mean of z.
+        scale: Standard deviation of z, a tensor that broadcasts with `loc`.
+        low: Number, or `None` for no limit.
+        high: Number, or `None` for no limit.
+        validate_args: As in TFP.
+        allow_nan_stats: As in TFP.
+        name: Name of the operations.
+    """
+
+    def __init__(
+        self,
+        loc: ArrayLike,
+        scale: ArrayLike,
+        low: float | None = None,
+        high: float | None = None,
+        validate_args: bool = False,
+        allow_nan_stats: bool = True,
+        name: str = "Censored",
+    ):
+        parameters = dict(locals())
+        with tf.name_scope(name) as name:
+            dtype = common_dtype(loc, scale)
+            self.loc, self.scale = (tf.convert_to_tensor(v, dtype) for v in (loc, scale))
+            self.low, self.high = low, high
+            super().__init__(
+                dtype=dtype,
+                reparameterization_type=tfd.NOT_REPARAMETERIZED,
+                validate_args=validate_args,
+                allow_nan_stats=allow_nan_stats,
+                parameters=parameters,
+                name=name,
+            )
+
+    @classmethod
+    def _parameter_properties(cls, dtype, num_classes=None):
+        return tfd.Normal._parameter_properties(dtype, num_classes)
+
+    def _event_shape_tensor(self):
+        return tf.constant([], tf.int32)
+
+    def _event_shape(self):
+        return tf.TensorShape([])
+
+    def _free(self) -> Distribution:
+        """Returns the distribution without limits."""
+        return Normal(self.loc, self.scale)
+
+    def _is_low(self, y: Tensor) -> Tensor:
+        return y <= self.low + _SLACK * abs(self.low)
+
+    def _is_high(self, y: Tensor) -> Tensor:
+        return y >= self.high - _SLACK * abs(self.high)
+
+    def _clipped(self, y: Tensor) -> Tensor:
+        y = y if self.low is None else tf.maximum(y, self.low)
+        return y if self.high is None else tf.minimum(y, self.high)
+
+    def _log_prob(self, y):
+        free = self._free()
+        log_prob = free.log_prob(self._clipped(y))
+        if self.low is not None:
+            log_prob = tf.where(self._is_low(y), free.log_cdf(self.low), log_prob)
+        if self.high is not None:
+            log_above = free.log_survival_function(self.high)
+            log_prob = tf.where(self._is_high(y), log_above, log_prob)
+        return log_prob
+
+    def mass(self, y: Tensor) -> Tensor:
+        """Returns the probability of the single value y, 0 between the limits."""
+        at_limit = tf.zeros_like(y, tf.bool)
+        for limit, is_there in ((self.low, self._is_low), (self.high, self._is_high)):
+            at_limit = at_limit if limit is None else at_limit | is_there(y)
+        prob = self.prob(y)
+        return tf.where(at_limit, prob, tf.zeros_like(prob))
+
+    def _cdf(self, y):
+        cdf = self._free().cdf(self._clipped(y))
+        if self.low is not None:
+            cdf = tf.where(y < self.low - _SLACK * abs(self.low), tf.zeros_like(cdf), cdf)
+        if self.high is not None:
+            cdf = tf.where(self._is_high(y), tf.ones_like(cdf), cdf)
+        return cdf
+
+    def _quantile(self, p):
+        return self._clipped(self._free().quantile(p))
+
+    def _sample_n(self, n, seed=None):
+        return self._clipped(self._free().sample(n, seed=seed))
+
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        low = -float("inf") if self.low is None else self.low
+        shape = self.batch_shape_tensor()
+        loc, variance = (tf.broadcast_to(v, shape) for v in (self.loc, tf.square(self.scale)))
+        mean, variance, _ = clipped_moments(loc, variance, low, self.high)
+        return mean, variance
+
+    def _mean(self):
+        return self._moments()[0]
+
+    def _variance(self):
+        return self._moments()[1]
+
+
+class CensoredLogNormal(CensoredNormal):
+    r"""`min(max(exp(z), low), high)` for `z ~ N(loc, scale^2)`; arguments as `CensoredNormal`."""
+
+    def _free(self) -> Distribution:
+        return LogNormal(self.loc, self.scale)
+
+    def _clipped(self, y: Tensor) -> Tensor:
+        return super()._clipped(tf.maximum(y, np.finfo(self.dtype.as_numpy_dtype).tiny))
+
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        mean = self._power(1.0)
+        return mean, tf.maximum(self._power(2.0) - tf.square(mean), 0.0)
+
+    def _power(self, k: float) -> Tensor:
+        r"""Returns `E y^k`, between the limits the moment of a log-normal of a shifted z.
+
+        low^k Phi(a) + exp(k m + k^2 s^2 / 2) [Phi(b - k s) - Phi(a - k s)] + high^k Phi(-b)
+        """
+        standard = Normal(tf.zeros([], self.dtype), tf.ones([], self.dtype))
+        shape = self.batch_shape_tensor()
+        loc, scale = (tf.broadcast_to(v, shape) for v in (self.loc, self.scale))
+        total, inside = tf.zeros_like(loc), tf.ones_like(loc)
+        for limit, sign in ((self.low, 1.0), (self.high, -1.0)):
+            if limit is not None:
+                place = sign * (tf.math.log(tf.constant(limit, self.dtype)) - loc) / scale
+                total += limit**k * standard.cdf(place)
+                inside -= standard.cdf(place - sign * k * scale)
+        whole = tf.exp(k * loc + 0.5 * tf.square(k * scale))
+        return total + whole * tf.maximum(inside, 0.0)

@@ -130,10 +130,9 @@ def plot_pit_histogram(
     ax.axhline(1.0, color=style.GREY, lw=1.2, ls=style.DASHED, label="perfectly calibrated")
     band = f"all bars of {100 * level:g} % of calibrated models"
     ax.axhspan(*(num_bins * np.r_[low, high]), color=style.GREY, alpha=0.22, lw=0, label=band)
-    top = max(np.max(bars), num_bins * high[0])
-    ax.set(xlabel="probability integral transform", ylabel="density")
-    ax.set(xlim=(0, 1), ylim=(0, 1.35 * top))
-    return style.finish(ax, loc="upper center", ncols=2)
+    ax.set(xlabel="probability integral transform", ylabel="density", xlim=(0, 1))
+    ax.set_ylim(0, 1.08 * max(np.max(bars), num_bins * high[0]))
+    return style.finish_below_legend(ax)
 
 
 def plot_reliability(
@@ -209,19 +208,14 @@ def plot_reliability(
     else:
         name, xlabel = f"model ({len(right)} observations)", f"predicted probability of {label}"
         ylabel = f"observed frequency of {label}"
-    ax.plot(mean, share, "o-", color=style.BLUE, lw=1.6, ms=5.5, mec="white", mew=0.6, label=name)
+    ax.plot(mean, share, color=style.BLUE, lw=1.2, alpha=0.5)
+    ax.plot(mean, share, "o", color=style.BLUE, ms=6.0, mec="white", mew=0.6, label=name)
     for place, count in zip(used, counts, strict=True):
-        ax.text(
-            (place + 0.5) / num_bins,
-            0.012,
-            str(count),
-            ha="center",
-            fontsize="x-small",
-            color=style.GREY,
-        )
+        at = (place + 0.5) / num_bins, -0.035
+        ax.text(*at, str(count), ha="center", va="center", fontsize="small", color=style.GREY)
     ticks = np.linspace(0, 1, 6)
     ax.set(xlabel=xlabel, ylabel=ylabel, xticks=ticks, yticks=ticks)
-    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    ax.set(xlim=(-0.02, 1.02), ylim=(-0.07, 1.03), aspect="equal")
     return style.finish(ax, loc="upper left")
 
 
@@ -237,7 +231,8 @@ def plot_sharpness(
     For each level there is a point with the observed coverage and the mean width. Of two models
     with the same coverage the one with the narrower intervals is better, so the lower curve is the
     better one. The dashed curve has the nominal levels instead: a calibrated model lies on it, and
-    one to the left of it has intervals that are too narrow. The outputs are pooled.
+    one to the left of it has intervals that are too narrow. Widths are on a logarithmic scale. The
+    outputs are pooled.
 
     Args:
         y: `[N, D]` observations, NaN if missing.
@@ -267,17 +262,12 @@ def plot_sharpness(
     ax.plot(coverage, width, "o-", color=style.BLUE, lw=2.2, ms=5.0, label="model")
     for level in _LABELLED:
         place = _INTERVALS.index(level)
-        ax.annotate(
-            f"{100 * level:g} %",
-            (coverage[place], width[place]),
-            xytext=(6, -10),
-            textcoords="offset points",
-            fontsize="x-small",
-            color=style.BLUE,
-        )
+        point, offset = (coverage[place], width[place]), {"textcoords": "offset points"}
+        text = {"ha": "right", "fontsize": "small", "color": style.BLUE}
+        ax.annotate(f"{100 * level:g} %", point, xytext=(-4, 5), **offset, **text)
     ax.set(xlabel="observed coverage", ylabel="mean width of the interval", xlim=(0, 1.02))
-    ax.set_ylim(bottom=0)
-    return style.finish(ax, loc="upper left")
+    ax.set_yscale("log")
+    return style.finish_below_legend(ax)
 
 
 def _transformed(y, distribution):

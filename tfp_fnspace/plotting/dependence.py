@@ -6,9 +6,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.boundary import arguments
+from tfp_fnspace.model.summary import probabilities_given
 from tfp_fnspace.plotting import style
 from tfp_fnspace.plotting.tables import Column, checked_level, column_of, with_column
-from tfp_fnspace.typing import ArrayLike, GaussianMoments, Seed
+from tfp_fnspace.typing import ArrayLike, Seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -117,10 +118,9 @@ def plot_partial_dependence(
     else:
         ax.set_xticks(range(len(inputs.words)), inputs.words)
         ax.set_xlim(-0.5, len(inputs.words) - 0.5)
-    bottom, top = ax.get_ylim()
-    ax.set_ylim(bottom - 0.04 * (top - bottom), top + 0.2 * (top - bottom))
+    ax.margins(y=0.08)
     ax.set(xlabel=inputs.name, ylabel="average probability" if of != "f" else "average prediction")
-    return style.finish(ax, loc="upper center", ncols=3)
+    return style.finish_below_legend(ax)
 
 
 def _dependence(
@@ -150,7 +150,7 @@ def _dependence(
         mean = np.asarray(distribution.mean())
     else:
         mean = np.asarray(classes.probabilities(distribution))
-        functions = _probabilities(classes, functions)
+        functions = probabilities_given(tf.constant(functions), classes).numpy()
     averages = functions.reshape(len(functions), *shape, -1).mean(axis=2)  # [S, G, D]
     tail = 0.5 * (1.0 - level)
     low, high = np.quantile(averages, [tail, 1.0 - tail], axis=0)
@@ -177,14 +177,6 @@ def likelihood_of_classes(model: Any) -> Any:
     """Returns the likelihood of a classifier, a model or an estimator, else `None`."""
     likelihood = getattr(getattr(model, "model_", model), "likelihood", None)
     return likelihood if getattr(likelihood, "is_classifier", False) else None
-
-
-def _probabilities(likelihood, functions):
-    """Returns the probabilities of classes for functions `[S, M, D]`, `[S, M, K]`."""
-    size = functions.shape[:2]
-    values = tf.reshape(tf.constant(functions), [1, size[0] * size[1], -1])
-    found = likelihood.uncertainty(GaussianMoments(values, None))["probabilities"]
-    return np.asarray(found).reshape(*size, -1)
 
 
 def _output_names(model, num_outputs):

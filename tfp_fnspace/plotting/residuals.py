@@ -84,9 +84,9 @@ def plot_residuals(
     for height in (-1.0, 0.0, 1.0):
         ax.axhline(height, color=style.GREY, lw=1.0, ls=style.DASHED)
     ax.lines[-1].set_label("calibrated: 0 ± 1")
-    reach = 1.15 * np.max(np.abs(residuals))
-    ax.set(xlabel=inputs.name, ylabel="(y − mean) / stddev", ylim=(-reach, 1.3 * reach))
-    return style.finish(ax, loc="upper center", ncols=3)
+    reach = 1.08 * np.max(np.abs(residuals))
+    ax.set(xlabel=inputs.name, ylabel="(y − mean) / stddev", ylim=(-reach, reach))
+    return style.finish_below_legend(ax)
 
 
 def _running(values: Array, residuals: Array, least: int) -> tuple[Array, Array, Array]:

@@ -22,9 +22,9 @@ DASHED = (0, (5, 3))
 
 def axes(ax: "Axes | None", figsize: tuple[float, float] = (7.0, 4.2)) -> "Axes":
     """Returns the given axes, or those of a new figure of this size in inches."""
-    if ax is None:
-        _, ax = _pyplot().subplots(figsize=figsize, dpi=120, layout="constrained")
-    return ax
+    if ax is not None:
+        return ax
+    return _pyplot().subplots(figsize=figsize, dpi=120, layout="constrained")[1]
 
 
 def figure(figsize: tuple[float, float]) -> "Figure":
@@ -42,6 +42,13 @@ def finish(ax: "Axes", **legend: Any) -> "Axes":
     ax.set_axisbelow(True)
     ax.legend(frameon=False, fontsize="small", **legend)
     return ax
+
+
+def finish_below_legend(ax: "Axes") -> "Axes":
+    """Does what `finish` does, with the legend above the axes, in columns that fit its width."""
+    wide = ax.figure.bbox.width > 6.0 * ax.figure.dpi
+    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "borderaxespad": 0.2}
+    return finish(ax, ncols=3 if wide else 2, **place)
 
 
 def shade(

@@ -15,7 +15,7 @@ class Column(NamedTuple):
         number: Its number, from 0.
         name: Its name in the data frame, or its number in words.
         values: float64 array `[N]`, NaN where missing; for words, their places in `words`.
-        words: The words in order, or `None` for a column of numbers.
+        words: The words in their order, that of the categories in pandas; `None` for numbers.
     """
 
     number: int
@@ -65,14 +65,16 @@ def column_of(x: ArrayLike, column: int | str) -> Column:
             f"Received: x of shape {shape}, column={column!r}"
         )
     name = str(names[number]) if names else f"input {number}"
-    values = x.iloc[:, number] if hasattr(x, "iloc") else _indexed(x)[:, number]
+    values = x.iloc[:, number] if hasattr(x, "iloc") else _with_slices(x)[:, number]
     array = np.asarray(values)
     try:
         return Column(number, name, arrays.as_array(values, name).astype(np.float64), None)
     except TypeError:
         if array.dtype.kind not in "OSUT":
             raise
-    words = sorted({str(word) for word in array if isinstance(word, str | bytes)})
+    known = {str(word) for word in array if isinstance(word, str | bytes)}
+    order = getattr(getattr(values, "cat", None), "categories", sorted(known))  # that of pandas
+    words = [str(word) for word in order if str(word) in known]
     places = {word: place for place, word in enumerate(words)}
     codes = [places.get(str(word)) if isinstance(word, str | bytes) else None for word in array]
     return Column(number, name, np.array(codes, np.float64), words)
@@ -96,15 +98,15 @@ def with_column(x: ArrayLike, rows: Array, number: int, sources: Array) -> Any:
         found = x.iloc[rows].reset_index(drop=True)
         found.isetitem(number, x.iloc[sources, number].reset_index(drop=True))
         return found
-    table = _indexed(x)
-    if hasattr(table, "with_columns"):
-        return table[rows.tolist()].with_columns(table[sources.tolist(), number])
+    if hasattr(x, "get_columns"):  # polars
+        return x[rows.tolist()].with_columns(x[sources.tolist(), number])
+    table = np.asarray(x)
     found = table[rows]
     found[:, number] = table[sources, number]
     return found
 
 
-def _indexed(x):
+def _with_slices(x):
     """Returns a frame of polars as it is, and else an array."""
     return x if hasattr(x, "get_columns") else np.asarray(x)
 

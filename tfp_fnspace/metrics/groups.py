@@ -24,7 +24,7 @@ def by_group(
 
     Example:
     >>> distribution = tfd.Independent(tfd.Normal([[0.0], [0.0], [0.0]], 1.0), 1)
-    >>> by_group(rmse, [[3.0], [4.0], [3.0]], distribution, ["a", "b", "a"])
+    >>> by_group(tfp_fnspace.metrics.rmse, [[3.0], [4.0], [3.0]], distribution, ["a", "b", "a"])
     {'a': 3.0, 'b': 4.0}
 
     Args:

@@ -36,8 +36,8 @@ def plot_partial_dependence(
     x: ArrayLike,
     column: int | str,
     *,
-    num_points: int = 20,
-    num_rows: int = 100,
+    num_points: int = 15,
+    num_rows: int = 50,
     num_samples: int = 100,
     level: float = 0.9,
     seed: Seed = (0, 0),
@@ -62,7 +62,8 @@ def plot_partial_dependence(
         x: Rows, array or data frame `[M, P]`, of which N are averaged over.
         column: Number of the input, from 0, or its name in a data frame. It may hold words.
         num_points: The most values of the input.
-        num_rows: The most rows, N; if x has more, they are chosen at equal distances.
+        num_rows: The most rows, N; if x has more, they are chosen at equal distances. The time of
+            models that draw functions jointly (DIWP) is cubic in the number of rows and values.
         num_samples: S, the number of functions.
         level: Probability of the band, between 0 and 1.
         seed: Integer or two integers, the seed of the functions.

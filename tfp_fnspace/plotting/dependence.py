@@ -99,9 +99,10 @@ def plot_partial_dependence(
         if inputs.words is None:
             style.shade(ax, found.at, curve[1], curve[2], color, alpha=0.28, label=band)
             ax.plot(found.at, curve[0], color=color, lw=2.2, label=names[d])
-        else:
-            ax.vlines(found.at, curve[1], curve[2], color=color, lw=7.0, alpha=0.28, label=band)
-            ax.plot(found.at, curve[0], "o", color=color, ms=6.0, label=names[d])
+        else:  # side by side
+            at = found.at + 0.14 * (i - (len(shown) - 1) / 2)
+            ax.vlines(at, curve[1], curve[2], color=color, lw=7.0, alpha=0.28, label=band)
+            ax.plot(at, curve[0], "o", color=color, ms=6.0, label=names[d])
     if inputs.words is None:
         data = inputs.values[np.isfinite(inputs.values)]
         ax.plot(
@@ -188,7 +189,7 @@ def _output_names(model, num_outputs):
         named = [f"mean, {name}" for name in targets] if num_outputs > 1 else ["mean"]
         return named, range(num_outputs)
     if of_model.num_target_columns == num_outputs:  # each of these targets is 0 or 1
-        return [f"mean, {name} is 1" for name in targets], range(num_outputs)
+        return [f"mean, target {name} is 1" for name in targets], range(num_outputs)
     classes = getattr(model, "classes_", range(num_outputs))
     named = [f"mean, class {name}" for name in classes]
     return named, [1] if num_outputs == 2 else range(num_outputs)

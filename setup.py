@@ -66,6 +66,7 @@ DEV = [
     "psutil>=5.9",  # tests/test_colabs.py looks for kernels that are left
     "packaging>=24",  # tests/lowest_versions.py
     "hypothesis>=6.100",  # property tests and the fuzzer
+    "scoringrules>=0.10",  # tests of proper scores
     "pandas>=2.1",  # tests of data frames
     "polars>=1.0",
     "mapie>=1.0",  # conformal wrappers that must take the estimators as they are

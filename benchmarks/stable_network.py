@@ -21,10 +21,10 @@ import numpy as np
 import tensorflow as tf
 from scipy import stats
 
-from tfp_fnspace import plotting
 from tfp_fnspace.benchmark import machine, versions, write_records
 from tfp_fnspace.distributions import Stable, StableProcess
 from tfp_fnspace.methods.stable_process import hyperplanes
+from tfp_fnspace.plotting.style import BLUE, GREEN, PURPLE, VERMILLION
 
 ALPHAS = (0.5, 1.1, 2.0)
 WIDTHS = (10, 100, 10_000)
@@ -112,7 +112,7 @@ def draw(records, seed, path):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    colors = (plotting.BLUE, plotting.VERMILLION, plotting.GREEN, plotting.PURPLE)
+    colors = (BLUE, VERMILLION, GREEN, PURPLE)
     figure = plt.figure(figsize=(13, 11), layout="constrained")
     layout = figure.add_gridspec(4, 4, height_ratios=(1, 1, 1, 1.25))
     x = grid()

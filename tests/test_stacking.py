@@ -4,10 +4,13 @@ import keras
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.special
+import scipy.stats
 import tensorflow as tf
 
 import tfp_fnspace as fns
 from tfp_fnspace import stacking, trials
+from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.diwp import recipe as diwp
 from tfp_fnspace.methods.tagi import recipe as tagi
 from tfp_fnspace.metrics import nll
@@ -68,6 +71,19 @@ def test_density_and_moments_are_those_of_the_mixture(model, members):
     np.testing.assert_allclose(np.square(found["stddev"]), parts, rtol=1e-9)
     scores = model.evaluate(X, Y, verbose=0, return_dict=True)
     assert scores["nll"] == pytest.approx(float(nll(Y, distribution)), rel=1e-6)
+
+
+def test_functions_of_classifiers_are_log_probabilities():
+    tree, softmax = fitted(tagi, LABELS, 2), fitted(diwp, LABELS, 2)
+    assert (tree.num_outputs, softmax.num_outputs) == (1, 2)
+    functions = stacking.StackedModel([tree, softmax], WEIGHTS).sample_functions(X, 10, seed=1)
+    seeds = [fold_in(as_seed(1), i) for i in range(2)]
+    f = tree.sample_functions(X, 3, seed=seeds[0])
+    noise = np.hypot(tree.likelihood.alpha, float(tree.likelihood.scale))
+    first = np.concatenate([scipy.stats.norm.cdf(s * f / noise) for s in (1.0, -1.0)], axis=-1)
+    np.testing.assert_allclose(np.exp(functions[:3]), first, rtol=1e-4)
+    second = scipy.special.softmax(softmax.sample_functions(X, 7, seed=seeds[1]), axis=-1)
+    np.testing.assert_allclose(np.exp(functions[3:]), second, rtol=1e-4)
 
 
 def test_functions_are_those_of_the_members(model, members):

@@ -19,6 +19,7 @@ import tensorflow_probability as tfp
 from tfp_fnspace import datasets, files, metrics, plotting
 from tfp_fnspace.distributions import quantile
 from tfp_fnspace.model.summary import QUANTILE_LEVELS
+from tfp_fnspace.plotting.style import BLACK, BLUE, GREY, VERMILLION
 
 tfd = tfp.distributions
 
@@ -195,9 +196,9 @@ def _plot_along(model, line, table, ax):
     one_input = plotting.AlongInput(model, table.x_train, 0, at=center)
     straight = np.hstack([grid, np.broadcast_to(center[1:], (len(grid), len(center) - 1))])
     plotting.plot_predictive_band(one_input, grid, num_draws=0, ax=ax)
-    ax.plot(x, y, "o", color=plotting.BLACK, ms=5.0, mec="white", mew=0.6, label="new rows")
-    ax.plot(grid, line.predict(straight), color=plotting.VERMILLION, lw=1.6, label="straight line")
-    ax.axhline(0.0, color=plotting.GREY, lw=0.8)
+    ax.plot(x, y, "o", color=BLACK, ms=5.0, mec="white", mew=0.6, label="new rows")
+    ax.plot(grid, line.predict(straight), color=VERMILLION, lw=1.6, label="straight line")
+    ax.axhline(0.0, color=GREY, lw=0.8)
     ax.set_ylim(ax.dataLim.y0 - 500.0, ax.dataLim.y1)
     ax.set_title(f"Along one input: {len(x)} new rows near the medians of the others", loc="left")
     ax.set(xlabel=table.columns[0], ylabel=table.columns[-1])
@@ -211,11 +212,11 @@ def _plot_rows(model, table, ax):
     order = np.argsort(middle)
     low, middle, high, y = (a[order] for a in (low, middle, high, table.y_test[:, 0]))
     rank, inside = np.arange(1, len(y) + 1), (low <= y) & (y <= high)
-    ax.vlines(rank, low, high, color=plotting.BLUE, alpha=0.25, lw=1.8, label="90 % of y")
-    ax.plot(rank, middle, color=plotting.BLUE, lw=2.0, label="median")
+    ax.vlines(rank, low, high, color=BLUE, alpha=0.25, lw=1.8, label="90 % of y")
+    ax.plot(rank, middle, color=BLUE, lw=2.0, label="median")
     for chosen, color, word in (
-        (inside, plotting.BLACK, "inside"),
-        (~inside, plotting.VERMILLION, "outside"),
+        (inside, BLACK, "inside"),
+        (~inside, VERMILLION, "outside"),
     ):
         label = f"{word}: {chosen.sum()}"
         style = {"color": color, "ms": 4.0, "mec": "white", "mew": 0.5, "label": label}
@@ -226,7 +227,7 @@ def _plot_rows(model, table, ax):
     )
     ax.set(xlabel="rank of the prediction", ylabel=table.columns[-1], yscale="log")
     ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(color=plotting.GREY, alpha=0.18, lw=0.6)
+    ax.grid(color=GREY, alpha=0.18, lw=0.6)
     ax.set_axisbelow(True)
     ax.legend(frameon=False, fontsize="small", loc="upper left")
 

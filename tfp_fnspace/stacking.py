@@ -17,6 +17,9 @@ from tfp_fnspace.typing import Array, Config, Distribution, Rows, Seed, Tensor
 #: The most iterations of EM, and the gain per row in nats below which they end.
 _MOST_ITERATIONS, _LEAST_GAIN = 10_000, 1e-9
 
+#: What keeps logarithms of probabilities finite.
+_LEAST_PROBABILITY = 1e-30
+
 
 def stacking_weights(log_densities: Array) -> Array:
     r"""Returns the weights that maximise the held-out log density of the mixture.
@@ -161,12 +164,19 @@ class StackedModel(FunctionSpaceModel):
         }
 
     def functions(self, inputs: list[Tensor], num_samples: int, seed: Seed) -> Tensor:
-        """Draws functions `[S, N, D]`, from each member a number in proportion to its weight."""
+        """Draws functions `[S, N, D]`, from each member a number in proportion to its weight.
+
+        The functions of a classifier are logarithms of the probabilities, since members may have
+        different likelihoods.
+        """
         ends = np.round(np.cumsum([0.0, *self.mixture_weights]) * num_samples).astype(int)
         draws, x = [], self.checks.pack(inputs)
         for i, (member, count) in enumerate(zip(self.members, np.diff(ends), strict=True)):
             if count:
                 own = member.draw_functions(x, int(count), fold_in(as_seed(seed), i))
+                if self.likelihood.is_classifier:
+                    given = summary.probabilities_given(own, member.likelihood)
+                    own = tf.math.log(tf.cast(given, tf.float64) + _LEAST_PROBABILITY)
                 draws.append(tf.cast(own, tf.float64))
         return tf.concat(draws, axis=0)
 

@@ -30,6 +30,14 @@ PAIRS = {
     ),
     "width": (metrics.interval_width, metrics.IntervalWidth, {}, "width_90"),
     "width_29": (metrics.interval_width, metrics.IntervalWidth, {"level": 0.29}, "width_29"),
+    "interval_score": (metrics.interval_score, metrics.IntervalScore, {}, "interval_score_90"),
+    "pinball": (metrics.pinball_loss, metrics.PinballLoss, {"level": 0.9}, "pinball_90"),
+    "dawid_sebastiani": (
+        metrics.dawid_sebastiani_score,
+        metrics.DawidSebastianiScore,
+        {},
+        "dawid_sebastiani",
+    ),
     "calibration": (metrics.calibration_error, metrics.CalibrationError, {}, "calibration_error"),
     "calibration_4": (
         metrics.calibration_error,
@@ -389,7 +397,10 @@ def test_refuses_samples_without_rows():
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 90])
-@pytest.mark.parametrize("metric_class", [metrics.IntervalCoverage, metrics.IntervalWidth])
+@pytest.mark.parametrize(
+    "metric_class",
+    [metrics.IntervalCoverage, metrics.IntervalWidth, metrics.IntervalScore, metrics.PinballLoss],
+)
 def test_refuses_levels_outside_the_unit_interval(metric_class, level):
     with pytest.raises(ValueError, match="level must lie strictly between.*Received: level="):
         metric_class(level)
@@ -458,9 +469,10 @@ def functions_of_y():
     prediction = tfd.Independent(tfd.Normal(loc, np.ones((3, 1))), 1)
     classes = tfd.Independent(tfd.Bernoulli(logits=loc, dtype=tf.float32), 1)
     of_reals = ["rmse", "mae", "nll", "crps", "interval_coverage", "interval_width"]
+    of_reals += ["interval_score", "dawid_sebastiani_score", "energy_score"]
     for name in [*of_reals, "calibration_error", "pit"]:
         yield lambda y, name=name: getattr(metrics, name)(y, prediction)
-    for name in ["accuracy", "expected_calibration_error"]:
+    for name in ["accuracy", "brier_score", "expected_calibration_error"]:
         yield lambda y, name=name: getattr(metrics, name)(y, classes)
     yield lambda y: metrics.crps_from_samples(y, np.arange(6.0).reshape(2, 3, 1))
 

@@ -16,7 +16,7 @@ from scipy import stats
 from tfp_fnspace.benchmark import tables
 from tfp_fnspace.benchmark.cell import LEVELS
 from tfp_fnspace.benchmark.estimators import is_ours, title
-from tfp_fnspace.plotting import BLUE, GREY, VERMILLION
+from tfp_fnspace.plotting.style import BLUE, GREY, VERMILLION
 from tfp_fnspace.typing import Array
 
 _TICKS = (0.25, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0)

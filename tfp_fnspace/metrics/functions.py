@@ -15,7 +15,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.metrics import scores
-from tfp_fnspace.typing import ArrayLike, Distribution, Tensor
+from tfp_fnspace.typing import ArrayLike, Distribution, Seed, Tensor
 
 tfd = tfp.distributions
 
@@ -167,6 +167,109 @@ def interval_width(y: ArrayLike, distribution: Distribution, level: float = 0.9)
     return scores.evaluate(scores.interval_width(level), y, distribution)
 
 
+def interval_score(y: ArrayLike, distribution: Distribution, level: float = 0.9) -> Tensor:
+    """Returns the mean score of the central predictive interval, its width plus a penalty.
+
+        IS = (u - l) + 2 / (1 - level) (max(l - y, 0) + max(y - u, 0))
+
+    l and u are the ends of the interval of `interval_coverage`. The score is proper: it weighs the
+    width of the interval against the observations outside.
+
+    Args:
+      y: tensor `[N, D]` or `[N]`, `NaN` where missing.
+      distribution: `tfd.Distribution` with batch `[N]` and event `[D]`.
+      level: float in (0, 1).
+
+    Returns:
+      Scalar tensor, the mean over the observed entries, in the units of `y`.
+
+    Raises:
+      ValueError: also if `level` is outside (0, 1).
+
+    References:
+      Gneiting and Raftery (2007), Strictly proper scoring rules, JASA 102, equation 43.
+    """
+    return scores.evaluate(scores.interval_score(level), y, distribution)
+
+
+def pinball_loss(y: ArrayLike, distribution: Distribution, level: float) -> Tensor:
+    """Returns the mean pinball loss of the predictive quantile q at a level.
+
+        loss = max(level (y - q), (level - 1) (y - q))
+
+    It judges this quantile alone. At the level 1/2 it is half of `mae`, and twice its integral over
+    the levels is `crps`.
+
+    Args:
+      y: tensor `[N, D]` or `[N]`, `NaN` where missing.
+      distribution: `tfd.Distribution` with batch `[N]` and event `[D]`.
+      level: float in (0, 1), the probability below q.
+
+    Returns:
+      Scalar tensor, the mean over the observed entries, in the units of `y`.
+
+    Raises:
+      ValueError: also if `level` is outside (0, 1).
+    """
+    return scores.evaluate(scores.pinball_loss(level), y, distribution)
+
+
+def dawid_sebastiani_score(y: ArrayLike, distribution: Distribution) -> Tensor:
+    """Returns the mean score of the first two predictive moments of each output.
+
+        DSS = (y - mean)^2 / variance + log variance
+
+    For a Gaussian it is twice the negative log density, less log 2 pi. For other distributions it
+    ignores all but the moments, and is `NaN` or infinite if they do not exist.
+
+    Args:
+      y: tensor `[N, D]` or `[N]`, `NaN` where missing.
+      distribution: `tfd.Distribution` with batch `[N]` and event `[D]`.
+
+    Returns:
+      Scalar tensor, the mean over the observed entries.
+
+    References:
+      Dawid and Sebastiani (1999), Coherent dispersion criteria for optimal experimental design,
+      Annals of Statistics 27.
+    """
+    return scores.evaluate(scores.dawid_sebastiani_score(), y, distribution)
+
+
+def energy_score(
+    y: ArrayLike, distribution: Distribution, num_samples: int = 100, seed: Seed = 0
+) -> Tensor:
+    """Returns the mean energy score of the joint distribution of the outputs.
+
+        ES = E||X - y|| - E||X - X'|| / 2
+
+    X and X' are independent draws of a row's outputs. With one output this is `crps`, and is
+    computed as such, without draws. With several outputs it is estimated from S draws
+    `x_1, ..., x_S` of each row, without bias:
+
+        1/S sum_i ||x_i - y|| - 1/(2 S) sum_i ||x_i - x_{i-1}||,    x_0 = x_S
+
+    The norm adds up squares over the outputs, so an output in large units dominates. Missing
+    entries are left out of the norm. A row in which nothing is observed does not count.
+
+    Args:
+      y: tensor `[N, D]` or `[N]`, `NaN` where missing.
+      distribution: `tfd.Distribution` with batch `[N]` and event `[D]`.
+      num_samples: integer of at least 2, S.
+      seed: integer or two integers; the same seed gives the same draws.
+
+    Returns:
+      Scalar tensor, in the units of `y`.
+
+    Raises:
+      ValueError: also if `num_samples` is not an integer of at least 2.
+
+    References:
+      Gneiting and Raftery (2007), Strictly proper scoring rules, JASA 102, section 4.3.
+    """
+    return scores.evaluate(scores.energy_score(num_samples, seed), y, distribution)
+
+
 def calibration_error(y: ArrayLike, distribution: Distribution, num_levels: int = 19) -> Tensor:
     """Returns the mean distance of the frequencies of the PIT from their nominal values.
 
@@ -186,53 +289,6 @@ def calibration_error(y: ArrayLike, distribution: Distribution, num_levels: int 
       ValueError: also if `num_levels` is not a positive integer.
     """
     return scores.evaluate(scores.calibration_error(num_levels), y, distribution)
-
-
-def accuracy(y: ArrayLike, distribution: Distribution) -> Tensor:
-    """Returns the fraction of the labels that are the most probable class.
-
-    Args:
-      y: labels, `[N]` or `[N, 1]` for `tfd.Categorical`, `[N, D]` for independent Bernoulli
-        outputs, each of which counts; `NaN` where missing.
-      distribution: `tfd.Categorical` with batch `[N]`, or `tfd.Bernoulli` with batch `[N, D]` or
-        within `tfd.Independent`.
-
-    Returns:
-      Scalar tensor in [0, 1].
-
-    Raises:
-      TypeError: if the distribution is of another kind.
-    """
-    return scores.evaluate(scores.accuracy(), y, distribution)
-
-
-def expected_calibration_error(
-    y: ArrayLike, distribution: Distribution, num_bins: int = 15
-) -> Tensor:
-    """Returns the mean distance between the confidence in the predicted class and its accuracy.
-
-        ECE = sum_b n_b / n |accuracy of bin b - mean confidence of bin b|
-
-    The confidence is the probability of the most probable class. Bin b = 1, ..., B holds the n_b
-    predictions with confidence in `((b - 1) / B, b / B]`. With few predictions in a bin it is above
-    0 even for a calibrated classifier.
-
-    Args:
-      y: as for `accuracy`.
-      distribution: as for `accuracy`.
-      num_bins: positive integer, B.
-
-    Returns:
-      Scalar tensor in [0, 1].
-
-    Raises:
-      TypeError: if the distribution is of another kind.
-      ValueError: also if `num_bins` is not a positive integer.
-
-    References:
-      Guo, Pleiss, Sun and Weinberger (2017), On calibration of modern neural networks, equation 3.
-    """
-    return scores.evaluate(scores.expected_calibration_error(num_bins), y, distribution)
 
 
 def pit(y: ArrayLike, distribution: Distribution) -> Tensor:

@@ -1,13 +1,15 @@
 """The metrics as Keras metrics, which accumulate over batches.
 
 Each keeps a sum and a count, so the result over batches of any sizes equals the function of the
-same name on all rows. Sums and counts are float64 unless another dtype is given.
+same name on all rows, but for the draws of `EnergyScore`. Sums and counts are float64 unless
+another dtype is given.
 """
 
 import keras
 import tensorflow as tf
 
-from tfp_fnspace.metrics import scores
+from tfp_fnspace.boundary.arguments import checked_count
+from tfp_fnspace.metrics import scores, scores_of_classes
 from tfp_fnspace.typing import ArrayLike, Config, Distribution, Tensor
 
 
@@ -48,9 +50,12 @@ class _ScoreMetric(keras.metrics.Metric):
                 "Metrics of predictive distributions do not support sample_weight. "
                 f"Received: sample_weight={sample_weight}"
             )
-        total, count = self._score.sums(y_true, distribution)
+        total, count = self._sums(y_true, distribution)
         self.total.assign_add(tf.cast(total, self.dtype))
         self.count.assign_add(tf.cast(count, self.dtype))
+
+    def _sums(self, y, distribution):
+        return self._score.sums(y, distribution)
 
     def result(self) -> Tensor:
         """Returns the metric over all batches so far, a scalar; `NaN` before the first."""
@@ -110,8 +115,8 @@ class CRPS(_ScoreMetric):
         super().__init__(scores.crps(), name, dtype)
 
 
-class _IntervalMetric(_ScoreMetric):
-    """Metric of the central predictive interval of probability `level`."""
+class _LevelMetric(_ScoreMetric):
+    """Metric with a `level`: the probability of the central interval, or below a quantile."""
 
     def __init__(self, score, level, name, dtype):
         super().__init__(score, name, dtype)
@@ -122,7 +127,7 @@ class _IntervalMetric(_ScoreMetric):
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
-class IntervalCoverage(_IntervalMetric):
+class IntervalCoverage(_LevelMetric):
     """Coverage of the central predictive interval: `metrics.interval_coverage` over batches.
 
     Args:
@@ -147,7 +152,7 @@ class IntervalCoverage(_IntervalMetric):
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
-class IntervalWidth(_IntervalMetric):
+class IntervalWidth(_LevelMetric):
     """Width of the central predictive interval: `metrics.interval_width` over batches.
 
     Args:
@@ -167,6 +172,103 @@ class IntervalWidth(_IntervalMetric):
     ):
         name = name or f"width_{100 * level:g}"
         super().__init__(scores.interval_width(level), level, name, dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class IntervalScore(_LevelMetric):
+    """Score of the central predictive interval: `metrics.interval_score` over batches.
+
+    Args:
+      level: float in (0, 1).
+      name: string, `interval_score_90` for level 0.9 if None.
+      dtype: dtype of the sums, float64 if None.
+
+    Raises:
+      ValueError: if `level` is outside (0, 1).
+    """
+
+    def __init__(
+        self,
+        level: float = 0.9,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+    ):
+        name = name or f"interval_score_{100 * level:g}"
+        super().__init__(scores.interval_score(level), level, name, dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class PinballLoss(_LevelMetric):
+    """Pinball loss of a predictive quantile: `metrics.pinball_loss` over batches.
+
+    Args:
+      level: float in (0, 1), the probability below the quantile.
+      name: string, `pinball_90` for level 0.9 if None.
+      dtype: dtype of the sums, float64 if None.
+
+    Raises:
+      ValueError: if `level` is outside (0, 1).
+    """
+
+    def __init__(
+        self,
+        level: float,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+    ):
+        name = name or f"pinball_{100 * level:g}"
+        super().__init__(scores.pinball_loss(level), level, name, dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class DawidSebastianiScore(_ScoreMetric):
+    """Score of mean and variance: `metrics.dawid_sebastiani_score` over batches.
+
+    Args:
+      name: string.
+      dtype: dtype of the sums, float64 if None.
+    """
+
+    def __init__(
+        self, name: str = "dawid_sebastiani", dtype: str | keras.DTypePolicy | None = None
+    ):
+        super().__init__(scores.dawid_sebastiani_score(), name, dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class EnergyScore(_ScoreMetric):
+    """Energy score of the joint distribution of the outputs: `metrics.energy_score` over batches.
+
+    With several outputs each batch has its own draws, so the result depends on the batches by the
+    error of the estimate. With one output there are no draws.
+
+    Args:
+      num_samples: integer of at least 2, the number of draws of each row.
+      seed: non-negative integer.
+      name: string.
+      dtype: dtype of the sums, float64 if None.
+
+    Raises:
+      ValueError: if `num_samples` or `seed` is something else.
+    """
+
+    def __init__(
+        self,
+        num_samples: int = 100,
+        seed: int = 0,
+        name: str = "energy_score",
+        dtype: str | keras.DTypePolicy | None = None,
+    ):
+        seed = checked_count("seed", seed, 0)
+        super().__init__(scores.energy_score(num_samples, seed), name, dtype)
+        self.num_samples, self.seed = int(num_samples), seed
+
+    def _sums(self, y, distribution):
+        rows = tf.cast(self.count.value, tf.int32)
+        return scores.energy_score(self.num_samples, self.seed, rows).sums(y, distribution)
+
+    def get_config(self) -> Config:
+        return {"num_samples": self.num_samples, "seed": self.seed, **super().get_config()}
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -207,7 +309,20 @@ class Accuracy(_ScoreMetric):
     _direction = "up"
 
     def __init__(self, name: str = "accuracy", dtype: str | keras.DTypePolicy | None = None):
-        super().__init__(scores.accuracy(), name, dtype)
+        super().__init__(scores_of_classes.accuracy(), name, dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
+class BrierScore(_ScoreMetric):
+    """Mean squared error of the probabilities of classes: `metrics.brier_score` over batches.
+
+    Args:
+      name: string.
+      dtype: dtype of the sums, float64 if None.
+    """
+
+    def __init__(self, name: str = "brier", dtype: str | keras.DTypePolicy | None = None):
+        super().__init__(scores_of_classes.brier_score(), name, dtype)
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -226,7 +341,7 @@ class ExpectedCalibrationError(_ScoreMetric):
     def __init__(
         self, num_bins: int = 15, name: str = "ece", dtype: str | keras.DTypePolicy | None = None
     ):
-        super().__init__(scores.expected_calibration_error(num_bins), name, dtype)
+        super().__init__(scores_of_classes.expected_calibration_error(num_bins), name, dtype)
         self.num_bins = int(num_bins)
 
     def get_config(self) -> Config:

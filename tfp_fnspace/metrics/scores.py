@@ -23,10 +23,14 @@ from tfp_fnspace.distributions.quantile import (
     quantile,
     with_weights_of_components,
 )
+from tfp_fnspace.math.random import as_seed, fold_in, split
 from tfp_fnspace.metrics.ranked_probability import ranked_probability
-from tfp_fnspace.typing import ArrayLike, Distribution, Tensor
+from tfp_fnspace.typing import ArrayLike, Distribution, Seed, Tensor
 
 tfd = tfp.distributions
+
+#: Draws of `energy_score` that are made at once.
+_DRAWS_AT_A_TIME = 20
 
 
 class Score(NamedTuple):
@@ -91,6 +95,71 @@ def interval_width(level: float) -> Score:
     return _entry_score(lambda y, scalar: quantile(scalar, upper) - quantile(scalar, lower))
 
 
+def interval_score(level: float) -> Score:
+    """Makes the score of `functions.interval_score`."""
+    lower, upper = _interval(level)
+
+    def width_and_misses(y, scalar):
+        low, high = quantile(scalar, lower), quantile(scalar, upper)
+        miss = tf.nn.relu(low - y) + tf.nn.relu(y - high)
+        return high - low + 2.0 / (1.0 - level) * miss
+
+    return _entry_score(width_and_misses)
+
+
+def pinball_loss(level: float) -> Score:
+    """Makes the score of `functions.pinball_loss`."""
+    _check_level(level)
+
+    def loss(y, scalar):
+        error = y - quantile(scalar, level)
+        return tf.maximum(level * error, (level - 1.0) * error)
+
+    return _entry_score(loss)
+
+
+def dawid_sebastiani_score() -> Score:
+    """Makes the score of `functions.dawid_sebastiani_score`."""
+
+    def of_moments(y, scalar):
+        variance = scalar.variance()
+        return tf.square(y - scalar.mean()) / variance + tf.math.log(variance)
+
+    return _entry_score(of_moments)
+
+
+def energy_score(num_samples: int, seed: Seed, rows_before: int | Tensor = 0) -> Score:
+    """Makes the score of `functions.energy_score`, with other draws after other rows."""
+    check_count("num_samples", num_samples, 2)
+    seed = fold_in(as_seed(seed), rows_before)
+
+    def sums(y, distribution):
+        y, observed, filled = align(y, distribution)
+        if y.shape.rank == 1 or y.shape[-1] == 1:
+            return crps().sums(y, distribution)
+        draws = _draws(distribution, num_samples, seed)
+        mask = tf.cast(observed, y.dtype)
+        errors = tf.norm((draws - filled) * mask, axis=-1)  # [S, N]
+        steps = tf.norm((draws - tf.roll(draws, 1, axis=0)) * mask, axis=-1)
+        values = tf.reduce_mean(errors - 0.5 * steps, axis=0)
+        counts = tf.cast(tf.reduce_any(observed, axis=-1), y.dtype)
+        return tf.reduce_sum(counts * values), tf.reduce_sum(counts)
+
+    return Score(sums)
+
+
+def _draws(distribution, num_samples, seed):
+    """Returns draws `[S, N, D]`, some at a time: a mixture draws from all of its components."""
+    distribution = with_weights_of_components(distribution)
+    blocks = -(-num_samples // _DRAWS_AT_A_TIME)
+    draws = tf.map_fn(
+        lambda each: distribution.sample(_DRAWS_AT_A_TIME, seed=each),
+        tf.stack(split(seed, blocks)),
+        fn_output_signature=distribution.dtype,
+    )
+    return tf.reshape(draws, tf.concat([[-1], tf.shape(draws)[2:]], axis=0))[:num_samples]
+
+
 def calibration_error(num_levels: int) -> Score:
     """Makes the score of `functions.calibration_error`."""
     check_count("num_levels", num_levels)
@@ -106,60 +175,24 @@ def calibration_error(num_levels: int) -> Score:
     return _entry_score(at_most, distance, shape=(num_levels,))
 
 
-def accuracy() -> Score:
-    """Makes the score of `functions.accuracy`."""
-    return Score(_accuracy_sums)
-
-
-def _accuracy_sums(y, distribution):
-    hit, _, observed = _predictions(y, distribution)
-    return tf.reduce_sum(hit), tf.reduce_sum(observed)
-
-
-def expected_calibration_error(num_bins: int) -> Score:
-    """Makes the score of `functions.expected_calibration_error`."""
-    check_count("num_bins", num_bins)
-
-    def sums(y, distribution):
-        hit, confidence, observed = _predictions(y, distribution)
-        bins = tf.cast(tf.math.ceil(confidence * num_bins), tf.int32) - 1
-        bins = tf.reshape(tf.clip_by_value(bins, 0, num_bins - 1), [-1])
-        gaps = tf.reshape(hit - observed * confidence, [-1])
-        return tf.math.unsorted_segment_sum(gaps, bins, num_bins), tf.reduce_sum(observed)
-
-    return Score(sums, lambda gaps: tf.reduce_sum(tf.abs(gaps)), shape=(num_bins,))
-
-
-def _predictions(y, distribution):
-    """Returns hits, confidences and 1 where observed, else 0, all `[N]` or `[N, D]`."""
-    y, observed, filled = _align(y, distribution)
-    scalar = marginals(distribution)
-    if isinstance(scalar, tfd.Categorical):
-        probs = scalar.probs_parameter()  # [N, K]
-    elif isinstance(scalar, tfd.Bernoulli):
-        probs = scalar.probs_parameter()
-        probs = tf.stack([1.0 - probs, probs], axis=-1)  # [N, D, 2]
-    else:
-        raise TypeError(
-            "Scores of classes need tfd.Categorical or (independent) tfd.Bernoulli. "
-            f"Received: distribution={distribution}"
-        )
-    observed = tf.cast(observed, probs.dtype)
-    right = tf.equal(tf.argmax(probs, axis=-1), tf.cast(filled, tf.int64))
-    return tf.cast(right, probs.dtype) * observed, tf.reduce_max(probs, axis=-1), observed
-
-
 def pit(y: ArrayLike, distribution: Distribution) -> Tensor:
     """Computes `functions.pit`, which has a value per entry and no mean, so it is no `Score`."""
-    y, observed, filled = _align(y, distribution)
+    y, observed, filled = align(y, distribution)
     return tf.where(observed, marginal_cdf(distribution, filled), y)
+
+
+def standardized_residuals(y: ArrayLike, distribution: Distribution) -> Tensor:
+    """Returns `(y - mean) / stddev` of the marginals, `[N, D]` (`[N]`), NaN where missing."""
+    y, observed, filled = align(y, distribution)
+    scalar = marginals(distribution)
+    return tf.where(observed, (filled - scalar.mean()) / scalar.stddev(), y)
 
 
 def _entry_score(pointwise, finish=tf.identity, shape=()):
     """Makes a score from a function of `(y [N, D], marginals)` with values `shape + [N, D]`."""
 
     def sums(y, distribution):
-        y, observed, filled = _align(y, distribution)
+        y, observed, filled = align(y, distribution)
         values = tf.where(observed, pointwise(filled, marginals(distribution)), 0.0)
         entries = [*range(-len(y.shape), 0)]
         return tf.reduce_sum(values, axis=entries), tf.reduce_sum(tf.cast(observed, y.dtype))
@@ -167,8 +200,13 @@ def _entry_score(pointwise, finish=tf.identity, shape=()):
     return Score(sums, finish, shape)
 
 
-def _align(y, distribution):
-    """Returns `y` in the distribution's dtype and shape, where it is observed, and filled."""
+def align(y: ArrayLike, distribution: Distribution) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns `y` in the distribution's dtype and shape, where it is observed, and filled.
+
+    Raises:
+        TypeError: If `y` has other values than real numbers, or there is no distribution.
+        ValueError: If the shapes do not match, or a value is infinite.
+    """
     check_distribution(distribution)
     floating = distribution.dtype.is_floating  # else labels, floats if some are NaN
     y = as_observations(y, floating)
@@ -219,13 +257,17 @@ def as_observations(y: ArrayLike, floating: bool = True, name: str = "y") -> Ten
 
 
 def _interval(level):
-    if not is_number(level) or not 0.0 < level < 1.0:
-        raise ValueError(f"level must lie strictly between 0 and 1. Received: level={level}")
+    _check_level(level)
     return 0.5 * (1.0 - level), 0.5 * (1.0 + level)
 
 
+def _check_level(level):
+    if not is_number(level) or not 0.0 < level < 1.0:
+        raise ValueError(f"level must lie strictly between 0 and 1. Received: level={level}")
+
+
 def _nll_sums(y, distribution):
-    y, observed, filled = _align(y, distribution)
+    y, observed, filled = align(y, distribution)
     if isinstance(distribution, tfd.Empirical):
         raise TypeError(
             "nll needs a distribution with a density; samples have none (use crps). "

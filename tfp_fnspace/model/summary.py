@@ -54,6 +54,22 @@ def total_moments(moments: GaussianMoments, units: Units) -> GaussianMoments:
     return of_each(units.about_targets, moments)
 
 
+def probabilities_given(functions: Tensor, likelihood: Any) -> Tensor:
+    """Returns the probabilities of classes for functions that are known.
+
+    Args:
+        functions: Tensor `[S, N, D]`.
+        likelihood: Likelihood of classes.
+
+    Returns:
+        Tensor `[S, N, K]`, or `[S, N, D]` for D targets that are 0 or 1.
+    """
+    size = tf.shape(functions)
+    one_by_one = tf.reshape(functions, [1, -1, functions.shape[-1]])
+    found = likelihood.uncertainty(GaussianMoments(one_by_one, None))["probabilities"]
+    return tf.reshape(found, [size[0], size[1], found.shape[-1]])
+
+
 def distribution(
     moments: GaussianMoments, likelihood: Any, units: Units, seed: Seed
 ) -> Distribution:

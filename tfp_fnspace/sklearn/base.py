@@ -19,7 +19,7 @@ from tfp_fnspace.distributions import quantile
 from tfp_fnspace.model import FunctionSpaceModel
 from tfp_fnspace.sklearn import pickles
 from tfp_fnspace.sklearn.tables import TableEncoder, is_frame, table_values
-from tfp_fnspace.typing import Array, ArrayLike, Distribution
+from tfp_fnspace.typing import Array, ArrayLike, Distribution, Seed
 from tfp_fnspace.warping import chosen_warp
 
 #: Upper bound of seeds.
@@ -181,6 +181,21 @@ class TableEstimator(BaseEstimator):
         inputs = self._inputs(X)
         return self._model_of(inputs).predict_distribution(inputs)
 
+    def sample_functions(self, X: ArrayLike, num_samples: int, seed: Seed = (0, 0)) -> Array:
+        """Draws functions from the posterior, whose values at all rows belong together.
+
+        Args:
+            X: Array or data frame `[N, P]`.
+            num_samples: S, a positive integer.
+            seed: Integer or two integers.
+
+        Returns:
+            Array `[S, N, D]`: for a regressor in the units of the target, for a classifier what the
+            likelihood of `model_` makes probabilities of.
+        """
+        inputs = self._inputs(X)
+        return self._model_of(inputs).sample_functions(inputs, num_samples, seed=seed)
+
     def __getstate__(self):
         state = dict(super().__getstate__())
         if "model_" in state:
@@ -282,7 +297,7 @@ class TableRegressor(RegressorMixin, TableEstimator):
     ) -> Array:
         """Draws targets from their predictive distributions, each row by itself.
 
-        Use `model_.sample_functions` to draw functions, whose values at all rows belong together.
+        `sample_functions` draws functions, whose values at all rows belong together.
 
         Args:
             X: As for `fit`.

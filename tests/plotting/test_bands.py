@@ -1,82 +1,17 @@
-import builtins
-
 import keras
-import matplotlib
-
-matplotlib.use("Agg")
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 import tensorflow_probability as tfp
-from matplotlib.colors import same_color
+from figures import FakeModel, X, labelled, limits, two_normals
 from scipy import stats
 
 from tfp_fnspace import datasets, likelihoods, plotting
 
 tfd = tfp.distributions
 
-X = np.linspace(-2.0, 2.0, 41)[:, np.newaxis]
 Z_90 = stats.norm.ppf(0.95)
-
-
-class FakeModel:
-    """A fake model with f(x) = sin(x) and known spreads.
-
-    `distribution` maps (mean, stddev) to the distribution of observations.
-    """
-
-    def __init__(self, distribution=tfd.Normal, outputs=1):
-        self.distribution = distribution
-        self.outputs = outputs
-
-    def predict(self, x):
-        mean = np.repeat(np.sin(x), self.outputs, axis=1)
-        epistemic = 0.3 + 0.1 * mean**2
-        aleatoric = np.full_like(mean, 0.4)
-        return {
-            "mean": mean,
-            "stddev": np.hypot(epistemic, aleatoric),
-            "epistemic_stddev": epistemic,
-            "aleatoric_stddev": aleatoric,
-        }
-
-    def predict_distribution(self, x):
-        prediction = self.predict(x)
-        return tfd.Independent(self.distribution(prediction["mean"], prediction["stddev"]), 1)
-
-    def sample_functions(self, x, num_draws, seed):
-        shift = np.random.default_rng(seed).standard_normal((num_draws, 1, 1))
-        return np.sin(x) + 0.3 * shift
-
-
-def two_normals(mean, stddev):
-    """Returns 0.3 N(mean - 4, stddev) + 0.7 N(mean + 4, stddev): bimodal and off-centre."""
-    return tfd.MixtureSameFamily(
-        tfd.Categorical(probs=np.array([0.3, 0.7])),
-        tfd.Normal(mean[..., np.newaxis] + np.array([-4.0, 4.0]), stddev[..., np.newaxis]),
-    )
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
-
-
-def labelled(ax):
-    return dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
-
-
-def limits(band, x):
-    """Returns the lower and upper edge of a `fill_between` at the sorted inputs."""
-    points = band.get_paths()[0].vertices
-    edges = [points[np.isclose(points[:, 0], at), 1] for at in x[:, 0]]
-    return np.array([e.min() for e in edges]), np.array([e.max() for e in edges])
-
-
-# ------------------------------------------------------------------------------- band
 
 
 def test_band_shows_every_part_once():
@@ -201,149 +136,6 @@ def test_band_refuses_level(level):
 def test_band_refuses_negative_number_of_draws():
     with pytest.raises(ValueError, match="`num_draws` must be a non-negative integer. Rec.*-1"):
         plotting.plot_predictive_band(FakeModel(), X, num_draws=-1)
-
-
-# ------------------------------------------------------------------------------- calibration
-
-
-def normal(num_rows, outputs=1, scale=1.0):
-    zeros = np.zeros((num_rows, outputs))
-    return tfd.Independent(tfd.Normal(zeros, scale + zeros), 1)
-
-
-def test_calibration_of_exact_quantiles_is_the_diagonal():
-    y = stats.norm.ppf((np.arange(1000) + 0.5) / 1000)[:, np.newaxis]
-    ax = plotting.plot_calibration(y, normal(1000))
-    curve = labelled(ax)["model (1000 observations)"]
-    np.testing.assert_allclose(curve.get_ydata(), curve.get_xdata(), atol=1e-3)
-    assert "calibration error 0.000" in labelled(ax)
-
-
-def test_calibration_of_too_wide_a_distribution_is_the_known_curve():
-    y = stats.norm.ppf((np.arange(1000) + 0.5) / 1000)[:, np.newaxis]
-    ax = plotting.plot_calibration(y, normal(1000, scale=2.0))
-    levels, observed = labelled(ax)["model (1000 observations)"].get_data()
-    # u = Phi(y / 2) <= p exactly if y <= 2 Phi^-1(p).
-    expected = stats.norm.cdf(2 * stats.norm.ppf(levels))
-    np.testing.assert_allclose(observed, expected, atol=1e-3)
-    # The metric takes the nominal levels 0.05, 0.1, ..., 0.95.
-    error = np.mean(np.abs(observed - levels)[5:100:5])
-    assert f"calibration error {error:.3f}" in labelled(ax)
-
-
-def test_calibration_shades_the_area_to_the_diagonal():
-    ax = plotting.plot_calibration(np.full((10, 1), 0.5), normal(10))
-    levels = np.linspace(0, 1, 101)[:, np.newaxis]
-    low, high = limits(ax.collections[0], levels)
-    observed = levels[:, 0] >= stats.norm.cdf(0.5)
-    np.testing.assert_allclose(low, np.minimum(observed, levels[:, 0]))
-    np.testing.assert_allclose(high, np.maximum(observed, levels[:, 0]))
-
-
-def test_calibration_pools_outputs():
-    ax = plotting.plot_calibration(np.zeros((10, 3)), normal(10, outputs=3))
-    assert "model (30 observations)" in labelled(ax)
-
-
-def test_calibration_leaves_missing_observations_out():
-    y = np.array([[0.5], [np.nan], [-0.5]])
-    ax = plotting.plot_calibration(y, normal(3))
-    assert "model (2 observations)" in labelled(ax)
-    assert labelled(ax)["model (2 observations)"].get_ydata()[-1] == 1.0
-
-
-def test_calibration_draws_diagonal_and_labels_into_given_axes():
-    _, ax = plt.subplots()
-    assert plotting.plot_calibration(np.zeros((10, 1)), normal(10), ax=ax) is ax
-    np.testing.assert_array_equal(
-        labelled(ax)["perfectly calibrated"].get_xydata(), [[0, 0], [1, 1]]
-    )
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("nominal probability", "observed frequency")
-
-
-# ------------------------------------------------------------------------------- history
-
-
-CURVES = {
-    "nll": [3.0, 2.0, 1.0],
-    "rmse": [1.5, 1.2, 1.1],
-    "val_nll": [3.0, 1.5, 2.5],
-    "learning_rate": [1e-3, 1e-3, 1e-4],
-}
-
-
-def test_history_draws_twins_in_one_colour():
-    lines = labelled(plotting.plot_history(CURVES))
-    assert list(lines) == ["nll", "val_nll", "rmse", "best val_nll: 1.5 at epoch 2"]
-    assert same_color(lines["nll"].get_color(), lines["val_nll"].get_color())
-    assert not same_color(lines["nll"].get_color(), lines["rmse"].get_color())
-    assert lines["nll"].get_linestyle() == "-"
-    assert lines["val_nll"].get_linestyle() == "--"
-    np.testing.assert_array_equal(lines["val_nll"].get_xydata(), [[1, 3], [2, 1.5], [3, 2.5]])
-
-
-def test_history_marks_the_best_epoch():
-    ax = plotting.plot_history(CURVES, metrics=["nll"])
-    marker = labelled(ax)["best val_nll: 1.5 at epoch 2"]
-    np.testing.assert_array_equal(marker.get_xydata(), [[2, 1.5]])
-    assert ax.get_ylabel() == "nll"
-
-
-def test_history_without_val_nll_marks_nothing():
-    ax = plotting.plot_history(CURVES, metrics=["rmse"])
-    assert [line.get_label() for line in ax.lines] == ["rmse"]
-
-
-def test_history_ignores_epochs_without_a_value():
-    ax = plotting.plot_history({"nll": [3.0, 2.0, 1.0], "val_nll": [np.nan, 2.5, np.nan]})
-    np.testing.assert_array_equal(labelled(ax)["val_nll"].get_xydata(), [[2, 2.5]])
-    assert "best val_nll: 2.5 at epoch 2" in labelled(ax)
-
-
-def test_history_of_nan_only_marks_nothing():
-    ax = plotting.plot_history({"val_nll": [np.nan, np.nan]})
-    assert list(labelled(ax)) == ["val_nll"]
-
-
-def test_history_of_a_continued_keras_fit_counts_on():
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile(loss="mse")
-    x = np.zeros((4, 1))
-    history = model.fit(x, x, epochs=5, initial_epoch=2, validation_data=(x, x), verbose=0)
-    lines = labelled(plotting.plot_history(history))
-    assert list(lines) == ["loss", "val_loss"]
-    np.testing.assert_array_equal(lines["loss"].get_xdata(), [3, 4, 5])
-
-
-def test_history_refuses_unknown_metric():
-    with pytest.raises(ValueError, match=r"has \['nll', 'rmse', 'learning_rate'\]. Received: .*f1"):
-        plotting.plot_history(CURVES, metrics=["f1"])
-
-
-def test_history_refuses_an_empty_record():
-    with pytest.raises(ValueError, match=r"`metrics` must name curves .* has \[\]"):
-        plotting.plot_history({})
-
-
-def test_history_refuses_curves_of_different_length():
-    with pytest.raises(ValueError, match=r"fill the others with NaN. Received: .*'val_nll': 1"):
-        plotting.plot_history({"nll": [2.0, 1.0], "val_nll": [1.0]})
-
-
-# ------------------------------------------------------------------------------- dependency
-
-
-def test_missing_matplotlib_is_named(monkeypatch):
-    real_import = builtins.__import__
-
-    def without_matplotlib(name, *args, **kwargs):
-        if name.startswith("matplotlib"):
-            raise ImportError(f"No module named '{name}'")
-        return real_import(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_matplotlib)
-    with pytest.raises(ImportError, match=r"pip install matplotlib"):
-        plotting.plot_history(CURVES)
 
 
 def test_draws_of_a_model_with_a_link_are_on_the_scale_of_the_targets():

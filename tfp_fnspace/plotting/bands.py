@@ -1,31 +1,19 @@
-"""Figures: predictive band, calibration curve, training curves.
+"""The prediction along one input: mean, intervals, function draws, data."""
 
-matplotlib is imported when a function is called, so that the package works without it. Every
-function draws into `ax`, or into a new figure, and returns the axes.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import keras
 import numpy as np
 
 from tfp_fnspace.boundary import arguments, arrays, columns, data
 from tfp_fnspace.distributions import quantile
-from tfp_fnspace.metrics import calibration_error, pit
 from tfp_fnspace.model import FunctionSpaceModel
+from tfp_fnspace.plotting import style, tables
 from tfp_fnspace.typing import Array, ArrayLike, Distribution, Seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-# Okabe & Ito (2008): distinguishable with every common kind of colour blindness.
-BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-ORANGE, SKY_BLUE, BLACK, GREY = "#E69F00", "#56B4E9", "#1A1A1A", "#6E6E6E"
-
-_CURVE_COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY_BLUE, BLACK)
-_LEVELS = np.linspace(0.0, 1.0, 101)
 
 
 class AlongInput:
@@ -159,8 +147,7 @@ def plot_predictive_band(
     """
     arguments.check_model(model, "predict", "predict_distribution", "sample_functions")
     x = np.sort(_line("x", x), axis=0)
-    if not arguments.is_number(level) or not 0.0 < level < 1.0:
-        raise ValueError(f"`level` must lie strictly between 0 and 1. Received: level={level!r}")
+    level = tables.checked_level(level)
     num_draws = arguments.checked_count("num_draws", num_draws, least=0)
     points = None if data is None else _points(data)
     prediction = model.predict(x)
@@ -178,140 +165,30 @@ def plot_predictive_band(
         name, inner_label = "mean", f"{percent} of f (±{z:.2f} epistemic std.)"
     interval = np.asarray(quantile(model.predict_distribution(x), [tail, 1.0 - tail]))
 
-    ax = _axes(ax)
+    ax = style.axes(ax)
     line = x[:, 0]
-    _shade(ax, line, *interval[:, 0].T, alpha=0.16, label=f"{percent} of y")
-    _shade(ax, line, low, high, alpha=0.32, label=inner_label)
+    style.shade(ax, line, *interval[:, 0].T, alpha=0.16, label=f"{percent} of y")
+    style.shade(ax, line, low, high, alpha=0.32, label=inner_label)
     if num_draws:
         draws = np.asarray(model.sample_functions(x, num_draws, seed=seed))
         likelihood = getattr(model, "likelihood", None)
         if getattr(likelihood, "has_link", False):
             draws = np.asarray(likelihood.mean(draws))
         draws = draws[:, :, 0]
-        ax.plot(line, draws.T, color=VERMILLION, lw=0.8, alpha=0.55)
+        ax.plot(line, draws.T, color=style.VERMILLION, lw=0.8, alpha=0.55)
         ax.lines[-1].set_label("draws of f")
-    ax.plot(line, centre, color=BLUE, lw=2.2, label=name)
+    ax.plot(line, centre, color=style.BLUE, lw=2.2, label=name)
     if true_function is not None:
         truth = np.asarray(true_function(x)).reshape(-1)
-        ax.plot(line, truth, color=BLACK, lw=1.4, ls=(0, (5, 3)), label="true function")
+        ax.plot(line, truth, color=style.BLACK, lw=1.4, ls=style.DASHED, label="true function")
     if points is not None:
-        _plot_points(ax, *points)
+        style.points(ax, *points, label="data")
     ax.set(xlabel=getattr(model, "input_name", None) or "x", ylabel="y")
     ax.margins(x=0)
     # An oscillating curve leaves no free corner for the legend, which needs headroom.
     bottom, top = ax.get_ylim()
     ax.set_ylim(bottom, top + 0.18 * (top - bottom))
-    return _finish(ax, loc="upper center", ncols=3)
-
-
-def plot_calibration(
-    y: ArrayLike, distribution: Distribution, *, ax: "Axes | None" = None
-) -> "Axes":
-    """Draws the frequencies with which observations fall below their predictive quantiles.
-
-    With the probability integral transform u = F(y) of each observation, the curve is the share of
-    u <= p against the nominal probability p. A calibrated distribution gives the diagonal up to
-    sampling error. The area between the two is shaded; `metrics.calibration_error` in the legend
-    measures it at 19 levels. The outputs are pooled.
-
-    Args:
-        y: `[N, D]` observations, NaN if missing.
-        distribution: `tfd.Distribution` with batch `[N]` and event `[D]`, such as
-            `model.predict_distribution(x)`.
-        ax: Axes to draw into; None makes a new figure.
-
-    Returns:
-        The `matplotlib.axes.Axes`.
-
-    Raises:
-        ValueError: If `y` does not fit the distribution.
-        ImportError: If matplotlib is not installed.
-    """
-    transformed = np.sort(np.asarray(pit(y, distribution)), axis=None)
-    transformed = transformed[~np.isnan(transformed)]
-    observed = np.searchsorted(transformed, _LEVELS, side="right") / transformed.size
-    error = float(calibration_error(y, distribution))
-
-    ax = _axes(ax, figsize=(4.8, 4.8))
-    ax.plot([0, 1], [0, 1], color=GREY, lw=1.2, ls=(0, (5, 3)), label="perfectly calibrated")
-    _shade(ax, _LEVELS, _LEVELS, observed, alpha=0.2, label=f"calibration error {error:.3f}")
-    ax.plot(_LEVELS, observed, color=BLUE, lw=2.2, label=f"model ({transformed.size} observations)")
-    ticks = np.linspace(0, 1, 6)
-    ax.set(xlabel="nominal probability", ylabel="observed frequency", xticks=ticks, yticks=ticks)
-    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    return _finish(ax)
-
-
-def plot_history(
-    history: keras.callbacks.History | Mapping[str, ArrayLike],
-    *,
-    metrics: Sequence[str] | None = None,
-    ax: "Axes | None" = None,
-) -> "Axes":
-    """Draws training curves: each metric solid, its `val_` twin dashed in the same colour.
-
-    The epoch with the smallest `val_nll` is marked if that curve is drawn.
-
-    Args:
-        history: `keras.callbacks.History`, or a dictionary from names to one value per epoch
-            (NaN for an epoch without a value).
-        metrics: Names without `val_`, such as `["nll", "rmse"]`; None takes all but the learning
-            rate.
-        ax: Axes to draw into; None makes a new figure.
-
-    Returns:
-        The `matplotlib.axes.Axes`.
-
-    Raises:
-        ValueError: If nothing was recorded, a metric was not recorded, or curves differ in length.
-        ImportError: If matplotlib is not installed.
-    """
-    recorded: Any = getattr(history, "history", history)
-    curves = {k: arrays.as_array(v, k).astype(np.float64) for k, v in recorded.items()}
-    metrics = _recorded_metrics(curves, metrics)
-    epochs = _epochs(history, curves)
-    curves = {name: values for name, values in curves.items() if _base(name) in metrics}
-
-    ax = _axes(ax)
-    for i, metric in enumerate(metrics):
-        for name, style in ((metric, "-"), (f"val_{metric}", (0, (4, 2)))):
-            if name in curves:
-                color = _CURVE_COLORS[i % len(_CURVE_COLORS)]
-                _plot_known(ax, epochs, curves[name], color=color, ls=style, label=name)
-    if np.isfinite(curves.get("val_nll", np.nan)).any():
-        _mark_best(ax, epochs, curves["val_nll"])
-    ax.set(xlabel="epoch", ylabel=metrics[0] if len(metrics) == 1 else "value")
-    ax.xaxis.get_major_locator().set_params(integer=True)
-    return _finish(ax)
-
-
-def _pyplot():
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(
-            "Plots need matplotlib: `pip install matplotlib`. "
-            f"Received: {type(error).__name__}: {error}"
-        ) from error
-    return plt
-
-
-def _axes(ax, figsize=(7.0, 4.2)):
-    if ax is None:
-        _, ax = _pyplot().subplots(figsize=figsize, dpi=120, layout="constrained")
-    return ax
-
-
-def _finish(ax, **legend):
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(color=GREY, alpha=0.18, lw=0.6)
-    ax.set_axisbelow(True)
-    ax.legend(frameon=False, fontsize="small", **legend)
-    return ax
-
-
-def _shade(ax, x, low, high, **style):
-    ax.fill_between(x, low, high, color=BLUE, lw=0, **style)
+    return style.finish(ax, loc="upper center", ncols=3)
 
 
 def _one_column(name, values):
@@ -342,56 +219,4 @@ def _points(pair):
             "`data` must have a y for each x. "
             f"Received: data x of shape {x.shape}, data y of shape {y.shape}"
         )
-    return x, y
-
-
-def _plot_points(ax, x, y):
-    style = {"ls": "none", "marker": "o", "color": BLACK, "label": "data"}
-    if len(x) <= 100:
-        style |= {"ms": 5.5, "mec": "white", "mew": 0.6, "zorder": 4}
-    else:  # a thousand full-size points would hide the lines and bands
-        style |= {"ms": 2.5, "mew": 0.0, "alpha": 0.45, "zorder": 1.5}
-    ax.plot(x[:, 0], y[:, 0], **style)
-
-
-def _base(name):
-    return name.removeprefix("val_")
-
-
-def _recorded_metrics(curves, metrics):
-    recorded = list(dict.fromkeys(_base(name) for name in curves))
-    if metrics is None:
-        metrics = [name for name in recorded if name != "learning_rate"]
-    metrics = list(metrics)
-    if not metrics or not set(metrics) <= set(recorded):
-        raise ValueError(
-            f"`metrics` must name curves of the history, which has {recorded}. "
-            f"Received: metrics={metrics}"
-        )
-    return metrics
-
-
-def _epochs(history, curves):
-    lengths = {name: len(values) for name, values in curves.items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(
-            "Every curve must have one value per epoch; with `validation_freq` above 1, fill the "
-            f"others with NaN. Received: lengths={lengths}"
-        )
-    # A History of a continued run starts at its `initial_epoch`, counted from 0.
-    count = next(iter(lengths.values()))
-    epochs = getattr(history, "epoch", None) or range(count)
-    return np.asarray(epochs) + 1
-
-
-def _plot_known(ax, epochs, values, **style):
-    known = ~np.isnan(values)
-    marker = "o" if known.sum() == 1 else None
-    ax.plot(epochs[known], values[known], lw=1.8, marker=marker, **style)
-
-
-def _mark_best(ax, epochs, val_nll):
-    best = np.nanargmin(np.where(np.isfinite(val_nll), val_nll, np.nan))
-    ax.axvline(epochs[best], color=GREY, lw=1.0, ls=":")
-    label = f"best val_nll: {val_nll[best]:.4g} at epoch {epochs[best]}"
-    ax.plot(epochs[best], val_nll[best], "o", color=BLACK, ms=6, zorder=4, ls="none", label=label)
+    return x[:, 0], y[:, 0]

@@ -35,6 +35,7 @@ NOTEBOOKS = [  # colabs/run.py and its test
     *DEMO,
 ]
 SKLEARN = ["scikit-learn>=1.6"]
+EXPORT = ["tf2onnx>=1.17", "onnx>=1.17", "onnxruntime>=1.20"]  # `export(format="onnx")`
 BENCH = [  # what `benchmark uci` compares with, its tables and pictures
     "ngboost>=0.5",
     "pandas>=2.1",
@@ -96,6 +97,7 @@ setup(
     ],
     extras_require={
         "demo": DEMO,
+        "export": EXPORT,
         "notebooks": NOTEBOOKS,
         "sklearn": SKLEARN,
         "bench": BENCH,

@@ -1,6 +1,7 @@
 """Runs the programs that models are exported to, by their own runtimes."""
 
 import importlib.util
+import warnings
 
 import pytest
 import tensorflow as tf
@@ -24,17 +25,13 @@ def run_onnx(path, **inputs):
 
 
 def run_litert(path, **inputs):
-    """Returns the outputs of a program of LiteRT by name, computed by its interpreter.
-
-    The interpreter has no delegate, so it refuses operations of TensorFlow.
-    """
-    resolver = tf.lite.experimental.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-    interpreter = tf.lite.Interpreter(str(path), experimental_op_resolver_type=resolver)
+    """Returns the outputs of a program of LiteRT by name, computed by its interpreter."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*Interpreter is deprecated")
+        interpreter = tf.lite.Interpreter(str(path))
     return interpreter.get_signature_runner()(**inputs)
 
 
 RUNTIMES = {"onnx": run_onnx, "litert": run_litert}
 ENDINGS = {"onnx": "onnx", "litert": "tflite"}
-EACH_RUNTIME = pytest.mark.parametrize(
-    "kind", [pytest.param("onnx", marks=NEEDS_ONNX), "litert"]
-)
+EACH_RUNTIME = pytest.mark.parametrize("kind", [pytest.param("onnx", marks=NEEDS_ONNX), "litert"])

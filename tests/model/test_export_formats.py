@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.special
 import tensorflow as tf
+import tensorflow_probability as tfp
 from export_runtimes import EACH_RUNTIME, ENDINGS, RUNTIMES
 
 import tfp_fnspace as fns
@@ -38,8 +39,8 @@ MODELS = {
     "variational_classes": lambda: classifier(batteries.variational_model),
     "stacked": stacked,
 }
-#: One of each method, the others are slow.
-KEPT = ("TAGI", "DIWP", "SIP", "fBNN", "stable_process", "variational_classes")
+#: Closed form, factors and draws; the others are slow.
+KEPT = ("TAGI", "SIP", "variational_classes")
 EACH = pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[] if n in KEPT else pytest.mark.slow) for n in MODELS]
 )
@@ -62,6 +63,20 @@ def in_stddevs(name, outputs, expected):
         found = max(found, np.max(np.abs(np.asarray(outputs[key]) - values) / scale))
     assert set(outputs) == set(expected), name
     return found
+
+
+@functools.cache
+def reference(name):
+    """Returns what TensorFlow computes as a graph, and how far that is from its eager result.
+
+    Where a matrix is nearly singular, as in SIP, its factor amplifies rounding: the two differ by
+    more than 1e-5 standard deviations, and no other program can be nearer to both.
+    """
+    serve, x = fitted(name).served_outputs, tf.constant(X)
+    signature = [tf.TensorSpec([None, 4], tf.float32)]
+    graph, eager = tf.function(serve, input_signature=signature, autograph=False)(x), serve(x)
+    graph, eager = ({key: v.numpy() for key, v in each.items()} for each in (graph, eager))
+    return graph, in_stddevs(name, eager, graph)
 
 
 @pytest.fixture(scope="module")
@@ -101,11 +116,11 @@ def test_what_is_served_has_no_random_operation(name, loaded):
 def test_a_program_gives_what_tensorflow_gives(kind, name, tmp_path):
     model, path = fitted(name), tmp_path / f"m.{ENDINGS[kind]}"
     model.export(path, format=kind)
-    whole = {key: v.numpy() for key, v in model.served_outputs(tf.constant(X)).items()}
+    whole, least = reference(name)
     for rows in (1, 7):
         outputs = RUNTIMES[kind](path, x=X[:rows])
         expected = {key: values[:rows] for key, values in whole.items()}
-        assert in_stddevs(name, outputs, expected) < 1e-5
+        assert in_stddevs(name, outputs, expected) < max(1e-5, 3.0 * least)
     bad = X[:4].copy()
     bad[1, 0], bad[2, 3] = np.nan, np.inf
     for values in RUNTIMES[kind](path, x=bad).values():
@@ -178,9 +193,23 @@ def test_the_ending_must_be_that_of_the_format(tmp_path):
         fitted("TAGI").export(tmp_path / "m.onnx", format="litert")
 
 
-def test_what_has_no_counterpart_is_named(tmp_path):
-    model = batteries.tagi_model(likelihood=fns.likelihoods.StudentT(df=4.0, scale=0.3))
+@EACH_RUNTIME
+def test_what_has_no_counterpart_is_named(kind, tmp_path):
+    model = batteries.variational_model(likelihood=fns.likelihoods.StudentT(4.0, scale=0.3))
     model.adapt(X, Y)
-    with pytest.raises(NotImplementedError, match=r"TAGIModel must be a SavedModel: litert has no"):
+    path = tmp_path / f"m.{ENDINGS[kind]}"
+    sentence = (
+        rf"VariationalModel must be a SavedModel: {kind} has no .*Betainc.* Received: format="
+    )
+    with pytest.raises(NotImplementedError, match=sentence):
+        model.export(path, format=kind)
+    assert not path.exists()
+
+
+@pytest.mark.slow
+def test_a_prior_with_moments_has_no_counterpart(tmp_path):
+    kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(1.0, 2.0)
+    model = fns.sip.SIPModel(fns.processes.GaussianProcess(kernel, num_outputs=2), seed=0)
+    batteries.fit(model, X, Y)
+    with pytest.raises(NotImplementedError, match="litert has no counterpart of triangular"):
         model.export(tmp_path / "m.tflite", format="litert")
-    assert not (tmp_path / "m.tflite").exists()

@@ -145,10 +145,32 @@ def solved(operation: Any, inputs: Sequence[Tensor]) -> Tensor:
     if matrix is None:
         raise NoCounterpartError("triangular systems that depend on the inputs")
     keep = np.tril if operation.get_attr("lower") else np.triu
-    inverse = np.linalg.inv(keep(matrix.astype(np.float64)))
+    matrix = keep(matrix.astype(np.float64))
     if operation.get_attr("adjoint"):
-        inverse = np.swapaxes(inverse, -2, -1)
-    return tf.matmul(tf.constant(inverse, inputs[1].dtype), inputs[1])
+        matrix = np.swapaxes(matrix, -2, -1)
+    return tf.matmul(tf.constant(np.linalg.inv(matrix), inputs[1].dtype), inputs[1])
+
+
+def with_new_axes(operation: Any, inputs: Sequence[Tensor]) -> Tensor | None:
+    """Returns `x[..., None, :]` and the like by `expand_dims`; `None` for other slices."""
+    value, count = inputs[0], inputs[1].shape[0]
+    masks = {
+        key: operation.get_attr(f"{key}_mask")
+        for key in ("begin", "end", "new_axis", "shrink_axis", "ellipsis")
+    }
+    kept = masks["begin"] & masks["end"] | masks["new_axis"] | masks["ellipsis"]
+    if not masks["new_axis"] or masks["shrink_axis"] or kept != 2**count - 1:
+        return None
+    is_new, is_rest = (
+        [bool(masks[key] >> i & 1) for i in range(count)] for key in ("new_axis", "ellipsis")
+    )
+    in_rest = value.shape.rank - (count - sum(is_new) - sum(is_rest))
+    axis = 0
+    for new, rest in zip(is_new, is_rest, strict=True):
+        if new:
+            value = tf.expand_dims(value, axis)
+        axis += in_rest if rest else 1
+    return value
 
 
 def _same(operation, inputs):
@@ -191,6 +213,7 @@ RULES = {
     "Softplus": _of(softplus),
     "SoftplusGrad": _of(lambda gradient, features: gradient * tf.sigmoid(features)),
     "StopGradient": _same,
+    "StridedSlice": with_new_axes,
     "TanhGrad": _of(lambda y, gradient: gradient * (1.0 - y * y)),
     "Xlogy": _of(times_log),
 }

@@ -128,6 +128,22 @@ class Graph:
         return is_wanted(operation.type) or any(self._includes(o, is_wanted) for o in inner)
 
 
+def _root(operation, inputs):
+    """Returns a square root whose derivative at 0 is 0 instead of infinite.
+
+    Kernels have such roots at equal points, where the custom gradient that is left out would
+    multiply them by 0.
+    """
+    (value,) = inputs
+    is_zero = tf.equal(value, 0.0)
+    positive = tf.where(is_zero, tf.ones_like(value), value)
+    return tf.where(is_zero, tf.zeros_like(value), tf.sqrt(positive))
+
+
+#: Rules that change derivatives and no values.
+_DERIVATIVES = {"Sqrt": _root}
+
+
 def frozen(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Callable[..., Any]:
     """Returns a function whose random numbers are constants.
 
@@ -147,7 +163,8 @@ def frozen(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Call
     draws = {n: tf.Variable(v, trainable=False) for n, v in graph.evaluated(names).items()}
 
     def frozen_function(*inputs):
-        return graph.repeated(inputs, {n: tf.convert_to_tensor(v) for n, v in draws.items()})
+        known = {n: tf.convert_to_tensor(v) for n, v in draws.items()}
+        return graph.repeated(inputs, known, _DERIVATIVES)
 
     return frozen_function
 
@@ -162,7 +179,7 @@ def kinds_of(function: Any) -> set[str]:
 def plain(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Callable[..., Any]:
     """Returns a function without custom gradients; arguments as for `frozen`."""
     graph = Graph(function, specs)
-    return lambda *inputs: graph.repeated(inputs)
+    return lambda *inputs: graph.repeated(inputs, rules=_DERIVATIVES)
 
 
 def _watch(variables):

@@ -108,7 +108,7 @@ def _nodes(graph):
 
 
 def _litert(function, specs):
-    holder = tf.Module()
+    holder: Any = tf.Module()
     holder.serve = function
     converter = tf.lite.TFLiteConverter.from_concrete_functions(
         [function.get_concrete_function()], holder

@@ -9,7 +9,8 @@ from tensorflow.python.framework import function_def_to_graph
 
 from tfp_fnspace.typing import Tensor
 
-#: Function of an operation and the tensors that replace its inputs, which returns its outputs.
+#: Function of an operation and the tensors that replace its inputs, which returns its outputs,
+#: or `None` if the operation should stay as it is.
 Rule = Callable[[Any, Sequence[Tensor]], Any]
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
@@ -75,13 +76,15 @@ class Repeat:
     def _function(self, name):
         if name not in self._inner:
             definition = self._library[name]
-            self._inner[name] = function_def_to_graph.function_def_to_graph(definition)
+            with self._graph.as_default():  # it has the functions that this one calls
+                self._inner[name] = function_def_to_graph.function_def_to_graph(definition)
         return self._inner[name]
 
     def _repeat(self, operation, inputs):
         kind = operation.type
-        if kind in self._rules:
-            return self._rules[kind](operation, inputs)
+        found = self._rules[kind](operation, inputs) if kind in self._rules else None
+        if found is not None:
+            return found
         if kind in _CALLS:
             return self._called(self.functions_of(operation)[0], inputs)
         if kind in _LOOPS:

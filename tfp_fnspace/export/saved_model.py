@@ -46,7 +46,7 @@ def export_saved_model(
     is NaN or infinite, all outputs of its row are NaN.
 
     The random numbers behind predictions are drawn once, now: `serve` has no random operation. Its
-    derivatives are those of its operations.
+    derivatives are those of its operations, and that of a square root at 0 is 0.
 
     Args:
         model: Fitted `FunctionSpaceModel`.

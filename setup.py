@@ -47,6 +47,7 @@ SERVE = [
     "prometheus-client>=0.20",
     *CLI,
 ]
+EXPORT = ["tf2onnx>=1.17", "onnx>=1.17", "onnxruntime>=1.20"]  # `export(format="onnx")`
 BENCH = [  # what `benchmark uci` compares with, its tables and pictures
     "ngboost>=0.5",
     "pandas>=2.1",
@@ -112,6 +113,7 @@ setup(
     entry_points={"console_scripts": ["tfp-fnspace=tfp_fnspace.cli:main"]},
     extras_require={
         "demo": DEMO,
+        "export": EXPORT,
         "notebooks": NOTEBOOKS,
         "sklearn": SKLEARN,
         "cli": CLI,

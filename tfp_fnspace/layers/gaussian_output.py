@@ -88,7 +88,7 @@ class GaussianOutput:
         mean = tf.matmul(rows, mean)
         if layer.units > 1:  # a row of the weights has a value for each output
             each = tf.eye(layer.units, dtype=rows.dtype)
-            rows = tf.einsum("ni,de->ndie", rows, each)
+            rows = rows[:, tf.newaxis, :, tf.newaxis] * each[:, tf.newaxis, :]  # [N, D, I, E]
             rows = tf.reshape(rows, [-1, layer.units, rows.shape[2] * layer.units])
         else:
             rows = rows[:, tf.newaxis]

@@ -13,7 +13,12 @@ from tfp_fnspace import interrupts, metrics, notices
 from tfp_fnspace.boundary import arguments, streams
 from tfp_fnspace.boundary.streams import CheckedStream
 from tfp_fnspace.callbacks import checked_callbacks
-from tfp_fnspace.export import check_served_range, export_saved_model
+from tfp_fnspace.export import (
+    ENDINGS,
+    check_served_range,
+    export_program,
+    export_saved_model,
+)
 from tfp_fnspace.likelihoods.base import Likelihood
 from tfp_fnspace.math import replicas
 from tfp_fnspace.math.random import as_seed
@@ -1005,25 +1010,32 @@ class FunctionSpaceModel(keras.Model):
         verbose: bool = False,
         num_samples: int = 100,
     ) -> None:
-        """Writes a SavedModel that plain TensorFlow serves; see `tfp_fnspace.export`.
+        """Writes what serves predictions without this library; see `tfp_fnspace.export`.
 
         Args:
-            filepath: Folder to write. An existing SavedModel is replaced in one step.
-            format: `"tf_saved_model"`.
-            verbose: Whether Keras prints the endpoints.
-            num_samples: Number of functions that the endpoint `sample` draws.
+            filepath: Folder of a SavedModel; or a file, whose name ends in `.onnx` or `.tflite`.
+                What is there is replaced in one step.
+            format: `"tf_saved_model"`, which plain TensorFlow serves; `"onnx"` or `"litert"`, which
+                have the endpoint `serve` only.
+            verbose: Whether Keras prints the endpoints of a SavedModel.
+            num_samples: Number of functions that the endpoint `sample` of a SavedModel draws.
 
         Raises:
-            OSError: If the folder cannot be written; its content is then unchanged.
+            ImportError: If the format needs a package that is not installed.
+            NotImplementedError: If the model computes something that the format cannot express.
+            OSError: If `filepath` cannot be written; its content is then unchanged.
             TypeError: If `filepath` is not a path.
             ValueError: If the format is another one, the model is not fitted, the folder holds
-                other things, or the targets are too large or too small for the served dtype,
-                usually float32.
+                other things, the file has another ending, or the targets are too large or too small
+                for the served dtype, usually float32.
         """
-        arguments.checked_choice("format", format, ("tf_saved_model",))
+        arguments.checked_choice("format", format, ("tf_saved_model", *ENDINGS))
         self.check_ready()
         check_served_range(self)
-        export_saved_model(self, filepath, num_samples=num_samples, verbose=verbose)
+        if format in ENDINGS:
+            export_program(self, filepath, format)
+        else:
+            export_saved_model(self, filepath, num_samples=num_samples, verbose=verbose)
 
     # Keras ------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from tfp_fnspace.math.random import fold_in, normal, split
-from tfp_fnspace.methods.sip import equations
+from tfp_fnspace.methods.sip import equations, given_prior
 from tfp_fnspace.methods.sip.given_prior import PRIOR_WIDTH
 from tfp_fnspace.model.base import CHUNK_NUMBERS
 from tfp_fnspace.typing import GaussianMoments, Seed, Tensor
@@ -55,23 +55,35 @@ def functions(model: "SIPModel", x: Tensor, count: int, seed: Seed) -> Tensor:
 
 
 def predictive_distribution(
-    model: "SIPModel", x: Tensor, first: Tensor | int = 0
+    model: "SIPModel", x: Tensor, first: Tensor | None = None
 ) -> tuple[equations.Conditional, Tensor | None, Tensor | None]:
     """Returns the distribution given u by all sets, and their draws at both kinds of points.
 
-    The set `first` comes first. If there are fewer functions than sets, each set is thus equally
-    likely.
+    The set `first` comes first, if it is given. If there are fewer functions than sets, each set is
+    thus equally likely.
     """
     seed = model.counters.seeds.stream("prior")  # the same for all predictions
     if model.prior.has_moments:
         return model.conditional(x, seed)[0], None, None
     sets = num_sets(model)
-    at_z, at_x = (
-        _beside(tf.roll(draws, -first, axis=0), sets)
-        for draws in model.draw_prior(x, sets * model.num_prior_samples, seed)
-    )
+    both = _prior_draws(model, x, sets * model.num_prior_samples, seed)
+    if first is not None:
+        both = [tf.roll(draws, -first, axis=0) for draws in both]
+    at_z, at_x = (_beside(draws, sets) for draws in both)
     moments = equations.empirical_moments(at_x, at_z)
     return equations.conditional(moments, model.jitter), at_z, at_x
+
+
+def _prior_draws(model, x, count, seed):
+    """Draws the prior at both kinds of points, as `draw_prior` does.
+
+    Where draws are functions, those at the inducing points do not depend on x here, nor does their
+    factorisation. An export then holds it.
+    """
+    if model.draws_jointly:
+        return model.draw_prior(x, count, seed)
+    z = tf.convert_to_tensor(model.inducing_inputs.value)
+    return [given_prior.draws(model, points, count, seed) for points in (z, tf.cast(x, z.dtype))]
 
 
 def numbers_per_row(model: "SIPModel", of_draws: int) -> int:

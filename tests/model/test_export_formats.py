@@ -1,0 +1,215 @@
+"""Frozen SavedModels, and programs of ONNX and LiteRT that their own runtimes compute."""
+
+import functools
+import logging
+
+import batteries
+import numpy as np
+import pytest
+import scipy.special
+import tensorflow as tf
+import tensorflow_probability as tfp
+from export_runtimes import EACH_RUNTIME, ENDINGS, RUNTIMES
+
+import tfp_fnspace as fns
+from tfp_fnspace import stacking
+from tfp_fnspace.export import elementary, graphs
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(24, 4)).astype("float32")
+Y = np.stack([np.sin(X[:, 0]), X[:, 1] * X[:, 2]], axis=1).astype("float32")
+LABELS = np.argmax(Y, axis=1)
+
+
+def classifier(make):
+    return make(likelihood=fns.likelihoods.Categorical())
+
+
+def stacked():
+    return stacking.StackedModel([fitted("TAGI"), fitted("variational")], [0.4, 0.6])
+
+
+#: Models of all methods, and of what all share.
+MODELS = {
+    **batteries.ALL_MODELS,
+    "TAGI": batteries.tagi_model,
+    "VIP": batteries.vip_model,
+    "AADM": batteries.aadm_model,
+    "TAGI_classes": lambda: classifier(batteries.tagi_model),
+    "variational_classes": lambda: classifier(batteries.variational_model),
+    "stacked": stacked,
+}
+#: Closed form, factors and draws; the others are slow.
+KEPT = ("TAGI", "SIP", "variational_classes")
+EACH = pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in KEPT else pytest.mark.slow) for n in MODELS]
+)
+
+
+@functools.cache
+def fitted(name):
+    model = MODELS[name]()
+    if name != "stacked":
+        batteries.fit(model, X, LABELS if "classes" in name else Y, epochs=2)
+    return model
+
+
+def in_stddevs(name, outputs, expected):
+    """Returns the largest error, in standard deviations of an observation if they are served."""
+    unit = expected.get("stddev", np.ones(()))
+    found = 0.0
+    for key, values in expected.items():
+        scale = unit[..., np.newaxis] if values.ndim > unit.ndim > 0 else unit
+        found = max(found, np.max(np.abs(np.asarray(outputs[key]) - values) / scale))
+    assert set(outputs) == set(expected), name
+    return found
+
+
+@functools.cache
+def reference(name):
+    """Returns what TensorFlow computes as a graph, and how far that is from its eager result.
+
+    Where a matrix is nearly singular, as in SIP, its factor amplifies rounding: the two differ by
+    more than 1e-5 standard deviations, and no other program can be nearer to both.
+    """
+    serve, x = fitted(name).served_outputs, tf.constant(X)
+    signature = [tf.TensorSpec([None, 4], tf.float32)]
+    graph, eager = tf.function(serve, input_signature=signature, autograph=False)(x), serve(x)
+    graph, eager = ({key: v.numpy() for key, v in each.items()} for each in (graph, eager))
+    return graph, in_stddevs(name, eager, graph)
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    """Returns a function from names to loaded SavedModels, and what loading has said."""
+    said, folder = [], tmp_path_factory.mktemp("served")
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+
+    @functools.cache
+    def load(name):
+        fitted(name).export(folder / name, num_samples=3)
+        tf.get_logger().addHandler(handler)
+        served = tf.saved_model.load(folder / name)
+        tf.get_logger().removeHandler(handler)
+        return served, list(said)
+
+    return load
+
+
+def kinds(served):
+    return graphs.kinds_of(served.signatures["serve"])
+
+
+@EACH
+def test_what_is_served_has_no_random_operation(name, loaded):
+    served, said = loaded(name)
+    assert not [kind for kind in kinds(served) if graphs.RANDOM.search(kind)]
+    assert not [message for message in said if "gradients" in message]
+    outputs = {key: v.numpy() for key, v in served.serve(X).items()}
+    expected = fitted(name).predict(X)
+    assert in_stddevs(name, {key: outputs[key] for key in expected}, expected) < 1e-5
+
+
+@EACH
+@EACH_RUNTIME
+def test_a_program_gives_what_tensorflow_gives(kind, name, tmp_path):
+    model, path = fitted(name), tmp_path / f"m.{ENDINGS[kind]}"
+    model.export(path, format=kind)
+    whole, least = reference(name)
+    for rows in (1, 7):
+        outputs = RUNTIMES[kind](path, x=X[:rows])
+        expected = {key: values[:rows] for key, values in whole.items()}
+        assert in_stddevs(name, outputs, expected) < max(1e-5, 3.0 * least)
+    bad = X[:4].copy()
+    bad[1, 0], bad[2, 3] = np.nan, np.inf
+    for values in RUNTIMES[kind](path, x=bad).values():
+        assert np.all(np.isnan(values[1:3])) and np.all(np.isfinite(values[[0, 3]]))
+
+
+# What the exports are made of
+
+
+def test_elementary_functions():
+    """Against SciPy, in float32."""
+    x = np.concatenate([-np.logspace(-6, 1, 200), [0.0], np.logspace(-6, 1, 200)])
+    x = x.astype("float32")
+    cases = {
+        elementary.erf: scipy.special.erf,
+        elementary.expm1: np.expm1,
+        elementary.softplus: lambda x: np.logaddexp(0.0, x),
+        elementary.sinh: np.sinh,
+        elementary.asinh: np.arcsinh,
+    }
+    for ours, theirs in cases.items():
+        np.testing.assert_allclose(ours(tf.constant(x)), theirs(np.float64(x)), rtol=2e-6)
+    above = x[x > -0.9]
+    ours = elementary.log1p(tf.constant(above))
+    np.testing.assert_allclose(ours, np.log1p(np.float64(above)), rtol=2e-6)
+    # Its tail is exp(-x^2), whose relative error grows with x^2.
+    ours = elementary.erfc(tf.constant(x))
+    np.testing.assert_allclose(ours, scipy.special.erfc(np.float64(x)), rtol=1e-5, atol=1e-37)
+
+
+def _with_draws(x):
+    """Returns sums of draws; one is inside a loop, one has the shape of a row."""
+    shared = tf.random.stateless_normal([tf.shape(x)[1]], (1, 2))
+    steps = tf.while_loop(
+        lambda i, _: i < 3,
+        lambda i, v: (i + 1, v + tf.random.stateless_normal([], tf.stack([i, 7]))),
+        (0, tf.constant(0.0)),
+    )
+    branch = tf.cond(tf.size(x) > 3, lambda: 2.0 * x, lambda: x)
+    return {"a": branch + shared, "b": steps[1] * x}
+
+
+SPECS = [tf.TensorSpec([None, 2], tf.float32)]
+
+
+def test_draws_are_frozen_and_the_function_is_the_same():
+    frozen = tf.function(graphs.frozen(_with_draws, SPECS), input_signature=SPECS)
+    used = graphs.kinds_of(frozen.get_concrete_function())
+    assert not [kind for kind in used if graphs.RANDOM.search(kind)]
+    for rows in (1, 5):
+        x = tf.constant(X[:rows, :2])
+        for key, values in _with_draws(x).items():
+            np.testing.assert_allclose(frozen(x)[key], values, rtol=1e-6)
+
+
+def test_draws_of_each_row_are_not_frozen():
+    def of_rows(x):
+        return x + tf.random.stateless_normal(tf.shape(x), (1, 2))
+
+    frozen = tf.function(graphs.frozen(of_rows, SPECS), input_signature=SPECS)
+    x = tf.constant(X[:5, :2])
+    np.testing.assert_allclose(frozen(x), of_rows(x), rtol=1e-6)
+
+
+# Errors
+
+
+def test_the_ending_must_be_that_of_the_format(tmp_path):
+    with pytest.raises(ValueError, match=r"`filepath` must end in \.tflite .*Received: filepath="):
+        fitted("TAGI").export(tmp_path / "m.onnx", format="litert")
+
+
+@EACH_RUNTIME
+def test_what_has_no_counterpart_is_named(kind, tmp_path):
+    model = batteries.variational_model(likelihood=fns.likelihoods.StudentT(4.0, scale=0.3))
+    model.adapt(X, Y)
+    path = tmp_path / f"m.{ENDINGS[kind]}"
+    sentence = (
+        rf"VariationalModel must be a SavedModel: {kind} has no .*Betainc.* Received: format="
+    )
+    with pytest.raises(NotImplementedError, match=sentence):
+        model.export(path, format=kind)
+    assert not path.exists()
+
+
+@pytest.mark.slow
+def test_a_prior_with_moments_has_no_counterpart(tmp_path):
+    kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(1.0, 2.0)
+    model = fns.sip.SIPModel(fns.processes.GaussianProcess(kernel, num_outputs=2), seed=0)
+    batteries.fit(model, X, Y)
+    with pytest.raises(NotImplementedError, match="litert has no counterpart of triangular"):
+        model.export(tmp_path / "m.tflite", format="litert")

@@ -74,6 +74,7 @@ DEV = [
     "crepes>=0.7",
     "httpx>=0.27",  # tests of the server
     *BENCH,
+    *EXPORT,
     *SERVE,
     *NOTEBOOKS,
 ]

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return options.run(options)
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, TypeError, OSError, ImportError, NotImplementedError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -168,15 +168,21 @@ def _add_export(commands):
         commands,
         "export",
         "write the model for programs without this library",
-        "--model model --format saved_model --out served",
+        "--model model --format onnx --out model.onnx",
     )
     parser.add_argument("--model", required=True, help="folder that `fit` has written")
-    parser.add_argument("--out", required=True, help="folder, or file of other formats, to write")
+    parser.add_argument("--out", required=True, help="folder, .onnx file or .tflite file to write")
+    parser.add_argument(
+        "--format",
+        default="tf_saved_model",
+        choices=("tf_saved_model", "onnx", "litert"),
+        help="default: tf_saved_model",
+    )
     parser.set_defaults(run=_run_export)
 
 
 def _run_export(options):
-    work.export(options.model, options.out, echo=_print)
+    work.export(options.model, options.out, options.format, echo=_print)
     return 0
 
 

@@ -186,3 +186,14 @@ def test_calibrated_models_are_saved(data, tmp_path, capsys, target, kind):
     assert saved.card["rows"] == {"fit": 96, "calibration": 24, "test": 0}
     assert type(saved.estimator.model_.adjustment).__name__ == kind
     assert len(work.predictions(saved, pd.read_csv(data), 0.9)) == 120
+
+
+@pytest.mark.parametrize(
+    ("form", "name"), [("tf_saved_model", "served"), ("litert", "model.tflite")]
+)
+def test_exports_name_the_columns_they_take(fitted, tmp_path, capsys, form, name):
+    out = tmp_path / name
+    words = f"export --model {fitted} --format {form} --out {out}"
+    status, printed, _ = run(capsys, words)
+    assert status == 0 and out.exists()
+    assert printed.strip().endswith("numbers: size, new, city_Bern, city_Lyon, city_Turin")

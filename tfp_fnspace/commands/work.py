@@ -279,18 +279,26 @@ def scores(saved: Saved, inputs: Any, y: Any) -> dict[str, float]:
     return {name: float(value) for name, value in found.items()}
 
 
-def export(model: str | os.PathLike[str], out: str | os.PathLike[str], echo: Echo = print) -> None:
+def export(
+    model: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    format: str = "tf_saved_model",
+    echo: Echo = print,
+) -> None:
     """Writes the model of a folder for programs without this library.
 
     Args:
         model: Folder of a fitted model.
-        out: Folder of the SavedModel to write.
+        out: Folder of the SavedModel, or file, to write.
+        format: As for `FunctionSpaceModel.export`.
         echo: Function that prints a line.
 
     Raises:
-        ValueError: If the folder to write holds other things.
+        ImportError: If a package is missing.
+        NotImplementedError: If the model has something that the format cannot express.
+        ValueError: If the folder to write holds other things, or the format does not fit the name.
     """
     saved = folder.load(model)
-    saved.estimator.model_.export(out)
+    saved.estimator.model_.export(out, format=format)
     names = saved.estimator.encoder_.get_feature_names_out()
-    echo(f"wrote {out}{os.sep}, whose `serve` takes these columns: {', '.join(names)}")
+    echo(f"wrote {out}, which takes these columns as numbers: {', '.join(names)}")

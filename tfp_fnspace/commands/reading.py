@@ -47,7 +47,8 @@ def read(path: str | os.PathLike[str]) -> Any:
             f"Received: data={str(path)!r}: {reason[-1] if reason else type(error).__name__}"
         ) from error
     table.columns = [str(name).strip() for name in table.columns]
-    repeated = table.columns[table.columns.duplicated()].tolist()
+    names = list(table.columns)
+    repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise ValueError(f"The columns must have different names. Received: {repeated} repeated")
     if not len(table):

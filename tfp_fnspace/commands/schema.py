@@ -232,7 +232,8 @@ def _as_words(column):
 def _as_numbers(column, name):
     import pandas
 
-    numbers = pandas.to_numeric(column, errors="coerce").astype(np.float64)
+    numbers: Any = pandas.to_numeric(column, errors="coerce")
+    numbers = numbers.astype(np.float64)
     bad = np.flatnonzero(numbers.isna() & column.notna())
     if len(bad):
         raise ValueError(

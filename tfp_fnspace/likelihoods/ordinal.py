@@ -90,8 +90,8 @@ class Ordinal(Labels):
         places = tf.cast(self.cuts, values.dtype) - values  # [..., N, K - 1]
         below, above = tf.math.log_sigmoid(places), tf.math.log_sigmoid(-places)
         between = tf.math.log(-tf.math.expm1(-tf.cast(self._steps, values.dtype)))
-        inner = below[..., 1:] + above[..., :-1] + between  # pyright: ignore
-        return tf.concat([below[..., :1], inner, above[..., -1:]], axis=-1)  # pyright: ignore
+        inner = below[..., 1:] + above[..., :-1] + between  # pyright: ignore[reportArgumentType]
+        return tf.concat([below[..., :1], inner, above[..., -1:]], axis=-1)  # pyright: ignore[reportArgumentType]
 
     def get_config(self) -> Config:
         return {**super().get_config(), "num_classes": self.num_classes}

@@ -81,13 +81,16 @@ def crps(y: ArrayLike, distribution: Distribution) -> Tensor:
 
         CRPS(F, y) = int (F(x) - 1{y <= x})^2 dx = E|X - y| - E|X - X'| / 2
 
-    There are closed forms for Gaussian marginals, Gaussian mixtures and `tfd.Empirical`. For
-    mixtures of other components, and after `calibration.recalibrate`, the first integral is
-    computed by quadrature (296 nodes; the relative error is about 1e-4, and 1e-3 if components are
-    hundreds of times as far apart as they are wide, or for a recalibrated mixture). For any other
-    marginals it is twice the integral of the pinball loss over the levels, by quadrature (32 nodes
-    on either side of `F(y)`; the relative error is about 1e-4 or less for tails no heavier than
-    Student's t with 3 degrees of freedom, and `y` must lie in the support).
+    There are closed forms for Gaussian marginals, Gaussian mixtures and `tfd.Empirical`. For counts
+    (`tfd.Poisson`, `tfd.NegativeBinomial` and mixtures of them) the integral is a sum over the
+    integers, computed term by term up to counts of 2000, and as that of a smooth function beyond
+    them (the relative error is below 1e-3). For mixtures of other components, and after
+    `calibration.recalibrate`, the first integral is computed by quadrature (296 nodes; the relative
+    error is about 1e-4, and 1e-3 if components are hundreds of times as far apart as they are wide,
+    or for a recalibrated mixture). For any other marginals it is twice the integral of the pinball
+    loss over the levels, by quadrature (32 nodes on either side of `F(y)`; the relative error is
+    about 1e-4 or less for tails no heavier than Student's t with 3 degrees of freedom, and `y` must
+    lie in the support).
 
     Args:
       y: tensor `[N, D]` or `[N]`, `NaN` where missing.
@@ -294,7 +297,7 @@ def calibration_error(y: ArrayLike, distribution: Distribution, num_levels: int 
 def pit(y: ArrayLike, distribution: Distribution) -> Tensor:
     """Returns the probability integral transform, the marginal CDF at the observation.
 
-    It is uniform on (0, 1) if the prediction is calibrated.
+    It is uniform on (0, 1) if the prediction is calibrated and continuous.
 
     Args:
       y: tensor `[N, D]` or `[N]`, `NaN` where missing.

@@ -119,7 +119,7 @@ class Repeat:
         return tf.nest.flatten(tf.cond(tf.cast(inputs[0], tf.bool), then, otherwise))
 
 
-def values_of(function):
+def values_of(function: Any) -> dict[str, Tensor]:
     """Returns what a traced function has captured, by the names of the tensors in its graph."""
     return {inner.name: outer for outer, inner in function.graph.captures}
 

@@ -62,7 +62,7 @@ def test_restored_run_equals_an_undisturbed_one(name, tmp_path):
 def prepared(make):
     model = make()
     model.adapt(X, Y)
-    model.prepare([X], Y, [])
+    model.prepare([X], Y, [([X], Y)])
     model.begin(24, 10)
     return model
 

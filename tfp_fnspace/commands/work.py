@@ -300,5 +300,6 @@ def export(
     """
     saved = folder.load(model)
     saved.estimator.model_.export(out, format=format)
-    names = saved.estimator.encoder_.get_feature_names_out()
+    columns = [column.name for column in saved.schema.used]
+    names = saved.estimator.encoder_.get_feature_names_out(columns)
     echo(f"wrote {out}, which takes these columns as numbers: {', '.join(names)}")

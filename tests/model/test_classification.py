@@ -96,6 +96,12 @@ def test_predictions(fitted):
         np.testing.assert_allclose(scores[name], function(y, distribution), rtol=1e-4, atol=1e-5)
 
 
+def test_classes_have_no_quantiles(fitted):
+    model, x, _, _ = fitted
+    with pytest.raises(ValueError, match="Quantiles are for regressions"):
+        model.predict_quantiles(x, 0.5)
+
+
 def test_function_samples_are_logits(fitted):
     model, x, *_ = fitted
     logits = model.sample_functions(x, 4000, seed=1)

@@ -233,6 +233,18 @@ def test_predict_distribution_matches_predict(fitted):
     np.testing.assert_allclose(distribution.stddev(), outputs["stddev"], rtol=1e-5)
 
 
+def test_quantiles_are_those_of_the_distribution(fitted):
+    model, x, _ = fitted
+    levels, stddev = [0.05, 0.5, 0.95], model.predict(x)["stddev"][..., np.newaxis]
+    expected = fns.distributions.quantile(model.predict_distribution(x), levels)
+    found = model.predict_quantiles(x, levels, batch_size=10)
+    assert found.shape == (23, 2, 3)
+    np.testing.assert_allclose((found - expected) / stddev, 0.0, atol=1e-4)
+    assert model.predict_quantiles(x, 0.5).shape == (23, 2, 1)
+    with pytest.raises(ValueError, match=r"`levels` must lie strictly in \(0, 1\)"):
+        model.predict_quantiles(x, [0.5, 1.0])
+
+
 def test_joint_distribution_of_the_points_has_the_distribution_of_each(fitted):
     model, x, _ = fitted
     if model.num_eval_samples is None and not hasattr(model, "stored_values"):

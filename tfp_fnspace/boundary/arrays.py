@@ -155,3 +155,19 @@ def _is_missing(value: Any) -> bool:
 def _is_real(value: Any) -> bool:
     real = isinstance(value, numbers.Real | np.bool_ | decimal.Decimal)
     return real and not isinstance(value, np.timedelta64)
+
+
+def checked_levels(levels: Any) -> list[float]:
+    """Returns levels of quantiles as a list.
+
+    Raises:
+        TypeError: If they are not numbers.
+        ValueError: If there is none, or one is not in (0, 1).
+    """
+    values = np.atleast_1d(as_array(levels, "levels").astype(np.float64))
+    if values.ndim != 1 or not values.size or not np.all((values > 0.0) & (values < 1.0)):
+        raise ValueError(
+            "`levels` must lie strictly in (0, 1): a number, or a list of one at least. "
+            f"Received: levels={levels!r}"
+        )
+    return values.tolist()

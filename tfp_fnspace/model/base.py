@@ -10,9 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import interrupts, metrics, notices
-from tfp_fnspace.boundary import arguments, streams
+from tfp_fnspace.boundary import arguments, arrays, streams
 from tfp_fnspace.boundary.streams import CheckedStream
 from tfp_fnspace.callbacks import checked_callbacks
+from tfp_fnspace.distributions.quantile import quantile
 from tfp_fnspace.export import (
     ENDINGS,
     check_served_range,
@@ -887,6 +888,39 @@ class FunctionSpaceModel(keras.Model):
         self._refuse_joint(variance is not None)
         # These are draws of functions, whose outputs include the noise.
         return self.likelihood.joint(mean, self.units.target_unit)
+
+    def predict_quantiles(
+        self, x: Rows, levels: ArrayLike = summary.QUANTILE_LEVELS, batch_size: int | None = None
+    ) -> Array:
+        """Predicts quantiles of the observations.
+
+        Args:
+            x: As for `predict`, arrays only.
+            levels: Levels in (0, 1), Q of them.
+            batch_size: As for `predict`.
+
+        Returns:
+            NumPy array `[N, D, Q]` in the user's units.
+
+        Raises:
+            TypeError: If the levels or the data are not numbers.
+            ValueError: If a level is out of range, the model is a classifier, or the data are bad.
+        """
+        values = tf.constant(arrays.checked_levels(levels), tf.float64)
+        if self.likelihood.is_classifier:
+            raise ValueError(
+                "Quantiles are for regressions; `predict` has the probabilities of classes. "
+                f"Received: a model with the likelihood {type(self.likelihood).__name__}"
+            )
+        inputs = self.checked_inputs(x)
+        rows = checks.batch_rows(batch_size, len(inputs[0]), self.predict_batch_size)
+        found = self.traced(self.quantiles_at)
+        parts = self.in_batches(lambda part: found(part, values).numpy(), inputs, rows)
+        return np.concatenate(parts)
+
+    def quantiles_at(self, x: Tensor | Sequence[Tensor], levels: Tensor) -> Tensor:
+        """Returns quantiles in the graph, see `predict_quantiles`."""
+        return quantile(self.predicted(x).distribution(), levels)
 
     def _refuse_joint(self, joint: bool) -> None:
         if joint:

@@ -15,7 +15,6 @@ from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fi
 
 from tfp_fnspace import recipes
 from tfp_fnspace.boundary import arguments
-from tfp_fnspace.distributions import quantile
 from tfp_fnspace.model import FunctionSpaceModel
 from tfp_fnspace.sklearn import pickles
 from tfp_fnspace.sklearn.tables import TableEncoder, is_frame, table_values
@@ -290,7 +289,9 @@ class TableRegressor(RegressorMixin, TableEstimator):
         Returns:
             Array `[N]` or `[N, Q]`; `[N, D]` or `[N, D, Q]` if y had columns.
         """
-        return self._like_y(quantile(self.predict_distribution(X), quantiles).numpy())
+        inputs = self._inputs(X)
+        found = self._like_y(self._model_of(inputs).predict_quantiles(inputs, quantiles))
+        return found if np.ndim(quantiles) else found[..., 0]
 
     def sample_y(
         self, X: ArrayLike, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0

@@ -11,7 +11,6 @@ from tfp_fnspace import likelihoods
 from tfp_fnspace.boundary import arguments, arrays, streams
 from tfp_fnspace.boundary.arguments import checked_choice
 from tfp_fnspace.callbacks import refuse_learning_rates
-from tfp_fnspace.distributions.quantile import quantile
 from tfp_fnspace.methods.stable_process import diagnostics, draws, options, training, validation
 from tfp_fnspace.methods.stable_process.hyperplanes import Partition
 from tfp_fnspace.methods.stable_process.samplers.state import NOISE_PRIORS
@@ -401,9 +400,6 @@ class StableProcessModel(FunctionSpaceModel):
     def numbers_per_row(self, num_samples: int) -> int:
         return max(self.store.sizes["atoms"], num_samples * self.num_outputs)
 
-    def _quantiles(self, x, levels):
-        return quantile(self.predictive(x), list(levels))
-
     def _in_chunks(self, function, x):
         """Applies a function to all rows in chunks, so that memory does not grow with them."""
         inputs = self.checked_inputs(x)
@@ -459,26 +455,12 @@ class StableProcessModel(FunctionSpaceModel):
         values = self._in_chunks(lambda part: self.traced(self.function_values)(part).numpy(), x)
         return draws.predictive(self, tf.constant(values), joint)
 
-    def predict_quantiles(self, x: ArrayLike, levels: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
-        """Returns quantiles of the observations; the paper's point estimate is the median.
-
-        Args:
-            x: As for `predict`, arrays only.
-            levels: Levels in (0, 1), Q of them.
-
-        Returns:
-            NumPy array `[N, D, Q]` in the user's units.
-
-        Raises:
-            TypeError: If the levels or the data are not numbers.
-            ValueError: If a level is out of range, or the data are bad.
-        """
-        levels = tuple(_checked_levels(levels))
-        return self._in_chunks(lambda part: self.traced(self._quantiles)(part, levels).numpy(), x)
-
     def function_quantiles(self, x: ArrayLike, levels: ArrayLike = (0.05, 0.5, 0.95)) -> Array:
-        """Returns quantiles of f over the draws; arguments and result as in `predict_quantiles`."""
-        levels = _checked_levels(levels)
+        """Returns quantiles of f over the draws; arguments and result as in `predict_quantiles`.
+
+        The median is the point estimate of the paper.
+        """
+        levels = arrays.checked_levels(levels)
         self.check_ready()
         stored = self.store.flat_draws()[2].numpy()
 
@@ -548,13 +530,3 @@ def _refuse_stream(x):
             f"{_ALL_ROWS_AT_ONCE}`x` must be an array, not a dataset. "
             f"Received: x of type {type(x).__name__}"
         )
-
-
-def _checked_levels(levels):
-    values = np.atleast_1d(arrays.as_array(levels, "levels").astype(np.float64))
-    if values.ndim != 1 or not values.size or not np.all((values > 0.0) & (values < 1.0)):
-        raise ValueError(
-            "`levels` must lie strictly in (0, 1): a number, or a list of one at least. "
-            f"Received: levels={levels!r}"
-        )
-    return values.tolist()

@@ -71,7 +71,7 @@ def test_metadata(metadata):
     assert metadata["Name"].replace("-", "_") == "tfp_fnspace"
     assert metadata["Version"] == version.group(1)
     assert metadata["Requires-Python"] == ">=3.11"
-    extras = {"bench", "demo", "notebooks", "sklearn", "dev", "docs"}
+    extras = {"bench", "cli", "demo", "dev", "docs", "export", "notebooks", "serve", "sklearn"}
     assert set(metadata.get_all("Provides-Extra")) == extras
 
 

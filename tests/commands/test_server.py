@@ -143,14 +143,14 @@ def test_metrics_count_answers_and_rows(fitted):
 def test_a_new_model_takes_over_and_a_damaged_one_does_not(fitted, classifier, tmp_path):
     path = tmp_path / "model"
     shutil.copytree(fitted, path)
-    served = server._Served(path)
+    served = folder.Current(path)
     shutil.copytree(path, tmp_path / "half")
     (path / "card.json").write_text("{")  # another file, as after a copy that is not atomic
     with pytest.raises(ValueError, match="whole card.json"):
         served.load_if_new()
     assert served.saved.schema.target == "rent"
     shutil.rmtree(path)
-    with pytest.raises(OSError, match="card.json"):
+    with pytest.raises(FileNotFoundError, match="must be a folder that `fit` has written"):
         served.load_if_new()
     folder.save(path, folder.load(classifier))
     served.load_if_new()

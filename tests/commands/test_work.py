@@ -188,6 +188,21 @@ def test_calibrated_models_are_saved(data, tmp_path, capsys, target, kind):
     assert len(work.predictions(saved, pd.read_csv(data), 0.9)) == 120
 
 
+def test_a_class_of_one_row_is_fitted_and_not_calibrated(tmp_path, capsys):
+    table = flats(60)
+    table.loc[:, "city"] = np.where(np.arange(60) == _split_row(60), "Rome", table["city"])
+    table.to_csv(tmp_path / "t.csv", index=False)
+    words = f"fit --data {tmp_path / 't.csv'} --target city --method tagi --time-limit 1"
+    status, printed, _ = run(capsys, f"{words} --calibrate --out {tmp_path / 'm'}")
+    assert status == 0 and "calibrated on 19 rows" in printed
+    assert "Rome" in folder.load(tmp_path / "m").estimator.classes_
+
+
+def _split_row(num_rows):
+    """Returns a row that would be kept for calibration."""
+    return work._split(num_rows, work.CALIBRATION_SHARE, 0.0, 0)[1][0]
+
+
 @pytest.mark.parametrize(
     ("form", "name"), [("tf_saved_model", "served"), ("litert", "model.tflite")]
 )

@@ -115,3 +115,32 @@ def test_rows(path: str | os.PathLike[str]) -> Path:
             f"Received: model={str(path)!r} without {TEST}"
         )
     return test
+
+
+class Current:
+    """The model of a folder, until another one takes its place.
+
+    Args:
+        path: Folder.
+
+    Attributes:
+        saved: `Saved`.
+
+    Raises:
+        FileNotFoundError: As for `load`.
+        ValueError: As for `load`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self._path = files.checked_path("model", path)
+        self._mark, self.saved = self._look(), load(self._path)
+
+    def _look(self):
+        card = self._path / CARD
+        return (card.stat().st_ino, card.stat().st_mtime_ns) if card.is_file() else None
+
+    def load_if_new(self) -> None:
+        """Loads the model of the folder if it is another; keeps this one if that fails."""
+        mark = self._look()
+        if mark != self._mark:
+            self.saved, self._mark = load(self._path), mark

@@ -10,10 +10,10 @@ the folder, in one step of the file system as `fit` writes it, the server loads 
 
 import asyncio
 import contextlib
+import itertools
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request, Response
@@ -42,7 +42,7 @@ def application(
         FileNotFoundError: If there is no such folder.
         ValueError: If it is not one of a saved model.
     """
-    served = _Served(path)
+    served = folder.Current(path)
     registry = CollectorRegistry()
     answers = Counter("answers", "Answers by status", ["status"], registry=registry)
     rows = Counter("rows", "Rows that were predicted", registry=registry)
@@ -98,32 +98,11 @@ def application(
     return app
 
 
-class _Served:
-    """The model that answers; `threads` has one thread for it, and one to load the next."""
-
-    def __init__(self, path):
-        self.path, self.threads = path, [ThreadPoolExecutor(1), ThreadPoolExecutor(1)]
-        self.mark, self.saved = self._look(), folder.load(path)
-
-    def _look(self):
-        found = os.stat(os.path.join(self.path, folder.CARD))
-        return found.st_ino, found.st_mtime_ns
-
-    def load_if_new(self):
-        """Loads the model of the folder if it is another; keeps this one if that fails."""
-        mark = self._look()
-        if mark != self.mark:
-            self.saved, self.mark = folder.load(self.path), mark
-
-
 async def _watch(served):
     while True:
         await asyncio.sleep(_LOOK)
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # the folder is gone, or not whole: try again
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(served.threads[1], served.load_if_new)
+        with contextlib.suppress(Exception):  # gone, or not whole: the old model goes on
+            await asyncio.to_thread(served.load_if_new)
 
 
 async def _answer(served, queue):
@@ -135,12 +114,9 @@ async def _answer(served, queue):
             waiting.append(queue.get_nowait())
         for level in {each[1] for each in waiting}:
             chosen = [each for each in waiting if each[1] == level]
-            loop = asyncio.get_running_loop()
-            tables = [table for table, _, _ in chosen]
+            arguments = served.saved, [table for table, _, _ in chosen], level
             try:
-                found = await loop.run_in_executor(
-                    served.threads[0], _predicted, served.saved, tables, level
-                )
+                found = await asyncio.to_thread(_predicted, *arguments)
             except Exception as error:  # the next requests are answered after any error
                 found = [error] * len(chosen)
             for (_, _, future), each in zip(chosen, found, strict=True):
@@ -154,10 +130,8 @@ def _predicted(saved, tables, level):
     import pandas
 
     found = work.predictions(saved, pandas.concat(tables, ignore_index=True), level)
-    ends = [0]
-    for table in tables:
-        ends.append(ends[-1] + len(table))
-    return [found.iloc[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    ends = itertools.accumulate(map(len, tables), initial=0)
+    return [found.iloc[a:b] for a, b in itertools.pairwise(ends)]
 
 
 def run(path: str | os.PathLike[str], host: str, port: int, echo: Callable[[str], None]) -> None:

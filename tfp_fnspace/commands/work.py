@@ -86,6 +86,10 @@ def fit(
     known, _ = schema.targets(table)
     table = table[known].reset_index(drop=True)
     rows, kept, tested = _split(len(table), CALIBRATION_SHARE if calibrate else 0.0, test, seed)
+    if schema.task == "classification":  # the fit has all classes that are calibrated
+        _, y = schema.targets(table)
+        is_known = np.isin(y[kept], y[rows])
+        rows, kept = np.sort(np.concatenate([rows, kept[~is_known]])), kept[is_known]
     begin = time.monotonic()
     estimator.fit(schema.inputs(table.iloc[rows]), schema.targets(table.iloc[rows])[1])
     seconds = time.monotonic() - begin

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,18 @@ def test_expected_errors_are_one_line_and_status_2(monkeypatch, capsys, error):
     monkeypatch.setattr(demo, "run", fail)
     assert cli.main(["demo"]) == 2
     assert capsys.readouterr().err == "error: Rule. Received: x=1\n"
+
+
+def test_warnings_are_a_line_without_the_source(monkeypatch, capsys):
+    def warn(folder):
+        warnings.warn("The noise is at its floor.", stacklevel=2)
+        return 0
+
+    monkeypatch.setattr(demo, "run", warn)
+    before = warnings.showwarning
+    assert cli.main(["demo"]) == 0
+    assert capsys.readouterr().err == "\nwarning: The noise is at its floor.\n"
+    assert warnings.showwarning is before
 
 
 def test_defects_keep_their_traceback(monkeypatch):

@@ -10,6 +10,7 @@
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
 
 from tfp_fnspace import benchmark, demo
@@ -25,14 +26,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    try:
-        return options.run(options)
-    except (ValueError, TypeError, OSError, ImportError, NotImplementedError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped: nothing was written", file=sys.stderr)
-        return _STOPPED
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            return options.run(options)
+        except (ValueError, OSError, ImportError, NotImplementedError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+            return _STOPPED
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None):
+    """Prints a warning without the line of code that gave it, below a progress bar."""
+    print(f"\nwarning: {message}", file=sys.stderr)
 
 
 def _parser():
@@ -62,6 +70,13 @@ def _command(commands, name, about, example):
         epilog=f"example:\n  tfp-fnspace {name} {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
+
+def _command_on_model(commands, name, about, example):
+    """Adds a command that reads what `fit` has written."""
+    parser = _command(commands, name, about, f"--model model {example}")
+    parser.add_argument("--model", required=True, help="folder that `fit` has written")
+    return parser
 
 
 def _add_fit(commands):
@@ -123,13 +138,12 @@ def _names(text):
 
 
 def _add_predict(commands):
-    parser = _command(
+    parser = _command_on_model(
         commands,
         "predict",
         "predict the rows of a table, with intervals",
-        "--model model --data new.csv --out predictions.csv",
+        "--data new.csv --out predictions.csv",
     )
-    parser.add_argument("--model", required=True, help="folder that `fit` has written")
     parser.add_argument("--data", required=True, help="table; it need not have the target")
     parser.add_argument("--out", help="table to write (default: print the first rows)")
     parser.add_argument(
@@ -144,13 +158,12 @@ def _run_predict(options):
 
 
 def _add_evaluate(commands):
-    parser = _command(
+    parser = _command_on_model(
         commands,
         "evaluate",
         "score a model on rows that it has not seen",
-        "--model model --data test.csv --report report.html",
+        "--data test.csv --report report.html",
     )
-    parser.add_argument("--model", required=True, help="folder that `fit` has written")
     parser.add_argument(
         "--data", help="table with the target (default: the rows that `fit --test` kept)"
     )
@@ -164,13 +177,12 @@ def _run_evaluate(options):
 
 
 def _add_export(commands):
-    parser = _command(
+    parser = _command_on_model(
         commands,
         "export",
         "write the model for programs without this library",
-        "--model model --format onnx --out model.onnx",
+        "--format onnx --out model.onnx",
     )
-    parser.add_argument("--model", required=True, help="folder that `fit` has written")
     parser.add_argument("--out", required=True, help="folder, .onnx file or .tflite file to write")
     parser.add_argument(
         "--format",
@@ -187,13 +199,12 @@ def _run_export(options):
 
 
 def _add_serve(commands):
-    parser = _command(
+    parser = _command_on_model(
         commands,
         "serve",
         "answer requests over HTTP: JSON or Arrow in, predictions out",
-        "--model model --port 8000",
+        "--port 8000",
     )
-    parser.add_argument("--model", required=True, help="folder that `fit` has written")
     parser.add_argument("--host", default="127.0.0.1", help="address (default: this machine only)")
     parser.add_argument("--port", type=int, default=8000, help="default: 8000")
     parser.set_defaults(run=_run_serve)

@@ -12,6 +12,7 @@ from tfp_fnspace.boundary import arguments
 from tfp_fnspace.distributions import observations
 from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.model import FunctionSpaceModel, checks, summary
+from tfp_fnspace.model.wrapping import set_up_around
 from tfp_fnspace.typing import Array, Config, Distribution, Rows, Seed, Tensor
 
 #: The most iterations of EM, and the gain per row in nats below which they end.
@@ -107,8 +108,11 @@ class StackedModel(FunctionSpaceModel):
         if first.likelihood.is_classifier:
             num_outputs = first.likelihood.num_labels(first.num_outputs)
             likelihood = likelihoods.Categorical()
-        self.setup(likelihood, False, 0)
-        self.setup_shapes(first.input_tensors, num_outputs)
+        set_up_around(self, self.members, likelihood, num_outputs)
+
+    @property
+    def predict_batch_size(self) -> int:
+        return min(member.predict_batch_size for member in self.members)
 
     # In the graph -----------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from tfp_fnspace import likelihoods
 from tfp_fnspace.distributions import observations
 from tfp_fnspace.distributions.quantile import is_mixture
 from tfp_fnspace.model import FunctionSpaceModel, summary
+from tfp_fnspace.model.wrapping import set_up_around
 from tfp_fnspace.typing import Array, ArrayLike, Config, Distribution, Rows, Seed, Tensor
 
 tfd = tfp.distributions
@@ -233,8 +234,11 @@ class WarpedModel(FunctionSpaceModel):
                 f"Received: {received}, a member of {width} columns"
             )
         self.warp = Warp(*values)
-        self.setup(likelihoods.Gaussian(1.0), False, 0)
-        self.setup_shapes(member.input_tensors, width)
+        set_up_around(self, [member], likelihoods.Gaussian(1.0), width)
+
+    @property
+    def predict_batch_size(self) -> int:
+        return self.member.predict_batch_size
 
     def predicted(self, x: Tensor | list[Tensor]) -> summary.Predicted:
         found = self.member.predicted(x)

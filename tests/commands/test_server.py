@@ -1,10 +1,15 @@
 """The server's answers, its limits, and a new model in the place of the old one."""
 
 import asyncio
+import contextlib
 import io
 import json
 import re
 import shutil
+import subprocess
+import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -155,6 +160,86 @@ def test_a_new_model_takes_over_and_a_damaged_one_does_not(fitted, classifier, t
     folder.save(path, folder.load(classifier))
     served.load_if_new()
     assert served.saved.schema.target == "city"
+
+
+def test_a_model_that_comes_while_another_is_read_is_not_mixed_with_it(
+    fitted, classifier, tmp_path, monkeypatch
+):
+    path = tmp_path / "model"
+    shutil.copytree(fitted, path)
+    served = folder.Current(path)
+    own, second = folder.load, folder.load(classifier)
+    folder.save(path, own(fitted))
+
+    def slow(read):
+        found = own(read)
+        folder.save(path, second)
+        return found
+
+    first = served.saved
+    monkeypatch.setattr(folder, "load", slow)
+    served.load_if_new()
+    assert served.saved is first
+    monkeypatch.setattr(folder, "load", own)
+    served.load_if_new()
+    assert served.saved.schema.target == "city"
+
+
+@pytest.mark.slow
+def test_a_kill_in_the_middle_of_a_swap_leaves_a_whole_model(fitted, classifier, tmp_path):
+    path = tmp_path / "model"
+    shutil.copytree(fitted, path)
+    served = folder.Current(path)
+    program = (
+        "import sys\n"
+        "from tfp_fnspace.commands import folder\n"
+        "path, *others = sys.argv[1:]\n"
+        "others = [folder.load(each) for each in others]\n"
+        "while True:\n"
+        "    for each in others:\n"
+        "        folder.save(path, each)\n"
+        "        print(each.schema.target, flush=True)\n"
+    )
+    targets = set()
+    for seconds in (0.0, 0.01, 0.03):
+        words = [sys.executable, "-c", program, str(path), str(classifier), str(fitted)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as writer:
+            for _ in range(3):
+                writer.stdout.readline()
+                with contextlib.suppress(ValueError, FileNotFoundError):
+                    served.load_if_new()
+                targets.add(served.saved.schema.target)
+            time.sleep(seconds)
+            writer.kill()
+        served.load_if_new()
+        found = folder.load(path)
+        assert found.schema.target == served.saved.schema.target
+        assert len(work.predictions(found, flats(seed=1).head(2), 0.9)) == 2
+    assert targets == {"city", "rent"}
+
+
+def test_requests_beyond_those_that_may_wait_are_told_to_come_again(fitted, monkeypatch):
+    own, free = work.predictions, threading.Event()
+
+    def blocked(*arguments):
+        free.wait(30.0)
+        return own(*arguments)
+
+    monkeypatch.setattr(work, "predictions", blocked)
+    with testclient.TestClient(server.application(fitted, max_waiting=1)) as client:
+
+        def ask(_):
+            return client.post("/predict", json={"rows": rows(1)})
+
+        with ThreadPoolExecutor(8) as threads:
+            waiting = [threads.submit(ask, i) for i in range(8)]
+            while not any(each.done() for each in waiting):
+                time.sleep(0.01)
+            free.set()
+            answers = [each.result() for each in waiting]
+    refused = [each for each in answers if each.status_code == 503]
+    assert refused and all(each.headers["Retry-After"] == "1" for each in refused)
+    assert {each.status_code for each in answers} == {200, 503}
 
 
 def test_errors_of_the_model_do_not_stop_the_server(fitted, monkeypatch):

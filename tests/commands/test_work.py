@@ -78,21 +78,21 @@ def test_scores_are_those_of_the_kept_rows(fitted, capsys):
     distribution = saved.estimator.predict_distribution(saved.schema.inputs(kept))
     crps = float(metrics.crps(kept[["rent"]].to_numpy(), distribution))
     assert status == 0
-    assert f"CRPS                   {crps:.4g}" in printed
+    assert f"crps               {crps:<9.4g}" in printed
 
 
 def test_scores_of_classes(classifier, data, capsys):
     _, printed, _ = run(capsys, f"evaluate --model {classifier} --data {data}")
     saved, table = folder.load(classifier), pd.read_csv(data)
     right = saved.estimator.predict(saved.schema.inputs(table)) == table["city"].to_numpy()
-    assert f"accuracy               {right.mean():.4g}" in printed
+    assert f"accuracy           {right.mean():.4g}" in printed
 
 
 def test_a_class_that_the_fit_has_not_seen_is_refused(classifier, tmp_path, capsys):
     path = tmp_path / "new.csv"
     flats().assign(city="Rome").to_csv(path, index=False)
     status, _, err = run(capsys, f"evaluate --model {classifier} --data {path}")
-    assert status == 2 and "must have the classes of the fit. Received: ['Rome']" in err
+    assert status == 2 and "must have labels of the classes" in err and "['Rome']" in err
 
 
 def test_fit_reports_the_columns_first(data, tmp_path, capsys):
@@ -156,7 +156,7 @@ def test_a_stopped_fit_leaves_the_old_model(fitted, data, tmp_path, capsys, monk
     monkeypatch.setattr(work, "_board", stop)
     words = f"fit --data {data} --target rent --method tagi --time-limit 1 --out {out}"
     status, _, err = run(capsys, words)
-    assert (status, err) == (130, "stopped: nothing was written\n")
+    assert (status, err) == (130, "stopped\n")
     assert (out / "card.json").read_text() == before
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 

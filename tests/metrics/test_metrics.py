@@ -402,7 +402,7 @@ def test_refuses_samples_without_rows():
     [metrics.IntervalCoverage, metrics.IntervalWidth, metrics.IntervalScore, metrics.PinballLoss],
 )
 def test_refuses_levels_outside_the_unit_interval(metric_class, level):
-    with pytest.raises(ValueError, match="level must lie strictly between.*Received: level="):
+    with pytest.raises(ValueError, match="`level` must lie strictly between.*Received: level="):
         metric_class(level)
 
 

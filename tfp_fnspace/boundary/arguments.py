@@ -111,6 +111,17 @@ def checked_rate(name: str, value: Any) -> float:
     return number
 
 
+def checked_level(level: Any) -> float:
+    """Checks and returns a probability strictly between 0 and 1.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if not is_number(level) or not 0.0 < level < 1.0:
+        raise ValueError(f"`level` must lie strictly between 0 and 1. Received: level={level!r}")
+    return float(level)
+
+
 def checked_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
     """Checks and returns one of several strings or numbers.
 

@@ -157,6 +157,27 @@ def _is_real(value: Any) -> bool:
     return real and not isinstance(value, np.timedelta64)
 
 
+def places_of(labels: ArrayLike, classes: ArrayLike) -> Array:
+    """Returns the place of each label among the classes, in the shape of the labels.
+
+    Args:
+        labels: Labels of classes, numbers or words.
+        classes: The known labels `[K]`, in their order.
+
+    Raises:
+        ValueError: If a label is none of the classes.
+    """
+    labels, classes = np.asarray(labels), np.asarray(classes)
+    known = np.isin(labels, classes)
+    if not np.all(known):
+        raise ValueError(
+            "`y` must have labels of the classes that the estimator was fitted to. "
+            f"Received: y with {np.unique(labels[~known]).tolist()}, classes={classes.tolist()}"
+        )
+    order = np.argsort(classes)
+    return order[np.searchsorted(classes, labels, sorter=order)]
+
+
 def checked_levels(levels: Any) -> list[float]:
     """Returns levels of quantiles as a list.
 

@@ -135,8 +135,7 @@ def conformal_rank(level: float, count: ArrayLike) -> Array:
     Raises:
         ValueError: If the level is no number in (0, 1), or a count is too small for it.
     """
-    if not arguments.is_number(level) or not 0.0 < level < 1.0:
-        raise ValueError(f"`level` must lie strictly between 0 and 1. Received: level={level!r}")
+    arguments.checked_level(level)
     count = np.asarray(count)
     rank = np.ceil((count + 1) * level - _SLACK).astype(int)
     if np.any(rank > count):

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfp_fnspace import likelihoods
 from tfp_fnspace.calibration.adjustments import Recalibration, Scaling, Tempering
 from tfp_fnspace.model import FunctionSpaceModel, summary
+from tfp_fnspace.model.wrapping import set_up_around
 from tfp_fnspace.typing import Config, Distribution, Rows, Seed, Tensor
 
 
@@ -61,12 +62,7 @@ class CalibratedModel(FunctionSpaceModel):
         elif is_classifier:
             likelihood = likelihoods.Categorical()
             num_outputs = member.likelihood.num_labels(member.num_outputs)
-        for name in _SAME:
-            setattr(self, name, getattr(member, name))
-        self.setup(likelihood, False, 0)
-        self.setup_shapes(member.input_tensors, num_outputs)
-        for own, theirs in zip(self.units.scalers, member.units.scalers, strict=True):
-            own.column_names = theirs.column_names
+        set_up_around(self, [member], likelihood, num_outputs)
 
     @property
     def predict_batch_size(self) -> int:
@@ -155,15 +151,3 @@ class CalibratedModel(FunctionSpaceModel):
             for name in ("member", "adjustment")
         }
         return cls(**{**config, **parts})
-
-
-#: What a calibrated model takes over from its member.
-_SAME = (
-    "missing_targets_allowed",
-    "index_inputs",
-    "input_roles",
-    "batch_rows",
-    "draws_jointly",
-    "draws_smooth_functions",
-    "served_dtype",
-)

@@ -72,15 +72,7 @@ def targets_of(estimator: Any, y: ArrayLike, num_rows: int, num_columns: int) ->
         ValueError: If a target is not finite, or a label is unknown, or the shape is wrong.
     """
     if hasattr(estimator, "classes_"):
-        classes, labels = estimator.classes_, np.asarray(y)
-        known = np.isin(labels, classes)
-        if not np.all(known):
-            raise ValueError(
-                "`y` must have labels of the classes that the estimator was fitted to. "
-                f"Received: y with {np.unique(labels[~known]).tolist()}, "
-                f"classes={classes.tolist()}"
-            )
-        targets = np.searchsorted(classes, labels)
+        targets = arrays.places_of(y, estimator.classes_)
     else:
         targets = arrays.as_array(y, "y").astype(np.float64)
         bad = np.sum(~np.isfinite(targets))

@@ -143,4 +143,6 @@ class Current:
         """Loads the model of the folder if it is another; keeps this one if that fails."""
         mark = self._look()
         if mark != self._mark:
-            self.saved, self._mark = load(self._path), mark
+            saved = load(self._path)
+            if self._look() == mark:  # else another one came while this one was read
+                self.saved, self._mark = saved, mark

@@ -56,7 +56,7 @@ def application(
         for task in tasks:
             task.cancel()
 
-    app = FastAPI(title="tfp_fnspace", lifespan=lifespan)
+    app = FastAPI(title="tfp_fnspace", description=__doc__, lifespan=lifespan)
 
     @app.middleware("http")
     async def count(request: Request, call_next: Any) -> Response:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tfp_fnspace import calibration, metrics
 from tfp_fnspace.benchmark.records import versions
-from tfp_fnspace.boundary import arguments
+from tfp_fnspace.boundary import arguments, arrays
 from tfp_fnspace.commands import folder, reading
 from tfp_fnspace.commands.folder import Saved
 from tfp_fnspace.commands.schema import Schema
@@ -200,7 +200,7 @@ def predictions(saved: Saved, table: Any, level: float) -> Any:
     """
     import pandas
 
-    arguments.checked_fraction("level", level)
+    arguments.checked_level(level)
     inputs = saved.schema.inputs(table)
     if saved.schema.task == "classification":
         classes = saved.estimator.classes_
@@ -238,8 +238,9 @@ def evaluate(
     known, y = saved.schema.targets(table)
     inputs = saved.schema.inputs(table[known])
     echo(f"{data}: {len(y)} rows")
+    known = _known_scores(saved.schema)
     for name, value in scores(saved, inputs, y).items():
-        echo(f"  {name:<22} {value:.4g}")
+        echo(f"  {name:<18} {value:<9.4g}  {known[name].meaning}")
     if report is not None:
         from tfp_fnspace import plotting
 
@@ -254,33 +255,24 @@ def scores(saved: Saved, inputs: Any, y: Any) -> dict[str, float]:
         saved: `Saved`.
         inputs: Table of inputs.
         y: Targets of the task.
+
+    Raises:
+        ValueError: If a label is none of the classes of the fit.
     """
-    distribution = saved.estimator.predict_distribution(inputs)
     if saved.schema.task == "classification":
-        labels = np.searchsorted(saved.estimator.classes_, y)
-        known = saved.estimator.classes_[np.minimum(labels, len(saved.estimator.classes_) - 1)] == y
-        if not known.all():
-            raise ValueError(
-                "The target must have the classes of the fit. "
-                f"Received: {sorted(set(y[~known].tolist()))}, not of "
-                f"{saved.estimator.classes_.tolist()}"
-            )
-        return {
-            "accuracy": float(metrics.accuracy(labels, distribution)),
-            "NLL, nats": float(metrics.nll(labels, distribution)),
-            "calibration error": float(metrics.expected_calibration_error(labels, distribution)),
-        }
-    y = y[:, np.newaxis]
-    found = {
-        "RMSE": metrics.rmse(y, distribution),
-        "NLL, nats": metrics.nll(y, distribution),
-        "CRPS": metrics.crps(y, distribution),
-        "calibration error": metrics.calibration_error(y, distribution),
-    }
-    for level in (50, 90):
-        found[f"inside {level} %"] = metrics.interval_coverage(y, distribution, level / 100)
-        found[f"width of {level} %"] = metrics.interval_width(y, distribution, level / 100)
-    return {name: float(value) for name, value in found.items()}
+        y = arrays.places_of(y, saved.estimator.classes_)
+    else:
+        y = y[:, np.newaxis]
+    distribution = saved.estimator.predict_distribution(inputs)
+    known = _known_scores(saved.schema)
+    return {name: float(each.function(y, distribution)) for name, each in known.items()}
+
+
+def _known_scores(schema):
+    from tfp_fnspace.plotting import score_tables
+
+    is_of_classes = schema.task == "classification"
+    return score_tables.OF_CLASSES if is_of_classes else score_tables.OF_NUMBERS
 
 
 def export(

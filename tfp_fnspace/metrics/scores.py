@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.boundary import arrays, data
-from tfp_fnspace.boundary.arguments import check_count, is_number
+from tfp_fnspace.boundary.arguments import check_count, checked_level
 from tfp_fnspace.distributions.quantile import (
     check_distribution,
     event_rank,
@@ -109,7 +109,7 @@ def interval_score(level: float) -> Score:
 
 def pinball_loss(level: float) -> Score:
     """Makes the score of `functions.pinball_loss`."""
-    _check_level(level)
+    checked_level(level)
 
     def loss(y, scalar):
         error = y - quantile(scalar, level)
@@ -257,13 +257,8 @@ def as_observations(y: ArrayLike, floating: bool = True, name: str = "y") -> Ten
 
 
 def _interval(level):
-    _check_level(level)
+    checked_level(level)
     return 0.5 * (1.0 - level), 0.5 * (1.0 + level)
-
-
-def _check_level(level):
-    if not is_number(level) or not 0.0 < level < 1.0:
-        raise ValueError(f"level must lie strictly between 0 and 1. Received: level={level}")
 
 
 def _nll_sums(y, distribution):

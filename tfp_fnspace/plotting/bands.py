@@ -9,7 +9,7 @@ import numpy as np
 from tfp_fnspace.boundary import arguments, arrays, columns, data
 from tfp_fnspace.distributions import quantile
 from tfp_fnspace.model import FunctionSpaceModel
-from tfp_fnspace.plotting import style, tables
+from tfp_fnspace.plotting import style
 from tfp_fnspace.typing import Array, ArrayLike, Distribution, Seed
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def plot_predictive_band(
     """
     arguments.check_model(model, "predict", "predict_distribution", "sample_functions")
     x = np.sort(_line("x", x), axis=0)
-    level = tables.checked_level(level)
+    level = arguments.checked_level(level)
     num_draws = arguments.checked_count("num_draws", num_draws, least=0)
     points = None if data is None else _points(data)
     prediction = model.predict(x)

@@ -15,7 +15,6 @@ from tfp_fnspace.metrics import (
 )
 from tfp_fnspace.metrics.scores_of_classes import class_probabilities
 from tfp_fnspace.plotting import style
-from tfp_fnspace.plotting.tables import checked_level
 from tfp_fnspace.typing import Array, ArrayLike, Distribution
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def plot_pit_histogram(
         Gneiting, Balabdaoui & Raftery (2007), Probabilistic forecasts, calibration and sharpness,
         JRSS B 69.
     """
-    num_bins, level = arguments.checked_count("num_bins", num_bins), checked_level(level)
+    num_bins, level = arguments.checked_count("num_bins", num_bins), arguments.checked_level(level)
     transformed = _transformed(y, distribution)
     counts, edges = np.histogram(transformed, bins=num_bins, range=(0.0, 1.0))
     low, high = _binomial_band([transformed.size], [1.0 / num_bins], level, num_bins)
@@ -178,7 +177,7 @@ def plot_reliability(
         Bröcker & Smith (2007), Increasing the reliability of reliability diagrams, Weather and
         Forecasting 22 (the bars).
     """
-    num_bins, level = arguments.checked_count("num_bins", num_bins), checked_level(level)
+    num_bins, level = arguments.checked_count("num_bins", num_bins), arguments.checked_level(level)
     probabilities, right = _forecasts(y, distribution, label)
     bins = np.clip(np.ceil(probabilities * num_bins).astype(int) - 1, 0, num_bins - 1)
     counts = np.bincount(bins, minlength=num_bins)

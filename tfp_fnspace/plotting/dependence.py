@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfp_fnspace.boundary import arguments
 from tfp_fnspace.model.summary import probabilities_given
 from tfp_fnspace.plotting import style
-from tfp_fnspace.plotting.tables import Column, checked_level, column_of, with_column
+from tfp_fnspace.plotting.tables import Column, column_of, with_column
 from tfp_fnspace.typing import ArrayLike, Seed
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def plot_partial_dependence(
     counts = {"num_points": num_points, "num_rows": num_rows, "num_samples": num_samples}
     for name, count in counts.items():
         arguments.check_count(name, count)
-    found = _dependence(model, x, inputs, seed=seed, level=checked_level(level), **counts)
+    found = _dependence(model, x, inputs, seed=seed, level=arguments.checked_level(level), **counts)
 
     ax = style.axes(ax)
     names, shown = _output_names(model, found.mean.shape[1])

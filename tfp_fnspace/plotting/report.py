@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tfp_fnspace import files
-from tfp_fnspace.boundary import arguments
+from tfp_fnspace.boundary import arguments, arrays
 from tfp_fnspace.boundary.columns import column_names
 from tfp_fnspace.metrics import scores
 from tfp_fnspace.metrics.scores_of_classes import class_probabilities
@@ -134,7 +134,7 @@ def _rows(model, x, y):
     """Predicts, and checks that the targets fit."""
     classes = likelihood_of_classes(model)
     if hasattr(model, "classes_"):
-        y = _places(y, model.classes_.tolist())
+        y = arrays.places_of(y, model.classes_).reshape(-1)
     distribution = model.predict_distribution(x)
     targets, _, _ = scores.align(y, distribution)
     targets = np.asarray(targets, np.float64).reshape(len(targets), -1)
@@ -142,17 +142,6 @@ def _rows(model, x, y):
         raise ValueError("`y` must have an observation. Received: y without known values")
     constant = score_tables.constant_forecast(targets, distribution)
     return _Rows(model, x, targets, distribution, constant, classes)
-
-
-def _places(y, classes):
-    """Returns the places of labels among the classes of an estimator."""
-    labels = np.asarray(y).reshape(-1).tolist()
-    unknown = [label for label in labels if label not in classes]
-    if unknown:
-        raise ValueError(
-            f"`y` must have labels of the classes {classes}. Received: y with {unknown[:5]}"
-        )
-    return [classes.index(label) for label in labels]
 
 
 def _summary(rows):

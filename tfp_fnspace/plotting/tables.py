@@ -24,17 +24,6 @@ class Column(NamedTuple):
     words: list[str] | None
 
 
-def checked_level(level: Any) -> float:
-    """Checks and returns a probability strictly between 0 and 1.
-
-    Raises:
-        ValueError: If it is something else.
-    """
-    if not arguments.is_number(level) or not 0.0 < level < 1.0:
-        raise ValueError(f"`level` must lie strictly between 0 and 1. Received: level={level!r}")
-    return float(level)
-
-
 def is_table(x: Any) -> bool:
     """Returns whether `x` has rows and columns, so that `column_of` can read it."""
     return not isinstance(x, dict) and len(_shape(x)) == 2

@@ -1,7 +1,6 @@
 """The base of all estimators: a table encoder, a recipe and the model that it fits."""
 
 import importlib
-import time
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, Self
@@ -17,15 +16,13 @@ from tfp_fnspace import recipes
 from tfp_fnspace.boundary import arguments
 from tfp_fnspace.model import FunctionSpaceModel
 from tfp_fnspace.sklearn import pickles
+from tfp_fnspace.sklearn.progress import ProgressBar
 from tfp_fnspace.sklearn.tables import TableEncoder, is_frame, table_values
 from tfp_fnspace.typing import Array, ArrayLike, Distribution, Seed
 from tfp_fnspace.warping import chosen_warp
 
 #: Upper bound of seeds.
 _MOST_SEEDS = 2**31 - 1
-
-#: Number of characters of a progress bar.
-_BAR = 30
 
 
 class TableEstimator(BaseEstimator):
@@ -89,7 +86,7 @@ class TableEstimator(BaseEstimator):
             y,
             time_limit=time_limit,
             seed=seed,
-            report=_ProgressBar(time_limit) if self.verbose else None,
+            report=ProgressBar(time_limit) if self.verbose else None,
             **options,
         )
         self.model_, self.settings_ = found.model, found.settings
@@ -390,18 +387,3 @@ def method_of(recipe: ModuleType) -> str:
 
 def _seed(random_state):
     return int(check_random_state(random_state).randint(_MOST_SEEDS))
-
-
-class _ProgressBar:
-    """Draws a progress bar with the time that is left of a limit."""
-
-    def __init__(self, time_limit):
-        self._ends = time.monotonic() + time_limit
-
-    def __call__(self, fraction, text):
-        bar = "=" * round(_BAR * fraction)
-        left = max(0.0, self._ends - time.monotonic())
-        text += f", at most {left:.0f} s left" if fraction < 1.0 else ""
-        print(f"\r[{bar:<{_BAR}}] {fraction:4.0%} {text:<56}", end="", flush=True)
-        if fraction >= 1.0:
-            print(flush=True)

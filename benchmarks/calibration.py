@@ -5,10 +5,11 @@
 A `TAGIRegressor` with 5 seconds is fitted to four fifths of the training rows of a split, drawn at
 random. The other fifth is for `calibrate(by="crps")`, `recalibrate` and `SplitConformal`, each by
 itself. `coverage` is the share of test rows inside the 90 % interval, and `p` that of the exact
-two-sided binomial test of 0.9, for the rows of both splits together; it takes the rows for
+two-sided binomial test of 0.9, for the rows of both splits together. It takes the rows for
 independent given the held-out ones, so that `p` below 0.05 is more frequent than 1 in 20 where
-these are few. A set with fewer than 20 held-out rows has no map. Cells that are in the file are
-kept.
+these are few. `p given n` of conformal intervals does not: their coverage has a beta distribution
+that the number n of held-out rows determines, and the number of rows inside is beta-binomial. A
+set with fewer than 20 held-out rows has no map. Cells that are in the file are kept.
 """
 
 import argparse
@@ -57,6 +58,26 @@ def run(data_dir, dataset, split):
     return record
 
 
+def conformal_p(records):
+    """Returns the two-sided p-value of the rows inside conformal intervals, over all splits.
+
+    With n held-out rows and `k = ceil(0.9 (n + 1))`, the coverage has a Beta(k, n + 1 - k)
+    distribution. Splits are taken for independent.
+
+    References:
+        Vovk (2012), "Conditional validity of inductive conformal predictors", ACML.
+    """
+    chances = np.ones(1)
+    for record in records:
+        n = record["held_out"]
+        k = int(np.ceil((n + 1) * LEVEL - 1e-9))
+        count = stats.betabinom(record["rows"], k, n + 1 - k)
+        chances = np.convolve(chances, count.pmf(np.arange(record["rows"] + 1)))
+    number = sum(record["inside_conformal"] for record in records)
+    tails = np.sum(chances[: number + 1]), np.sum(chances[number:])
+    return min(1.0, 2.0 * min(tails))
+
+
 def summary(records):
     """Returns a line for each set, and a line of means: name, coverages, p-values and ratios."""
     lines = []
@@ -69,6 +90,7 @@ def summary(records):
             rows = sum(record["rows"] for record in counted)
             line[kind] = number / rows if rows else np.nan
             line[f"p {kind}"] = stats.binomtest(number, rows, LEVEL).pvalue if rows else np.nan
+        line["p given n"] = conformal_p(own)
         for kind in SCORED[1:]:
             pairs = [(r[f"crps_{kind}"], r["crps_before"]) for r in own if f"crps_{kind}" in r]
             ratios = [after / before for after, before in pairs]

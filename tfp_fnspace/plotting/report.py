@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 #: Inputs with pictures, if the user does not choose.
 _MOST_COLUMNS = 8
 
+#: Rows that a partial dependence averages over if functions are drawn jointly, in cubic time.
+_JOINT_ROWS = 20
+
 #: The least rows that are split into fifths.
 _LEAST_ROWS = 25
 
@@ -263,6 +266,8 @@ def _by_input(rows, shown, note):
         text = "Right is a mean of 0 and a standard deviation of 1 everywhere."
         parts.append(page.paragraph(text, note=True))
     if shown:
+        is_joint = getattr(rows.model, "model_", rows.model).draws_jointly
+        fewer = {"num_rows": _JOINT_ROWS} if is_joint else {}
         found = [
             _drawn(
                 f"Average prediction by {name}",
@@ -271,6 +276,7 @@ def _by_input(rows, shown, note):
                 rows.model,
                 rows.x,
                 number,
+                **fewer,
             )
             for number, name in zip(shown, names, strict=True)
         ]

@@ -129,7 +129,7 @@ def test_the_same_seed_gives_the_same_split():
         ),
         ("fit --data {data} --target rent --out {new} --time-limit 0", "`time_limit` must be"),
         ("predict --model {new} --data {data}", "must be a folder that `fit` has written"),
-        ("predict --model {model} --data {data} --level 1.5", "`level` must be at most 1"),
+        ("predict --model {model} --data {data} --level 1.5", "`level` must lie strictly"),
         ("predict --model {model} --data {data} --out x.doc", "ends in .csv"),
         ("evaluate --model {other}", "`data` must be given"),
     ],

@@ -1,6 +1,5 @@
 """Models around fitted models behave as these do with their rows."""
 
-import batteries
 import numpy as np
 import pandas
 import pytest
@@ -45,8 +44,8 @@ def test_columns_are_those_of_the_member(name):
 
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_exports_take_the_dtype_of_the_member(name):
-    inner = batteries.stable_model(1, num_samples=2)
-    inner.fit(FRAME.to_numpy(), Y.to_numpy(), epochs=1, verbose=0)
+    inner = fns.stable_process.StableProcessModel(seed=0)
+    inner.adapt(FRAME.to_numpy(), Y.to_numpy())
     assert inner.served_dtypes == ["float32"]
     assert WRAPPERS[name](inner).served_dtypes == ["float32"]
 

@@ -46,6 +46,7 @@ LEVELS = {
     "cli": 5,
     "commands": 5,
     "calibration": 5,
+    "citations": 5,
     "decisions": 5,
     "registry": 5,
     "benchmark": 5,

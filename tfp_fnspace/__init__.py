@@ -38,6 +38,7 @@ from tfp_fnspace import (  # noqa: E402
     plotting,
     processes,
 )
+from tfp_fnspace.citations import citation  # noqa: E402
 from tfp_fnspace.methods import diwp, fbnn, sip, stable_process, tagi  # noqa: E402
 from tfp_fnspace.model import FunctionSpaceModel, load_model  # noqa: E402
 from tfp_fnspace.typing import GaussianMoments, GramBlocks  # noqa: E402
@@ -56,6 +57,7 @@ __all__ = [
     "bijectors",
     "calibration",
     "callbacks",
+    "citation",
     "datasets",
     "decisions",
     "distributions",

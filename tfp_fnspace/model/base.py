@@ -97,7 +97,7 @@ class FunctionSpaceModel(keras.Model):
 
     #: Which weights of rows the model learns from: `"none"`, `"whole"` numbers, or any `"positive"`
     #: ones. Every model is evaluated with weights.
-    weights_allowed: str = "none"
+    weights_allowed = "none"
 
     #: Whether outputs may describe the noise, as in `HeteroscedasticGaussian`.
     noise_outputs_allowed = False

@@ -243,7 +243,7 @@ def run(
         `keras.callbacks.History`.
     """
     is_stream, num_epochs = streams.is_stream(x), options["epochs"] - options["initial_epoch"]
-    first = not model.has_units
+    first, row_weights = not model.has_units, None
     if is_stream:
         if model.needs_arrays:
             raise ValueError(f"{model.needs_arrays} Received: x={x!r}")

@@ -209,7 +209,7 @@ FAULTS_IN_STREAMS = ["nan", "infinite", "huge", "one_column_less", "one_column_m
 #: targets.
 BAD_STREAMS = {
     "x_alone": lambda x, y: tf.data.Dataset.from_tensor_slices(x).batch(8),
-    "three_parts": lambda x, y: dataset((x, y, np.ones(len(x))), 8),
+    "weights_of_zero": lambda x, y: dataset((x, y, np.zeros(len(x))), 8),
     "four_parts": lambda x, y: dataset((x, y, x, y), 8),
     "dicts": lambda x, y: tf.data.Dataset.from_tensor_slices({"x": x, "y": y}).batch(8),
     "rows": lambda x, y: tf.data.Dataset.from_tensor_slices((x, y)),

@@ -555,8 +555,8 @@ BAD_OPTIONS = {
         "a",
     ],
     "validation_freq": [0, -1, 1.5, "a"],
-    "sample_weight": [np.ones(ROWS)],
-    "class_weight": [{0: 1.0}],
+    "sample_weight": [np.zeros(ROWS), np.ones(ROWS + 1), np.ones((ROWS, 2)), -np.ones(ROWS), "a"],
+    "class_weight": [3, {0: 0.0}, {-1: 1.0}, {"a": 1.0}],
     "steps_per_epoch": [0, -1, 1, "a"],
     "foo": [1],
 }

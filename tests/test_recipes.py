@@ -101,7 +101,7 @@ class _Constant:
     def __init__(self, log):
         self.log, self.scale, self.stop_training = log, tf.Variable(4.0, dtype=tf.float64), False
 
-    def adapt(self, x, y):
+    def adapt(self, x, y, sample_weight=None):
         pass
 
     def get_weights(self):
@@ -110,7 +110,7 @@ class _Constant:
     def set_weights(self, weights):
         self.scale.assign(weights[0])
 
-    def fit(self, x, y, batch_size, epochs, callbacks, verbose):
+    def fit(self, x, y, batch_size, epochs, callbacks, verbose, sample_weight=None):
         self.log.append(len(x))
         self.stop_training = False
         for epoch in range(epochs):
@@ -143,6 +143,22 @@ def stand_in(log, most_rows=None, builds=None):
         BUILDS_FROM_ROWS=builds is not None,
         MOST_ROWS=most_rows,
     )
+
+
+def test_held_out_rows_count_by_their_weights(monkeypatch):
+    """The weights are zero, but for a little, where the targets are large."""
+    monkeypatch.setattr(recipes, "warped_table", lambda table, seed: (table, None))
+    y = np.where(np.arange(200) % 2, 4.0, 0.5)[:, np.newaxis]
+    weights = np.where(y[:, 0] > 1.0, 1e-6, 1.0)
+    fits = {
+        name: recipes.fit_table(stand_in([]), np.zeros((200, 1)), y, sample_weight=given)
+        for name, given in {"weighted": weights, "plain": None}.items()
+    }
+    # The scale is 2 after one epoch and 0.5 after three; 1.5 is the best factor of 2.
+    best = scipy.stats.norm(0.0, 0.5).logpdf(0.5)
+    assert fits["weighted"].score == pytest.approx(best, abs=1e-3)
+    best = max(scipy.stats.norm(0.0, 2.0 * f).logpdf(y).mean() for f in (1.3, 1.5, 1.75))
+    assert fits["plain"].score == pytest.approx(best, abs=1e-3)
 
 
 def test_epochs_and_factor_are_those_of_the_largest_held_out_density():

@@ -54,6 +54,15 @@ def test_weights_are_those_of_scipy():
     np.testing.assert_allclose(found, best.x, atol=2e-3)
 
 
+def test_weights_of_rows_count_as_copies():
+    densities = np.random.default_rng(1).normal(size=(20, 3))
+    copies = np.random.default_rng(2).integers(1, 5, size=20)
+    found = stacking.stacking_weights(densities, copies.astype(float))
+    expected = stacking.stacking_weights(np.repeat(densities, copies, axis=0))
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+    assert np.max(np.abs(found - stacking.stacking_weights(densities))) > 0.01
+
+
 def test_weights_of_densities_that_would_underflow():
     assert stacking.stacking_weights(np.array([[-1e4, -1e4 - 50.0]])) == pytest.approx([1.0, 0.0])
 

@@ -59,6 +59,7 @@ def fit_table(
     seed: int = 0,
     num_classes: int | None = None,
     report: Callable[[float, str], None] | None = None,
+    sample_weight: Array | None = None,
 ) -> Fitted:
     """Chooses settings on held-out rows and fits a model with them to all rows.
 
@@ -70,12 +71,14 @@ def fit_table(
         seed: Non-negative integer.
         num_classes: Number of classes, for classification.
         report: Function of the completed fraction, from 0 to 1, and a text; `None` reports nothing.
+        sample_weight: Positive weights `[N]`. A row of weight w counts as w copies of it, which are
+            held out together.
 
     Returns:
         `Fitted`.
     """
     begin = time.monotonic()
-    table = Table(x, y, num_classes)
+    table = Table(x, y, num_classes, row_weights=sample_weight)
     if recipe.MOST_ROWS is not None and table.num_rows > recipe.MOST_ROWS:
         rows = np.random.default_rng(seed).choice(table.num_rows, recipe.MOST_ROWS, replace=False)
         table = table.rows(np.sort(rows))
@@ -103,7 +106,8 @@ def warped_table(table: Table, seed: int) -> tuple[Table, Warp | None]:
     warp = chosen_warp(table.inputs[0], table.y, seed).warp if is_regression else None
     if warp is None:
         return table, None
-    return Table(table.x, warp(table.y), None, warp.log_jacobian(table.y)), warp
+    of_warp = warp.log_jacobian(table.y)
+    return Table(table.x, warp(table.y), None, of_warp, table.row_weights), warp
 
 
 def unwarped(model: FunctionSpaceModel, warp: Warp | None) -> FunctionSpaceModel:

@@ -22,15 +22,17 @@ _MOST_ITERATIONS, _LEAST_GAIN = 10_000, 1e-9
 _LEAST_PROBABILITY = 1e-30
 
 
-def stacking_weights(log_densities: Array) -> Array:
+def stacking_weights(log_densities: Array, row_weights: Array | None = None) -> Array:
     r"""Returns the weights that maximise the held-out log density of the mixture.
 
-        max_w  sum_n log sum_k w_k p_k(y_n),     w_k >= 0,  sum_k w_k = 1
+        max_w  sum_n v_n log sum_k w_k p_k(y_n),     w_k >= 0,  sum_k w_k = 1
 
-    The objective is concave. EM maximises it by `w_k <- mean_n w_k p_k(y_n) / sum_j w_j p_j(y_n)`.
+    The objective is concave. EM maximises it by `w_k <- mean_n w_k p_k(y_n) / sum_j w_j p_j(y_n)`,
+    where the mean is weighted by v.
 
     Args:
         log_densities: Held-out log densities `[H, K]` of K models, none of them infinite.
+        row_weights: Positive weights v of the rows, `[H]`, or `None` for ones.
 
     Returns:
         Array `[K]`.
@@ -45,10 +47,11 @@ def stacking_weights(log_densities: Array) -> Array:
     best = -np.inf
     for _ in range(_MOST_ITERATIONS):
         mixture = densities @ weights
-        value = np.mean(np.log(mixture))
+        value = np.average(np.log(mixture), weights=row_weights)
         if value < best + _LEAST_GAIN:
             break
-        best, weights = value, weights * np.mean(densities / mixture[:, np.newaxis], axis=0)
+        shares = densities / mixture[:, np.newaxis]
+        best, weights = value, weights * np.average(shares, axis=0, weights=row_weights)
     return weights / np.sum(weights)
 
 
@@ -240,7 +243,10 @@ def _mixture(logits, mean, stddev):
 
 
 def stacked(
-    models: Callable[[int], FunctionSpaceModel], log_densities: Array, least_weight: float
+    models: Callable[[int], FunctionSpaceModel],
+    log_densities: Array,
+    least_weight: float,
+    row_weights: Array | None = None,
 ) -> tuple[StackedModel, Array]:
     """Makes the mixture of models that their held-out log densities favour.
 
@@ -249,12 +255,13 @@ def stacked(
             models with enough weight.
         log_densities: `[H, K]`.
         least_weight: The least weight of a model in the mixture.
+        row_weights: As for `stacking_weights`.
 
     Returns:
         `StackedModel` and the weights `[K]`, which are 0 for models that are left out.
     """
     arguments.checked_fraction("least_weight", least_weight)
-    weights = stacking_weights(log_densities)
+    weights = stacking_weights(log_densities, row_weights)
     weights = np.where(weights >= least_weight, weights, 0.0)
     weights /= np.sum(weights)
     chosen = np.flatnonzero(weights)

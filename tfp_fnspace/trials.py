@@ -41,12 +41,15 @@ class Table:
         num_classes: Number of classes, or `None` for regression.
         log_jacobian: Term to add to the log density of the targets of each row, `[N]`, because they
             are warped; `None` adds nothing.
+        row_weights: Positive weights `[N]`; a row of weight w counts as w copies. `None` stands for
+            ones.
     """
 
     x: np.ndarray | list
     y: np.ndarray
     num_classes: int | None = None
     log_jacobian: np.ndarray | None = None
+    row_weights: np.ndarray | None = None
 
     @property
     def inputs(self) -> list[Array]:
@@ -74,8 +77,11 @@ class Table:
         """Returns the table of some rows."""
         inputs = [values[index] for values in self.inputs]
         x = inputs if self.has_variances else inputs[0]
-        of_warp = None if self.log_jacobian is None else self.log_jacobian[index]
-        return Table(x, self.y[index], self.num_classes, of_warp)
+        others = [
+            None if values is None else values[index]
+            for values in (self.log_jacobian, self.row_weights)
+        ]
+        return Table(x, self.y[index], self.num_classes, *others)
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,7 @@ class Trial:
         log_density: Log density of their targets, `[H]`.
         seconds: Duration of the trial.
         model: A model that may be fitted again, or `None` if one has to be built.
+        row_weights: Weights of the held-out rows `[H]`, or `None`.
     """
 
     recipe: ModuleType
@@ -97,11 +104,12 @@ class Trial:
     log_density: np.ndarray
     seconds: float
     model: "Reusable | None" = None
+    row_weights: np.ndarray | None = None
 
     @property
     def score(self) -> float:
-        """Mean held-out log density, in nats."""
-        return float(np.mean(self.log_density))
+        """(Weighted) mean held-out log density, in nats."""
+        return float(np.average(self.log_density, weights=self.row_weights))
 
 
 def held_out_parts(num_rows: int, seed: int) -> list[Array]:
@@ -158,7 +166,7 @@ def tried(
     # path ended before the others, its last look stands for the missing ones.
     longest = max(paths, key=len)
     looks = range(len(longest))
-    sums = [sum(np.sum(path.at(look)[0]) for path in paths) for look in looks]
+    sums = [sum(path.total(path.at(look)[0]) for path in paths) for look in looks]
     best, epochs = int(np.argmax(sums)), longest.epochs
     epochs = _of_all_rows(epochs[best], settings["batch_size"], trains[0].num_rows, table.num_rows)
     if best + 1 == len(sums) and any(path.is_late for path in paths):
@@ -168,10 +176,12 @@ def tried(
         scored.model.set_weights(path.at(best)[1])
         densities.append(_densities_by_factor(recipe, scored, table.rows(part)))
     densities = np.concatenate(densities, axis=1)  # [factors, H]
-    factor = int(np.argmax(densities.mean(axis=1)))
+    rows = np.concatenate(parts)
+    weights = table.rows(rows).row_weights
+    factor = int(np.argmax(np.average(densities, axis=1, weights=weights)))
     chosen = {**settings, "epochs": epochs, "noise_factor": _NOISE_FACTORS[factor]}
-    rows, seconds = np.concatenate(parts), time.monotonic() - begin
-    return Trial(recipe, chosen, rows, densities[factor], seconds, reusable)
+    seconds = time.monotonic() - begin
+    return Trial(recipe, chosen, rows, densities[factor], seconds, reusable, weights)
 
 
 def least_epochs(settings: dict[str, Any]) -> int:
@@ -236,7 +246,7 @@ class Reusable(Scored):
         self, recipe: ModuleType, train: Table, table: Table, settings: dict[str, Any], seed: int
     ):
         super().__init__(recipe.build(settings, train, seed))
-        self.model.adapt(table.x, table.y)
+        self.model.adapt(table.x, table.y, sample_weight=table.row_weights)
         self._weights = self.model.get_weights()
         self._of_optimizer = None
 
@@ -279,6 +289,7 @@ def fit(
     model.fit(
         table.x,
         table.y,
+        sample_weight=table.row_weights,
         batch_size=settings["batch_size"],
         epochs=settings["epochs"],
         callbacks=[callback],
@@ -328,6 +339,11 @@ class Path(keras.callbacks.Callback):
         look = min(look, len(self) - 1)
         return self.log_densities[look], self.weights[look]
 
+    def total(self, log_density: Array) -> float:
+        """Returns the (weighted) sum of held-out log densities `[H]`."""
+        weights = self.held_out.row_weights
+        return np.sum(log_density if weights is None else weights * log_density)
+
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         now = time.monotonic()
         if self.ends is None:
@@ -339,5 +355,5 @@ class Path(keras.callbacks.Callback):
         self.epochs.append(epoch + 1)
         self.log_densities.append(self.scored.log_density(self.held_out))
         self.weights.append(self.model.get_weights())
-        since_best = len(self) - 1 - int(np.argmax([d.mean() for d in self.log_densities]))
+        since_best = len(self) - 1 - int(np.argmax([self.total(d) for d in self.log_densities]))
         self.model.stop_training = self.is_late or since_best >= _PATIENCE

@@ -367,7 +367,6 @@ USES = {
 }
 RAGGED = tf.ragged.constant([[1.0, 2.0], [3.0]] * 5)
 BAD_DATASETS = {
-    "weights": (lambda: slices(X, Y, Y[:, 0]).batch(10), "pair .* weights .*: 3 parts"),
     "four parts": (lambda: slices(X, Y, Y, Y).batch(10), "pair .* Received: 4 parts"),
     "strings": (lambda: slices(X.astype(str), Y).batch(10), "real numbers. Received: x of"),
     "complex": (lambda: slices(X.astype(complex), Y).batch(10), "real numbers. Received: x of"),
@@ -405,7 +404,6 @@ def test_datasets_of_anything_but_batches_of_numbers_are_refused(linear, kind, u
 
 
 BAD_ITEMS = {
-    "weights": (in_batches(X, Y, Y[:, 0]), "pair .* weights .* Received: 3 parts"),
     "four parts": (in_batches(X, Y, Y, Y), "pair .* Received: 4 parts"),
     "numbers": ([1.0, 2.0], "Received"),
     "strings": (["some", "words"], "Received"),
@@ -422,6 +420,24 @@ def test_python_streams_of_anything_else_are_refused(linear, kind, use):
     for make in (Items, DataLoader, iter) if use in ("evaluate", "predict") else (Items,):
         with pytest.raises((TypeError, ValueError), match=words):
             USES[use](linear, make(items))
+
+
+@pytest.mark.parametrize("use", ["fit", "adapt", "validation", "evaluate"])
+def test_weights_are_checked_wherever_they_are_used(linear, use):
+    """This model is evaluated with weights, but does not learn from them."""
+    batches = in_batches(X, Y, Y)
+    words = r"`batch sample_weight` must have shape \(\d+,\).* Received: .* in batch 0"
+    if use in ("fit", "adapt"):
+        words = "a pair .* this model does not learn from weights of rows. Received: 3 parts"
+    for stream in (slices(X, Y, Y).batch(10), Items(batches)):
+        with pytest.raises(ValueError, match=words):
+            USES[use](linear, stream)
+
+
+def test_loaders_have_no_weights(linear):
+    with pytest.raises(ValueError, match=r"Weights need arrays, .* Received: x=DataLoader with w"):
+        USES["evaluate"](linear, DataLoader(in_batches(X, Y, np.ones(len(X)))))
+    USES["evaluate"](linear, iter(in_batches(X, Y, np.ones(len(X)))))
 
 
 ONLY_WITH_TARGETS = {

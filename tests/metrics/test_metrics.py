@@ -360,6 +360,22 @@ def test_stateless_use_leaves_the_metric_alone():
     assert np.isnan(metric.result())
 
 
+@pytest.mark.parametrize("key", PAIRS)
+def test_weights_of_rows_count_as_copies(key):
+    function, metric_class, options, _ = PAIRS[key]
+    rng = np.random.default_rng(0)
+    y, loc, scale = (rng.normal(size=(N, D)) for _ in range(3))
+    y[1, 0] = y[2, :] = np.nan
+    weights = np.arange(1, N + 1)
+    metric = metric_class(**options)
+    for rows in (slice(0, 3), slice(3, N)):
+        part = normal(loc[rows], np.exp(scale[rows]))
+        metric.update_state(y[rows], part, sample_weight=weights[rows])
+    y, loc, scale = (np.repeat(values, weights, axis=0) for values in (y, loc, scale))
+    copies = function(y, normal(loc, np.exp(scale)), **options)
+    np.testing.assert_allclose(metric.result(), copies, rtol=1e-10)
+
+
 # Refusals ----------------------------------------------------------------------------------------
 
 
@@ -372,11 +388,11 @@ def test_refuses_moments_instead_of_a_distribution(key):
 
 
 @pytest.mark.parametrize("key", PAIRS)
-def test_refuses_sample_weight(key):
+def test_refuses_bad_weights(key):
     _, metric_class, options, _ = PAIRS[key]
     metric = metric_class(**options)
-    with pytest.raises(ValueError, match="sample_weight. Received: sample_weight="):
-        metric.update_state([0.0], tfd.Normal([0.0], 1.0), sample_weight=[1.0])
+    with pytest.raises(ValueError, match="`sample_weight` must hold positive.*first -1 in row 0"):
+        metric.update_state([0.0], tfd.Normal([0.0], 1.0), sample_weight=[-1.0])
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 1), (3, 3), (2, 2), (3, 2, 1)])

@@ -147,21 +147,6 @@ def test_validation_split_must_leave_rows(batch_model, fraction):
         batch_model.fit(X, Y, validation_split=fraction, verbose=0)
 
 
-@pytest.mark.parametrize("name", ["sample_weight", "class_weight"])
-def test_weights_are_refused(batch_model, name):
-    weights = {"sample_weight": np.ones(20), "class_weight": {0: 1.0}}[name]
-    kind = type(batch_model).__name__
-    with pytest.raises(ValueError, match=rf"`{name}` is not supported by {kind}\. Received"):
-        batch_model.fit(X, Y, verbose=0, **{name: weights})
-
-
-def test_weights_in_a_dataset_are_refused():
-    model = batteries.tagi_model(standardize=False)
-    dataset = tf.data.Dataset.from_tensors((X[:5], Y[:5], np.ones(5)))
-    with pytest.raises(ValueError, match=r"weights of rows are not supported. Received: 3 parts"):
-        model.fit(dataset, verbose=0)
-
-
 @pytest.mark.parametrize(("name", "value"), [("batch_size", 0), ("batch_size", -3), ("epochs", 0)])
 def test_counts_must_be_positive(batch_model, name, value):
     message = rf"`{name}` must be a positive integer\. Received: {name}={value}"

@@ -110,6 +110,11 @@ def results(name):
             found |= {f"{size} {k}": v for k, v in model.fit(stream, verbose=0).history.items()}
         if name in ("function", "TAGI"):  # it traces a step again
             found["train_on_batch"] = model.train_on_batch(x[:3], y[:3])
+        if name in ("function", "TAGI", "fBNN"):
+            weighted = dict(sample_weight=np.linspace(0.5, 2.0, 33), batch_size=16, **options)
+            history = model.fit(x[:33], y[:33], **weighted).history
+            found |= {f"weighted {k}": v for k, v in history.items()}
+            found["few"] = model.train_on_batch(x[:3], y[:3], sample_weight=np.arange(1.0, 4.0))
     if scored:
         found["test_on_batch"] = model.test_on_batch(x[:3], y[:3])
         found["evaluate"] = model.evaluate(x[:17], y[:17], batch_size=8, verbose=0)

@@ -162,11 +162,40 @@ def test_weights_reach_the_recipe():
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", estimators.__all__)
-def test_weights_without_a_meaning_are_refused(name):
-    estimator = getattr(estimators, name)()
-    with pytest.raises(ValueError, match=rf"None for {name}.*Received: sample_weight of shape"):
-        estimator.fit(X, LABELS if name.endswith("Classifier") else Y, np.ones(len(X)))
+def test_rows_of_weight_zero_are_no_rows():
+    weights = np.where(np.arange(len(X)) % 3, 1.5, 0.0)
+    kept = weights > 0.0
+    ours = LinearRegressor().fit(X, Y, weights)
+    theirs = LinearRegressor().fit(X[kept], Y[kept], weights[kept])
+    np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
+    labels = np.where(kept, LABELS, "only without weight")
+    classifier = LinearClassifier().fit(X, labels, weights)
+    np.testing.assert_array_equal(classifier.classes_, np.unique(LABELS[kept]))
+    with pytest.raises(ValueError, match=r"`sample_weight` must be positive in at least 2 rows"):
+        LinearRegressor().fit(X, Y, np.arange(len(X)) == 0)
+
+
+@pytest.mark.parametrize("name", ["TAGIRegressor", "DIWPRegressor", "FunctionSpaceRegressor"])
+def test_an_estimator_predicts_the_weighted_mean(name):
+    """Each x has the targets 0 and 1, whose weights are 9 and 1."""
+    x = np.repeat(np.linspace(-1.0, 1.0, 15), 2)[:, np.newaxis]
+    y = np.tile([0.0, 1.0], 15)
+    weights = np.where(y, 1.0, 9.0)
+    found = {}
+    for key, given in {"weighted": weights, "plain": None}.items():
+        estimator = getattr(estimators, name)(time_limit=0.5, random_state=0)
+        found[key] = np.mean(estimator.fit(x, y, sample_weight=given).predict(x))
+    assert found["plain"] == pytest.approx(0.5, abs=0.1)
+    assert found["weighted"] == pytest.approx(0.1, abs=0.07)
+    weighted_score = estimator.score(x, y, sample_weight=weights)
+    assert weighted_score < estimator.score(x, y) - 0.5
+
+
+def test_weights_without_a_meaning_are_refused():
+    estimator = estimators.StableProcessRegressor()
+    message = "None for StableProcessRegressor.*Received: sample_weight of shape"
+    with pytest.raises(ValueError, match=message):
+        estimator.fit(X, Y, np.ones(len(X)))
 
 
 # TAGI goes on -----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 - `arrays`: anything that holds numbers, as a numeric array.
 - `columns`: names of columns of data frames.
 - `data`: inputs, targets and labels.
+- `weights`: weights of rows and of classes.
 - `streams`: datasets and generators of batches.
 
 `tfp_fnspace.model.checks` puts them together for one model.

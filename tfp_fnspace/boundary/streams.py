@@ -4,8 +4,8 @@ import contextlib
 import itertools
 import multiprocessing
 import queue
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NoReturn, TypeAlias
 
 import keras
 import numpy as np
@@ -13,6 +13,9 @@ import tensorflow as tf
 
 from tfp_fnspace.boundary import arguments
 from tfp_fnspace.typing import Array
+
+#: A list of arrays of inputs, an array of targets, and perhaps an array of the weights of the rows.
+Batch: TypeAlias = tuple[list[Array], Array] | tuple[list[Array], Array, Array]
 
 
 def is_stream(x: Any) -> bool:
@@ -107,30 +110,30 @@ def refuse_empty(stream: Any) -> NoReturn:
 
 
 def parts_of(batch: Any, with_targets: bool) -> tuple[Any, ...]:
-    """Returns the inputs and targets of a batch of a stream, or only the inputs.
+    """Returns the inputs, targets and perhaps weights of a batch of a stream, or only the inputs.
 
     Args:
         batch: An element of a stream, or the element specs of a `tf.data.Dataset`.
         with_targets: Whether targets are required; if not, they are dropped if present.
 
     Returns:
-        Tuple of one or two parts.
+        Tuple of two or three parts, or of one part without targets.
 
     Raises:
-        ValueError: If targets are missing, or there are more parts than inputs and targets.
+        ValueError: If targets are missing, or there are more than three parts.
     """
     # A list of lists may be rows; PyTorch's loaders yield lists of tensors.
     is_list = isinstance(batch, list) and all(hasattr(part, "shape") for part in batch)
     parts = tuple(batch) if isinstance(batch, tuple) or is_list else (batch,)
-    if len(parts) == 2 or (len(parts) == 1 and not with_targets):
-        return parts[: 1 + with_targets]
-    rule = "a pair (x, y) of inputs and targets" if with_targets else "inputs x, or a pair (x, y)"
+    if len(parts) in (2, 3) or (len(parts) == 1 and not with_targets):
+        return parts if with_targets else parts[:1]
+    rule = "a pair (x, y) of inputs and targets, or (x, y, sample_weight)"
+    if not with_targets:
+        rule = "inputs x, or a pair (x, y)"
     given = f"{len(parts)} parts"
     if len(parts) == 1:
         given = f"one part of type {type(parts[0]).__name__.removesuffix('Spec')}"
-    raise ValueError(
-        f"A batch of a dataset must be {rule}; weights of rows are not supported. Received: {given}"
-    )
+    raise ValueError(f"A batch of a dataset must be {rule}. Received: {given}")
 
 
 _REMEDIES = {
@@ -149,13 +152,15 @@ def check_spec(dataset: tf.data.Dataset, with_targets: bool) -> None:
 
     Raises:
         TypeError: If a part is not a tensor of real numbers, or targets are several tensors.
-        ValueError: If the parts are not inputs and targets, or have no axis of rows.
+        ValueError: If the parts are not inputs, targets and weights, or have no axis of rows.
     """
-    for name, part in zip("xy", parts_of(dataset.element_spec, with_targets), strict=False):
-        if name == "y" and not isinstance(part, tf.TypeSpec):
+    names = ("x", "y", "sample_weight")
+    for name, part in zip(names, parts_of(dataset.element_spec, with_targets), strict=False):
+        if name != "x" and not isinstance(part, tf.TypeSpec):
+            what = "[N, D], whose columns are the outputs" if name == "y" else "[N]"
             raise TypeError(
-                "`y` in a dataset must be one tensor [N, D], whose columns are the outputs. "
-                f"Received: y of type {type(part).__name__} of {len(part)} parts"
+                f"`{name}` in a dataset must be one tensor {what}. "
+                f"Received: {name} of type {type(part).__name__} of {len(part)} parts"
             )
         for spec in tf.nest.flatten(part):
             kind = spec.dtype if isinstance(spec, tf.TensorSpec) else None
@@ -224,12 +229,14 @@ class CheckedStream:
 
     Args:
         stream: `tf.data.Dataset`, `keras.utils.PyDataset`, generator or loader of batches.
-        check: Function of the inputs and the targets of a batch (arrays, data frames or other
-            data). It returns arrays as `signature` says, or raises a `TypeError` or `ValueError`.
-            It may run in other threads and processes.
-        check_shapes: Function of tensors of inputs and targets that raises if their static shapes
-            are wrong.
-        signature: Tuple of the specs of the inputs and, if targets are required, of the targets.
+        check: Function of the inputs and, if targets are required, the targets and the weights of a
+            batch (arrays, data frames or other data). It returns arrays as `signature` says, or
+            raises a `TypeError` or `ValueError`. It may run in other threads and processes.
+        check_shapes: Function of tensors of the same parts that raises if their static shapes are
+            wrong.
+        signature: Tuple of the specs of the inputs and, if targets are required, of the targets and
+            of the weights, which a batch may lack.
+        adds_weights: Whether `check` returns weights for batches without them.
 
     Raises:
         TypeError: If a `tf.data.Dataset` declares elements that are not numbers.
@@ -243,8 +250,10 @@ class CheckedStream:
         check: Callable[..., Any],
         check_shapes: Callable[..., None],
         signature: tuple[Any, ...],
+        adds_weights: bool = False,
     ):
         self.given, self._check, self._signature = stream, check, signature
+        self._adds_weights = adds_weights
         self._with_targets = len(signature) > 1
         processes = getattr(stream, "use_multiprocessing", False)
         self._errors = multiprocessing.SimpleQueue() if processes else queue.SimpleQueue()
@@ -257,12 +266,13 @@ class CheckedStream:
         elif isinstance(stream, keras.utils.PyDataset):
             self._stream = _CheckedPyDataset(stream, self._read_item)
         elif isinstance(stream, tf.distribute.DistributedDataset):
-            parts_of(stream.element_spec, self._with_targets)
+            parts = parts_of(stream.element_spec, self._with_targets)
+            self._refuse_weights(self._signature_of(parts))  # they could not be checked
             self._stream = stream
         elif hasattr(stream, "__next__"):
             self._stream = self._read(stream)
         else:
-            self._stream = self._in_graph(lambda: self._read(stream))
+            self._stream = self._in_graph(lambda: self._read(stream, weighted=False))
             if self.count_batches() is not None:
                 counted = tf.data.experimental.assert_cardinality(self.count_batches())
                 self._stream = self._stream.apply(counted)
@@ -287,11 +297,21 @@ class CheckedStream:
             self._errors.put(error)
             raise
 
-    def _read(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def _read(self, batches: Iterable[Any], weighted: bool = True) -> Iterator[Any]:
         with self._keeping_errors():
             for number, batch in enumerate(batches):
+                if not weighted:
+                    self._refuse_weights(parts_of(batch, self._with_targets))
                 yield self._checked(number, batch)
             self._refuse_end()
+
+    def _refuse_weights(self, parts: Sequence[Any]) -> None:
+        """Refuses weights in streams whose batches must have a known form before they are read."""
+        if len(parts) == 3:
+            raise ValueError(
+                "Weights need arrays, a `tf.data.Dataset`, a `PyDataset` or a generator. "
+                f"Received: x={type(self.given).__name__} with weights of rows or classes"
+            )
 
     def _read_item(self, dataset: keras.utils.PyDataset, number: int) -> Any:
         with self._keeping_errors():
@@ -301,13 +321,21 @@ class CheckedStream:
         if self._is_empty:
             refuse_empty(self.given)
 
-    def _in_graph(self, generator: Callable[[], Iterable[Any]]) -> tf.data.Dataset:
-        return tf.data.Dataset.from_generator(generator, output_signature=self._signature)
+    def _signature_of(self, parts: Sequence[Any]) -> tuple[Any, ...]:
+        return self._signature[: max(len(parts), 3 if self._adds_weights else 0)]
+
+    def _in_graph(
+        self, generator: Callable[[], Iterable[Any]], parts: Sequence[Any] = ("x", "y")
+    ) -> tf.data.Dataset:
+        signature = self._signature_of(parts)
+        return tf.data.Dataset.from_generator(generator, output_signature=signature)
 
     def _checked_dataset(
         self, dataset: tf.data.Dataset, check_shapes: Callable[..., None]
     ) -> tf.data.Dataset:
-        specs = tf.nest.flatten(self._signature)
+        given_parts = parts_of(dataset.element_spec, self._with_targets)
+        signature = self._signature_of(given_parts)
+        specs = tf.nest.flatten(signature)
 
         @tf.autograph.experimental.do_not_convert
         def step(number, batch):
@@ -324,12 +352,12 @@ class CheckedStream:
             rows = given[0].shape[:1] if given[0].shape.rank else [None]
             for tensor, spec in zip(tensors, specs, strict=True):
                 tensor.set_shape([*rows, *spec.shape[1:]])
-            return number + 1, tf.nest.pack_sequence_as(self._signature, tensors)
+            return number + 1, tf.nest.pack_sequence_as(signature, tensors)
 
         checked = dataset.scan(np.int64(0), step)
         if self.count_batches() is not None or is_endless(dataset):
             return checked
-        return checked.concatenate(self._in_graph(lambda: self._read(())))
+        return checked.concatenate(self._in_graph(lambda: self._read(()), given_parts))
 
     # For models -----------------------------------------------------------------------
 
@@ -337,17 +365,24 @@ class CheckedStream:
         """Returns the number of batches, or `None` if it is endless or unknown."""
         return count_batches(self.given)
 
-    def batches(self) -> Iterator[tuple[list[Array], Array]]:
-        """Returns the batches in one pass, each a list of input arrays and an array of targets."""
+    def batches(self) -> Iterator[Batch]:
+        """Returns the batches in one pass, see `Batch`."""
         return map(_as_arrays, one_pass(self._stream))
 
-    def count_rows(self) -> int | None:
-        """Counts the rows in one pass; returns `None` if `count_batches` does."""
-        if self.count_batches() is None:
-            return None
-        return sum(len(targets) for _, targets in self.batches())
+    def count_rows(self) -> tuple[int | None, float]:
+        """Returns the number of rows and their mean weight, from one pass.
 
-    def first_batches(self, num_rows: int) -> list[tuple[list[Array], Array]]:
+        The number is `None`, and the weight 1, if `count_batches` returns `None`.
+        """
+        if self.count_batches() is None:
+            return None, 1.0
+        num_rows, total = 0, 0.0
+        for _, targets, *weights in self.batches():
+            num_rows += len(targets)
+            total += float(np.sum(weights[0])) if weights else len(targets)
+        return num_rows, total / num_rows
+
+    def first_batches(self, num_rows: int) -> list[Batch]:
         """Returns the first batches with `num_rows` rows, which the stream yields again."""
         taken, self._stream = first_batches(self._stream, num_rows)
         return list(map(_as_arrays, taken))
@@ -355,7 +390,8 @@ class CheckedStream:
     def for_keras(self) -> Any:
         """Returns a stream for Keras."""
         if hasattr(self._stream, "__next__"):  # Keras would read a generator's first batches twice
-            return self._in_graph(lambda: self._stream)
+            first, rest = first_batches(self._stream, 1, self._with_targets)
+            return self._in_graph(lambda: rest, first[0])
         return self._stream
 
     def raise_own_error(self) -> None:
@@ -364,9 +400,9 @@ class CheckedStream:
             raise self._errors.get() from None
 
 
-def _as_arrays(batch: Any) -> tuple[list[Array], Array]:
-    *inputs, targets = map(np.asarray, tf.nest.flatten(batch))
-    return inputs, targets
+def _as_arrays(batch: Any) -> Batch:
+    inputs, *others = tf.nest.map_structure(np.asarray, tuple(batch))
+    return tf.nest.flatten(inputs), *others
 
 
 #: For TensorFlow's errors: how the useful part begins, and the rule that was broken.

@@ -1,7 +1,7 @@
 """Networks with Gaussian functions, which have fixed features and a random last layer."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -113,20 +113,20 @@ class GaussianOutput:
         sizes = [width - 1, 1] if self.layer.use_bias else [width]
         return np.repeat(scales, sizes)
 
-    def regression(self, batches: Iterable[tuple[Tensor, Tensor]]) -> LinearRegression:
+    def regression(self, batches: Iterable[Sequence[Any]]) -> LinearRegression:
         """Makes the Bayesian linear regression on the features, with the layer's weight prior.
 
         The memory does not grow with the number of rows.
 
         Args:
-            batches: Iterable of points `[B, ...]` and observations `[B, D]`.
+            batches: Iterable of points `[B, ...]`, observations `[B, D]` and perhaps weights `[B]`.
 
         Returns:
             `LinearRegression`, for `layer.posterior.condition`.
         """
         regression = LinearRegression(self.prior_scales(), self.layer.units)
-        for x, targets in batches:
-            regression.update(self._design(x), targets)
+        for x, *others in batches:
+            regression.update(self._design(x), *others)
         return regression
 
     def _design(self, x):

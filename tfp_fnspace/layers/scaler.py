@@ -23,29 +23,37 @@ _NAMES = "column_names"
 class RunningMoments:
     """Running means and sums of squared deviations of columns, in float64.
 
-    Chan's pairwise update merges unequal batches exactly; NaN entries are missing.
+    Chan's pairwise update merges unequal batches exactly; NaN entries are missing. A row of
+    weight w counts as w copies.
 
     Args:
         num_columns: Size of the last axis.
     """
 
     def __init__(self, num_columns: int):
-        self.count = np.zeros(num_columns, np.int64)
+        self.count = np.zeros(num_columns)  # sums of the weights of observed entries
         self.mean = np.zeros(num_columns)
         self.sum_of_squares = np.zeros(num_columns)
         self.low = np.full(num_columns, np.inf)
         self.high = np.full(num_columns, -np.inf)
 
-    def update(self, batch: ArrayLike) -> None:
-        """Adds an array `[N, ..., num_columns]`."""
-        values = np.asarray(batch, np.float64).reshape(-1, len(self.mean))
+    def update(self, batch: ArrayLike, row_weights: Array | None = None) -> None:
+        """Adds an array `[N, ..., num_columns]`, whose rows may have weights `[N]`."""
+        array = np.asarray(batch, np.float64)
+        values = array.reshape(-1, len(self.mean))
         observed = ~np.isnan(values)
-        size = observed.sum(axis=0)
-        batch_mean = np.where(observed, values, 0.0).sum(axis=0) / np.maximum(size, 1)
+
+        def sum_of(terms):
+            if row_weights is None:
+                return terms.sum(axis=0)
+            return np.repeat(row_weights, len(values) // len(array)) @ terms
+
+        size = sum_of(observed)
+        batch_mean = sum_of(np.where(observed, values, 0.0)) / np.where(size > 0, size, 1)
         deviation = np.where(observed, values - batch_mean, 0.0)
-        total = np.maximum(self.count + size, 1)
+        total = np.where(self.count + size > 0, self.count + size, 1)
         shift = batch_mean - self.mean
-        self.sum_of_squares += (deviation**2).sum(axis=0) + shift**2 * self.count * size / total
+        self.sum_of_squares += sum_of(deviation**2) + shift**2 * self.count * size / total
         self.mean += shift * size / total
         self.count += size
         self.low = np.minimum(self.low, np.where(observed, values, np.inf).min(axis=0))

@@ -30,18 +30,25 @@ class LinearRegression:
         self._energy, self._num_rows = np.zeros(num_outputs), 0
         self._spectrum = None
 
-    def update(self, design: ArrayLike, targets: ArrayLike) -> None:
+    def update(
+        self, design: ArrayLike, targets: ArrayLike, row_weights: Array | None = None
+    ) -> None:
         """Adds rows.
 
         Args:
             design: Rows of A, `[B, I]`.
             targets: Rows of y, `[B, D]`.
+            row_weights: Array `[B]`; a row of weight w counts as w copies. `None` stands for ones.
         """
         design, targets = (tf.cast(values, tf.float64) for values in (design, targets))
+        num_rows = len(targets)
+        if row_weights is not None:
+            roots = np.sqrt(row_weights)[:, np.newaxis]
+            design, targets, num_rows = roots * design, roots * targets, np.sum(row_weights)
         self._squares += tf.matmul(design, design, transpose_a=True).numpy()
         self._products += tf.matmul(design, targets, transpose_a=True).numpy()
         self._energy += tf.reduce_sum(tf.square(targets), axis=0).numpy()
-        self._num_rows += len(targets)
+        self._num_rows += num_rows
         self._spectrum = None
 
     def _decomposed(self):

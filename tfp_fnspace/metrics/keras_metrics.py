@@ -1,14 +1,15 @@
 """The metrics as Keras metrics, which accumulate over batches.
 
 Each keeps a sum and a count, so the result over batches of any sizes equals the function of the
-same name on all rows, but for the draws of `EnergyScore`. Sums and counts are float64 unless
-another dtype is given.
+same name on all rows, but for the draws of `EnergyScore`. With weights of rows, means are weighted
+means. Sums and counts are float64 unless another dtype is given.
 """
 
 import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary.arguments import checked_count
+from tfp_fnspace.boundary.weights import checked_weights
 from tfp_fnspace.metrics import scores, scores_of_classes
 from tfp_fnspace.typing import ArrayLike, Config, Distribution, Tensor
 
@@ -32,30 +33,31 @@ class _ScoreMetric(keras.metrics.Metric):
         self.count = self.add_weight(shape=(), name="count", **options)
 
     def update_state(
-        self, y_true: ArrayLike, distribution: Distribution, sample_weight: None = None
+        self,
+        y_true: ArrayLike,
+        distribution: Distribution,
+        sample_weight: ArrayLike | None = None,
     ) -> None:
         """Adds a batch.
 
         Args:
           y_true: tensor `[N, D]` or `[N]`, `NaN` where missing.
           distribution: `tfd.Distribution` over it, batch `[N]` and event `[D]`.
-          sample_weight: must be None.
+          sample_weight: positive weights `[N]` of the rows, 1 if None.
 
         Raises:
           TypeError: if `distribution` is not a distribution that the metric can treat.
-          ValueError: if the shapes do not match or `sample_weight` is given.
+          ValueError: if the shapes do not match or a weight is not positive (tensors are not
+            checked).
         """
-        if sample_weight is not None:
-            raise ValueError(
-                "Metrics of predictive distributions do not support sample_weight. "
-                f"Received: sample_weight={sample_weight}"
-            )
-        total, count = self._sums(y_true, distribution)
+        if sample_weight is not None and not tf.is_tensor(sample_weight):
+            sample_weight = tf.constant(checked_weights(sample_weight, len(y_true)))
+        total, count = self._sums(y_true, distribution, sample_weight)
         self.total.assign_add(tf.cast(total, self.dtype))
         self.count.assign_add(tf.cast(count, self.dtype))
 
-    def _sums(self, y, distribution):
-        return self._score.sums(y, distribution)
+    def _sums(self, y, distribution, row_weights):
+        return self._score.sums(y, distribution, row_weights)
 
     def result(self) -> Tensor:
         """Returns the metric over all batches so far, a scalar; `NaN` before the first."""
@@ -263,9 +265,10 @@ class EnergyScore(_ScoreMetric):
         super().__init__(scores.energy_score(num_samples, seed), name, dtype)
         self.num_samples, self.seed = int(num_samples), seed
 
-    def _sums(self, y, distribution):
+    def _sums(self, y, distribution, row_weights):
         rows = tf.cast(self.count.value, tf.int32)
-        return scores.energy_score(self.num_samples, self.seed, rows).sums(y, distribution)
+        score = scores.energy_score(self.num_samples, self.seed, rows)
+        return score.sums(y, distribution, row_weights)
 
     def get_config(self) -> Config:
         return {"num_samples": self.num_samples, "seed": self.seed, **super().get_config()}

@@ -37,8 +37,9 @@ class Score(NamedTuple):
     """A metric in parts, so that it can be accumulated over batches.
 
     Attributes:
-      sums: function of `(y, distribution)` that returns the sum of the pointwise values, of shape
-        `shape`, and the number of values, a scalar.
+      sums: function of `(y, distribution, row_weights=None)` that returns the sum of the pointwise
+        values, of shape `shape`, and the number of values, a scalar. With weights of the rows,
+        `[N]`, a tensor, both are weighted.
       finish: function from the mean of the pointwise values to the metric, a scalar.
       shape: shape of the sum.
     """
@@ -48,10 +49,27 @@ class Score(NamedTuple):
     shape: tuple = ()
 
 
-def evaluate(score: Score, y: ArrayLike, distribution: Distribution) -> Tensor:
-    """Evaluates the metric on all rows at once."""
-    total, count = score.sums(y, distribution)
+def evaluate(
+    score: Score, y: ArrayLike, distribution: Distribution, row_weights: Tensor | None = None
+) -> Tensor:
+    """Evaluates the metric on all rows at once, which may have weights `[N]`."""
+    total, count = score.sums(y, distribution, row_weights)
     return score.finish(total / count)
+
+
+def weighted(values: Tensor, row_weights: Tensor | None, axis_of_rows: int = 0) -> Tensor:
+    """Multiplies the values of each row by its weight.
+
+    Args:
+        values: Tensor whose axis `axis_of_rows` is the rows.
+        row_weights: Tensor `[N]`, or `None` for weights of 1.
+        axis_of_rows: Integer.
+    """
+    if row_weights is None:
+        return values
+    shape = [1] * len(values.shape)
+    shape[axis_of_rows] = -1
+    return values * tf.reshape(tf.cast(row_weights, values.dtype), shape)
 
 
 def rmse() -> Score:
@@ -133,16 +151,16 @@ def energy_score(num_samples: int, seed: Seed, rows_before: int | Tensor = 0) ->
     check_count("num_samples", num_samples, 2)
     seed = fold_in(as_seed(seed), rows_before)
 
-    def sums(y, distribution):
+    def sums(y, distribution, row_weights=None):
         y, observed, filled = align(y, distribution)
         if y.shape.rank == 1 or y.shape[-1] == 1:
-            return crps().sums(y, distribution)
+            return crps().sums(y, distribution, row_weights)
         draws = _draws(distribution, num_samples, seed)
         mask = tf.cast(observed, y.dtype)
         errors = tf.norm((draws - filled) * mask, axis=-1)  # [S, N]
         steps = tf.norm((draws - tf.roll(draws, 1, axis=0)) * mask, axis=-1)
         values = tf.reduce_mean(errors - 0.5 * steps, axis=0)
-        counts = tf.cast(tf.reduce_any(observed, axis=-1), y.dtype)
+        counts = weighted(tf.cast(tf.reduce_any(observed, axis=-1), y.dtype), row_weights)
         return tf.reduce_sum(counts * values), tf.reduce_sum(counts)
 
     return Score(sums)
@@ -191,11 +209,13 @@ def standardized_residuals(y: ArrayLike, distribution: Distribution) -> Tensor:
 def _entry_score(pointwise, finish=tf.identity, shape=()):
     """Makes a score from a function of `(y [N, D], marginals)` with values `shape + [N, D]`."""
 
-    def sums(y, distribution):
+    def sums(y, distribution, row_weights=None):
         y, observed, filled = align(y, distribution)
         values = tf.where(observed, pointwise(filled, marginals(distribution)), 0.0)
+        values = weighted(values, row_weights, len(shape))
+        counts = weighted(tf.cast(observed, y.dtype), row_weights)
         entries = [*range(-len(y.shape), 0)]
-        return tf.reduce_sum(values, axis=entries), tf.reduce_sum(tf.cast(observed, y.dtype))
+        return tf.reduce_sum(values, axis=entries), tf.reduce_sum(counts)
 
     return Score(sums, finish, shape)
 
@@ -261,7 +281,7 @@ def _interval(level):
     return 0.5 * (1.0 - level), 0.5 * (1.0 + level)
 
 
-def _nll_sums(y, distribution):
+def _nll_sums(y, distribution, row_weights=None):
     y, observed, filled = align(y, distribution)
     if isinstance(distribution, tfd.Empirical):
         raise TypeError(
@@ -270,8 +290,9 @@ def _nll_sums(y, distribution):
         )
     distribution = with_weights_of_components(distribution)
     log_density, counts = _log_density(filled, observed, distribution)
-    total = tf.reduce_sum(tf.where(counts, log_density, tf.zeros_like(log_density)))
-    return -total, tf.reduce_sum(tf.cast(counts, total.dtype))
+    log_density = tf.where(counts, log_density, tf.zeros_like(log_density))
+    total = tf.reduce_sum(weighted(log_density, row_weights))
+    return -total, tf.reduce_sum(weighted(tf.cast(counts, total.dtype), row_weights))
 
 
 def _log_density(y, observed, distribution):

@@ -5,7 +5,7 @@ import tensorflow_probability as tfp
 
 from tfp_fnspace.boundary.arguments import check_count
 from tfp_fnspace.distributions.quantile import marginals
-from tfp_fnspace.metrics.scores import Score, align
+from tfp_fnspace.metrics.scores import Score, align, weighted
 from tfp_fnspace.typing import ArrayLike, Distribution, Tensor
 
 tfd = tfp.distributions
@@ -14,9 +14,9 @@ tfd = tfp.distributions
 def accuracy() -> Score:
     """Makes the score of `functions_of_classes.accuracy`."""
 
-    def sums(y, distribution):
+    def sums(y, distribution, row_weights=None):
         hit, _, observed = _predictions(y, distribution)
-        return tf.reduce_sum(hit), tf.reduce_sum(observed)
+        return (tf.reduce_sum(weighted(values, row_weights)) for values in (hit, observed))
 
     return Score(sums)
 
@@ -24,8 +24,9 @@ def accuracy() -> Score:
 def brier_score() -> Score:
     """Makes the score of `functions_of_classes.brier_score`."""
 
-    def sums(y, distribution):
+    def sums(y, distribution, row_weights=None):
         labels, probs, observed = class_probabilities(y, distribution)
+        observed = weighted(observed, row_weights)
         num_classes = probs.shape[-1]
         errors = probs - tf.one_hot(labels, num_classes, dtype=probs.dtype)
         values = tf.reduce_sum(tf.square(errors), axis=-1) * (0.5 if num_classes == 2 else 1.0)
@@ -38,8 +39,9 @@ def expected_calibration_error(num_bins: int) -> Score:
     """Makes the score of `functions_of_classes.expected_calibration_error`."""
     check_count("num_bins", num_bins)
 
-    def sums(y, distribution):
+    def sums(y, distribution, row_weights=None):
         hit, confidence, observed = _predictions(y, distribution)
+        hit, observed = (weighted(values, row_weights) for values in (hit, observed))
         bins = tf.cast(tf.math.ceil(confidence * num_bins), tf.int32) - 1
         bins = tf.reshape(tf.clip_by_value(bins, 0, num_bins - 1), [-1])
         gaps = tf.reshape(hit - observed * confidence, [-1])

@@ -95,6 +95,10 @@ class FunctionSpaceModel(keras.Model):
     #: Whether NaN in the targets stands for a missing value.
     missing_targets_allowed = False
 
+    #: Which weights of rows the model learns from: `"none"`, `"whole"` numbers, or any `"positive"`
+    #: ones. Every model is evaluated with weights.
+    weights_allowed = "none"
+
     #: Whether outputs may describe the noise, as in `HeteroscedasticGaussian`.
     noise_outputs_allowed = False
 
@@ -198,9 +202,13 @@ class FunctionSpaceModel(keras.Model):
         batch_size: int,
         shuffle: bool,
         options: dict[str, Any],
+        row_weights: Array | None = None,
     ) -> keras.callbacks.History:
-        """Runs the loop of `fit` over arrays, in the user's units (see `loops`)."""
-        return loops.by_batches(self, inputs, targets, batch_size, shuffle, options)
+        """Runs the loop of `fit` over arrays, in the user's units (see `loops`).
+
+        It gets weights of the rows only if they are given and `weights_allowed`.
+        """
+        return loops.by_batches(self, inputs, targets, batch_size, shuffle, options, row_weights)
 
     def run_stream(
         self, stream: CheckedStream, steps_per_epoch: int | None, options: dict[str, Any]
@@ -299,6 +307,7 @@ class FunctionSpaceModel(keras.Model):
             self.missing_targets_allowed,
             self.index_inputs,
             self.batch_rows,
+            self.weights_allowed,
         )
         self.reset_functions()
         self.built = True  # Keras calls `build_from_config` on unbuilt models
@@ -441,18 +450,22 @@ class FunctionSpaceModel(keras.Model):
     # Training ---------------------------------------------------------------------------------
 
     @one_thread_at_a_time
-    def adapt(self, x: Rows, y: ArrayLike | None = None) -> None:
+    def adapt(
+        self, x: Rows, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> None:
         """Sets the standardisation from data; `fit` does so by itself the first time.
 
         Args:
-            x: Arrays, as for `fit`, or a finite dataset of `(x, y)` batches.
+            x: Arrays, as for `fit`, or a finite dataset of batches.
             y: Targets, for arrays.
+            sample_weight: As for `fit`.
 
         Raises:
             ValueError: If a dataset's length is infinite or unknown, the data are bad, or the
                 model has learnt already.
         """
-        fitting.adapt(self, fitting.learn_shapes(self, x, y), y)
+        checks.refuse_weights(self, sample_weight=sample_weight)
+        fitting.adapt(self, fitting.learn_shapes(self, x, y), y, sample_weight)
 
     def adapt_noise(self, unit: Array) -> None:
         """Converts a noise scale that the user gave in their units to model units."""
@@ -471,8 +484,8 @@ class FunctionSpaceModel(keras.Model):
         validation_split: float = 0.0,
         validation_data: Any = None,
         shuffle: bool = True,
-        class_weight: None = None,
-        sample_weight: None = None,
+        class_weight: dict[int, float] | None = None,
+        sample_weight: ArrayLike | None = None,
         initial_epoch: int = 0,
         steps_per_epoch: int | None = None,
         validation_steps: int | None = None,
@@ -495,7 +508,7 @@ class FunctionSpaceModel(keras.Model):
 
         Args:
             x: Array `[N, ...]`, a list of arrays for several inputs, or a dataset or generator
-                of `(x, y)` batches.
+                of `(x, y)` or `(x, y, sample_weight)` batches.
             y: Targets `[N, D]`, or `[N]` when D is 1; `[N]` integer labels for a categorical
                 likelihood.
             batch_size: Rows in a batch, 32 by default (arrays only).
@@ -505,10 +518,13 @@ class FunctionSpaceModel(keras.Model):
                 slows down a method that compiles whole epochs. Without callbacks and validation,
                 several short epochs may be computed at once; the run is the same.
             validation_split: Fraction of the last rows to validate on (arrays only).
-            validation_data: `(x, y)` or a dataset. Use `val_nll` for early stopping.
+            validation_data: `(x, y)`, `(x, y, sample_weight)` or a dataset. Use `val_nll` for early
+                stopping.
             shuffle: Whether to permute the rows of arrays.
-            class_weight: Not supported.
-            sample_weight: Not supported.
+            class_weight: Dict from labels to positive numbers, by which the weights of the rows are
+                multiplied; for classifiers. It has no effect on validation.
+            sample_weight: Positive weights `[N]` of the rows of arrays. A row of weight w counts as
+                w copies of it; [the guide](../howto/weights.md) says how exactly in each method.
             initial_epoch: Number of the first epoch.
             steps_per_epoch: Number of batches in an epoch (datasets only).
             validation_steps: Number of validation batches (datasets only).
@@ -517,8 +533,8 @@ class FunctionSpaceModel(keras.Model):
             **unknown: Refused.
 
         Returns:
-            `keras.callbacks.History` with means over the rows of an epoch, in the user's units.
-            `loss` is what the method minimises: the negative of the lower bound, or of the
+            `keras.callbacks.History` with (weighted) means over the rows of an epoch, in the user's
+            units. `loss` is what the method minimises: the negative of the lower bound, or of the
             objective that replaces it. For methods that minimise nothing (TAGI, the stable process)
             it is the negative of `log_likelihood`. `val_loss` equals `val_nll`, so it is not
             comparable with `loss`.
@@ -557,6 +573,8 @@ class FunctionSpaceModel(keras.Model):
             self,
             x,
             y,
+            sample_weight=sample_weight,
+            class_weight=class_weight,
             batch_size=batch_size,
             shuffle=shuffle,
             validation_split=validation_split,
@@ -569,8 +587,8 @@ class FunctionSpaceModel(keras.Model):
         self,
         x: Rows,
         y: ArrayLike | None = None,
-        sample_weight: None = None,
-        class_weight: None = None,
+        sample_weight: ArrayLike | None = None,
+        class_weight: dict[int, float] | None = None,
         return_dict: bool = False,
     ) -> Any:
         """Runs one update on one batch; continues a fitted model (`fit` adapts, this does not)."""
@@ -580,17 +598,25 @@ class FunctionSpaceModel(keras.Model):
         if not self.has_shapes:
             self.check_ready()
         inputs, targets = self.checks.data(x, y, first=first, learnt=True)
+        row_weights = self.checks.weights(sample_weight, len(targets), learnt=True)
+        row_weights = self.checks.with_class_weight(row_weights, class_weight, targets)
         self.check_ready()
-        inputs, targets = fitting.shared_out(self.distribute_strategy, inputs, targets)
+        batch = fitting.batch_of(inputs, targets, row_weights)
+        inputs, *others = fitting.shared_out(self.distribute_strategy, batch)
         with interrupts.held():
-            batch = self.checks.pack(inputs), targets
+            batch = self.checks.pack(inputs), *others
             self.reset_metrics()  # as in `test_on_batch`
             logs = super().train_on_batch(*batch, return_dict=return_dict)
             self.counters.forget_epoch()
         return logs
 
     def checked_stream(
-        self, stream: Rows, with_targets: bool = True, first: bool = False, learnt: bool = False
+        self,
+        stream: Rows,
+        with_targets: bool = True,
+        first: bool = False,
+        learnt: bool = False,
+        class_weight: Any = None,
     ) -> CheckedStream:
         """Returns the batches of a stream, see `Checks.stream`; refuses one that cannot be shared.
 
@@ -598,7 +624,7 @@ class FunctionSpaceModel(keras.Model):
             ValueError: If it is a generator and the model belongs to a strategy.
         """
         checks.check_strategy(stream, self.distribute_strategy)
-        return self.checks.stream(stream, with_targets, first, learnt)
+        return self.checks.stream(stream, with_targets, first, learnt, class_weight)
 
     # Prediction -------------------------------------------------------------------------------
 
@@ -688,7 +714,7 @@ class FunctionSpaceModel(keras.Model):
         y: ArrayLike | None = None,
         batch_size: int | None = None,
         verbose: int | str = "auto",
-        sample_weight: None = None,
+        sample_weight: ArrayLike | None = None,
         **kwargs: Any,
     ) -> Any:
         """Scores the predictive distribution, as `keras.Model.evaluate` does.
@@ -698,14 +724,14 @@ class FunctionSpaceModel(keras.Model):
             y: Targets, for arrays; NaN entries are left out where a method allows them.
             batch_size: Rows in a batch; the result does not depend on it.
             verbose: As in Keras.
-            sample_weight: Not supported.
+            sample_weight: Positive weights `[N]` of the rows of arrays. A row of weight w counts as
+                w copies: scores are weighted means, and `rmse` is the root of one.
             **kwargs: Arguments of `keras.Model.evaluate`; `return_dict=True` gives names.
 
         Returns:
             `loss` (equal to `nll`), `rmse`, `nll`, `crps`, `coverage_90` and the metrics of
             `compile`, in the user's units. A classifier has `accuracy`, `nll` and `ece` instead.
         """
-        checks.refuse_weights(self, sample_weight=sample_weight)
         cached = kwargs.get("_use_cached_eval_dataset")  # a validation of `fit`
         known = ("return_dict", "steps", "callbacks", "_use_cached_eval_dataset")
         arguments.check_verbose(verbose)
@@ -720,14 +746,15 @@ class FunctionSpaceModel(keras.Model):
         if cached:
             pass  # `fit` has checked its validation data
         elif streams.is_stream(x):
-            checks.check_no_targets(y)
+            checks.check_no_targets(y, sample_weight=sample_weight)
             checks.check_passes(x, "steps", kwargs.get("steps"))
             stream = self.checked_stream(x)
             x = stream.for_keras()
         else:
             inputs, targets = self.checks.data(x, y)
+            row_weights = self.checks.weights(sample_weight, len(targets))
             rows = checks.batch_rows(batch_size, len(targets), self.predict_batch_size)
-            x = self.checks.feed(inputs, targets, rows)
+            x = self.checks.feed(inputs, targets, rows, row_weights)
             y, batch_size = None, None
         with streams.own_errors(stream), self._turns.scoring():
             options: dict[str, Any] = {"batch_size": batch_size, "verbose": verbose, **kwargs}
@@ -738,28 +765,31 @@ class FunctionSpaceModel(keras.Model):
         self,
         x: Rows,
         y: ArrayLike | None = None,
-        sample_weight: None = None,
+        sample_weight: ArrayLike | None = None,
         return_dict: bool = False,
     ) -> Any:
         """Scores one batch, as `evaluate` does."""
-        checks.refuse_weights(self, sample_weight=sample_weight)
         self._ensure_compiled()
         self.check_ready()
         inputs, targets = self.checks.data(x, y)
+        row_weights = self.checks.weights(sample_weight, len(targets))
         if self.distribute_strategy.num_replicas_in_sync > 1:  # Keras gives each the whole batch
-            return self.evaluate(x, y, len(targets), verbose=0, return_dict=return_dict)
+            options = {"verbose": 0, "sample_weight": sample_weight, "return_dict": return_dict}
+            return self.evaluate(x, y, len(targets), **options)
         with self._turns.scoring():
-            batch = self.checks.pack(inputs), targets
+            batch = self.checks.pack(inputs), targets, row_weights
             self.reset_metrics()  # older versions of Keras add the batch to the last ones
             return super().test_on_batch(*batch, return_dict=return_dict)
 
     def test_step(self, data: Any) -> dict[str, Any]:
-        x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+        x, y, row_weights = keras.utils.unpack_x_y_sample_weight(data)
         y = self.checks.as_columns(y)
         distribution = self.predictive(x)
+        weighted = {} if row_weights is None else {"sample_weight": row_weights}
         for metric in self.scores:
             whole = getattr(metric, "takes_distribution", False)
-            metric.update_state(y, distribution if whole else self._point(distribution, metric))
+            predicted = distribution if whole else self._point(distribution, metric)
+            metric.update_state(y, predicted, **weighted)
         return self._results()
 
     @property

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace.boundary import arguments, arrays, columns, data, streams
+from tfp_fnspace.boundary import arguments, arrays, columns, data, streams, weights
 from tfp_fnspace.likelihoods.base import Likelihood
 from tfp_fnspace.model.units import Units
 from tfp_fnspace.typing import Array, ArrayLike, Rows, Shape, Tensor
@@ -32,6 +32,7 @@ class Checks:
         missing_targets: Whether NaN in the targets stands for a missing value.
         index_inputs: As for `Units`.
         batch_rows: The number of rows of every batch, if a layer keeps a state for each row.
+        weights_allowed: As in `FunctionSpaceModel`.
     """
 
     units: Units
@@ -41,6 +42,7 @@ class Checks:
     missing_targets: bool = False
     index_inputs: Sequence[int | None] | None = None
     batch_rows: int | None = None
+    weights_allowed: str = "none"
 
     @property
     def input_tensors(self) -> list[keras.KerasTensor]:
@@ -151,16 +153,52 @@ class Checks:
                     each.column_names = columns.names_to_keep(item)
         return inputs, targets
 
-    def validation(self, validation_data: Any) -> tuple[list[Array], Array]:
-        """Checks a pair of arrays to validate on; returns what `data` does."""
-        pair = isinstance(validation_data, tuple | list)
-        if not pair or len(validation_data) != 2:
-            number = f"{len(validation_data)} items" if pair else type(validation_data).__name__
+    def weights(
+        self,
+        sample_weight: ArrayLike | None,
+        num_rows: int,
+        prefix: str = "",
+        learnt: bool = False,
+    ) -> Array | None:
+        """Checks the weights of rows, see `boundary.weights`; the model may learn from them."""
+        if sample_weight is None:
+            return None
+        whole = learnt and self.weights_allowed == "whole"
+        return weights.checked_weights(sample_weight, num_rows, f"{prefix}sample_weight", whole)
+
+    def with_class_weight(
+        self, row_weights: Array | None, class_weight: Any, targets: Array
+    ) -> Array | None:
+        """Multiplies weights of rows by those of their classes; returns `None` if both are `None`.
+
+        Raises:
+            ValueError: If `class_weight` is bad, or the targets are not labels of one column.
+        """
+        if class_weight is None:
+            return row_weights
+        if self.num_labels is None or self.units.num_target_columns != 1:
             raise ValueError(
-                "`validation_data` must be a pair (x, y) or a dataset; weights are not supported. "
+                "`class_weight` is for classifiers with one column of labels. Received: "
+                f"class_weight={class_weight!r} with {self.units.num_target_columns} columns and "
+                f"the likelihood {type(self.likelihood).__name__}"
+            )
+        of_classes = weights.weights_of_classes(class_weight, targets, self.num_labels)
+        product = of_classes if row_weights is None else row_weights * of_classes
+        return self.weights(product, len(targets), "class_weight times ", learnt=True)
+
+    def validation(self, validation_data: Any) -> tuple[list[Array], Array, Array | None]:
+        """Checks arrays to validate on; returns what `data` and `weights` do."""
+        is_tuple = isinstance(validation_data, tuple | list)
+        if not is_tuple or len(validation_data) not in (2, 3):
+            number = f"{len(validation_data)} items" if is_tuple else type(validation_data).__name__
+            raise ValueError(
+                "`validation_data` must be a pair (x, y), or (x, y, sample_weight), or a dataset. "
                 f"Received: {number}"
             )
-        return self.data(*validation_data, prefix="validation ")
+        x, y, *given = validation_data
+        inputs, targets = self.data(x, y, prefix="validation ")
+        row_weights = self.weights(given[0] if given else None, len(targets), "validation ")
+        return inputs, targets, row_weights
 
     # Batches ----------------------------------------------------------------------------------
 
@@ -176,53 +214,80 @@ class Checks:
         """Returns the inputs as the model takes them: one array, or a list of several."""
         return inputs[0] if len(inputs) == 1 else container(inputs)
 
-    def feed(self, inputs: list[Array], targets: Array | None, batch_size: int) -> tf.data.Dataset:
+    def feed(
+        self,
+        inputs: list[Array],
+        targets: Array | None,
+        batch_size: int,
+        row_weights: Array | None = None,
+    ) -> tf.data.Dataset:
         """Returns checked arrays as Keras takes them: a dataset of batches.
 
         Keras would convert arrays to float32 before they are standardised.
         """
         self.batch_size(batch_size)
-        parts = [self.pack(inputs, tuple), *([] if targets is None else [targets])]
-        return streams.batches_of(*parts, size=batch_size)
+        others = [array for array in (targets, row_weights) if array is not None]
+        return streams.batches_of(self.pack(inputs, tuple), *others, size=batch_size)
 
     def stream(
-        self, stream: Rows, with_targets: bool = True, first: bool = False, learnt: bool = False
+        self,
+        stream: Rows,
+        with_targets: bool = True,
+        first: bool = False,
+        learnt: bool = False,
+        class_weight: Any = None,
     ) -> streams.CheckedStream:
         """Returns the batches of a stream, which are checked as arrays are.
 
         Args:
             stream: An object for which `streams.is_stream` is true.
-            with_targets: Whether the targets are wanted.
+            with_targets: Whether the targets are wanted, and the weights if there are any.
             first: Whether the first batch defines the columns of the model, see `data`.
             learnt: Whether the batches are learnt from, see `data`.
+            class_weight: As for `fit`.
 
         Returns:
             `streams.CheckedStream`.
         """
+        counts = first or learnt
 
-        def check(x, *targets):
+        def check(x, *others):
             nonlocal first
-            if not targets:
+            if not others:
                 inputs = self.inputs(x, "batch x")
                 self.batch_size(len(inputs[0]))
                 return (self.pack(inputs, tuple),)
-            inputs, y = self.data(x, *targets, prefix="batch ", first=first, learnt=learnt)
+            y, *given = others
+            refuse_weights_in(given)
+            inputs, y = self.data(x, y, prefix="batch ", first=first, learnt=learnt)
             self.batch_size(len(y))
+            row_weights = self.weights(given[0] if given else None, len(y), "batch ", learnt)
+            row_weights = self.with_class_weight(row_weights, class_weight, y)
             first = False
-            return self.pack(inputs, tuple), y
+            return (self.pack(inputs, tuple), y, *([] if row_weights is None else [row_weights]))
 
-        def check_shapes(x, *targets):
+        def check_shapes(x, *others):
             data.check_structure(x, self.input_tensors)
-            for y in targets:
+            for y in others[:1]:
                 data.check_columns(y, self.units.num_target_columns, self.num_labels)
+            refuse_weights_in(others[1:])
+
+        def refuse_weights_in(given):
+            if given and counts and self.weights_allowed == "none":
+                raise ValueError(
+                    "A batch of a dataset must be a pair (x, y): this model does not learn from "
+                    "weights of rows. Received: 3 parts"
+                )
 
         inputs = [
             tf.TensorSpec((None, *tensor.shape[1:]), "float64" if in_units else tensor.dtype)
             for tensor, in_units in zip(self.input_tensors, self.units.in_users_units, strict=True)
         ]
         targets = tf.TensorSpec((None, self.units.num_target_columns), self.target_dtype)
-        signature = (self.pack(inputs, tuple), targets)[: 1 + with_targets]
-        return streams.CheckedStream(stream, check, check_shapes, signature)
+        signature = self.pack(inputs, tuple), targets, tf.TensorSpec((None,), "float64")
+        signature = signature if with_targets else signature[:1]
+        adds_weights = class_weight is not None
+        return streams.CheckedStream(stream, check, check_shapes, signature, adds_weights)
 
 
 def first_data(
@@ -290,8 +355,15 @@ def batch_rows(batch_size: int | None, num_rows: int, default: int) -> int:
     return min(arguments.checked_count("batch_size", batch_size), num_rows)
 
 
-def check_no_targets(y: ArrayLike | None, validation_split: float = 0.0) -> None:
+def check_no_targets(
+    y: ArrayLike | None, validation_split: float = 0.0, sample_weight: ArrayLike | None = None
+) -> None:
     """Refuses arguments for arrays beside a dataset."""
+    if sample_weight is not None:
+        raise ValueError(
+            "A dataset yields (x, y, sample_weight) batches itself; `sample_weight` is for arrays. "
+            f"Received: sample_weight of type {type(sample_weight).__name__}"
+        )
     if y is not None or validation_split:
         raise ValueError(
             "A dataset yields (x, y) batches itself; `y` and `validation_split` are for "
@@ -331,9 +403,11 @@ def refuse_steps(steps_per_epoch: int | None) -> None:
         )
 
 
-def refuse_weights(owner: Any, **weights: Any) -> None:
-    """Refuses weights of rows and classes, for an object of the class of `owner`."""
-    for name, value in weights.items():
+def refuse_weights(owner: Any, **given: Any) -> None:
+    """Refuses weights of rows and classes for a model that does not learn from them."""
+    if owner.weights_allowed != "none":
+        return
+    for name, value in given.items():
         if value is not None:
             raise ValueError(
                 f"`{name}` is not supported by {type(owner).__name__}. "

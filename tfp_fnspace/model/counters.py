@@ -26,6 +26,7 @@ class Counters(keras.layers.Layer):
         steps: Finished training steps, a scalar weight.
         epochs: Finished epochs, a scalar weight.
         rows: Number of rows that the last `fit` trained on, a scalar weight.
+        mean_weight: Mean weight of these rows, 1 without weights, a scalar weight of the layer.
         seeds: `Seeds` of the model.
         first_batch: The batch at which the current epoch begins: not 0 if it was interrupted.
         epoch_of: The number of steps of an epoch of this `fit` (0 if unknown), and a number that
@@ -43,6 +44,8 @@ class Counters(keras.layers.Layer):
         # The counts of steps and epochs at which the current epoch began, its number of steps, and
         # a number for its data. All are zero when no epoch is under way.
         self.epoch_start = self.add_weight(name="epoch_start", shape=(4,), dtype="int64", **options)
+        options.update(initializer="ones", autocast=False)
+        self.mean_weight = self.add_weight(name="mean_weight", dtype="float64", **options)
         self.seeds = Seeds(self.seed_state)
         self.first_batch, self.epoch_of = 0, (0, 0)
         self.built = True

@@ -82,7 +82,7 @@ def learn_shapes(
         with streams.own_errors():
             parts, x = streams.first_batches(x, model.rows_for_shapes)
     dtype = model.input_tensor_dtype or model.variable_dtype
-    parts = [checks.first_data(*part, model.likelihood, dtype) for part in parts]
+    parts = [checks.first_data(*part[:2], model.likelihood, dtype) for part in parts]
     inputs, targets = parts[0]
     num_rows = sum(len(part[0]) for part in parts)
     if held_out and not is_stream:
@@ -96,11 +96,16 @@ def learn_shapes(
 # Units ------------------------------------------------------------------------------------------
 
 
-def adapt(model: "FunctionSpaceModel", x: Rows, y: ArrayLike | None = None) -> None:
+def adapt(
+    model: "FunctionSpaceModel",
+    x: Rows,
+    y: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> None:
     """Sets the standardisation of a model that knows its shapes, see `FunctionSpaceModel.adapt`."""
     is_stream = streams.is_stream(x)
     if is_stream:
-        checks.check_no_targets(y)
+        checks.check_no_targets(y, sample_weight=sample_weight)
     has_steps = model.counters.has_steps
     if not model.standardize:
         if is_stream:
@@ -118,7 +123,9 @@ def adapt(model: "FunctionSpaceModel", x: Rows, y: ArrayLike | None = None) -> N
         with streams.own_errors(stream):
             adapt_to_stream(model, stream)
     else:
-        adapt_to_batches(model, [model.checks.data(x, y, first=True)])
+        inputs, targets = model.checks.data(x, y, first=True)
+        row_weights = model.checks.weights(sample_weight, len(targets), learnt=True)
+        adapt_to_batches(model, [batch_of(inputs, targets, row_weights)])
 
 
 def adapt_to_stream(model: "FunctionSpaceModel", stream: streams.CheckedStream) -> None:
@@ -132,20 +139,23 @@ def adapt_to_stream(model: "FunctionSpaceModel", stream: streams.CheckedStream) 
     adapt_to_batches(model, stream.batches())
 
 
-def adapt_to_batches(
-    model: "FunctionSpaceModel", batches: Iterable[tuple[list[Array], Array]]
-) -> None:
-    """Sets the standardisation in one pass over `(inputs, targets)`."""
+def batch_of(inputs: list[Array], targets: Array, row_weights: Array | None) -> streams.Batch:
+    """Returns a `Batch`, with weights if there are any."""
+    return (inputs, targets) if row_weights is None else (inputs, targets, row_weights)
+
+
+def adapt_to_batches(model: "FunctionSpaceModel", batches: Iterable[streams.Batch]) -> None:
+    """Sets the standardisation in one pass over batches; a row of weight w counts as w copies."""
     scalers = model.units.scalers
     moments = [RunningMoments(scaler.mean.shape[0]) for scaler in scalers]
     names = ["x"] * (len(scalers) - 1) + ["y"]
     likelihood, of_targets = model.likelihood, RunningMoments(model.num_target_columns)
-    for inputs, targets in batches:
+    for inputs, targets, *row_weights in batches:
         for scaler, running, values in zip(scalers, moments, [*inputs, targets], strict=True):
             if scaler.enabled:
-                running.update(values)
+                running.update(values, *row_weights)
         if likelihood.has_link:
-            of_targets.update(likelihood.statistic(targets))
+            of_targets.update(likelihood.statistic(targets), *row_weights)
     for scaler, running, name in zip(scalers, moments, names, strict=True):
         if scaler.enabled:
             scaler.adapt(running, name)
@@ -207,6 +217,8 @@ def run(
     x: Rows,
     y: ArrayLike,
     *,
+    sample_weight: ArrayLike | None,
+    class_weight: Any,
     batch_size: int | None,
     shuffle: bool,
     validation_split: float,
@@ -219,6 +231,8 @@ def run(
         model: `FunctionSpaceModel`, which knows its shapes.
         x: As for `fit`.
         y: As for `fit`.
+        sample_weight: As for `fit`.
+        class_weight: As for `fit`.
         batch_size: As for `fit`.
         shuffle: As for `fit`.
         validation_split: As for `fit`.
@@ -229,25 +243,31 @@ def run(
         `keras.callbacks.History`.
     """
     is_stream, num_epochs = streams.is_stream(x), options["epochs"] - options["initial_epoch"]
-    first = not model.has_units
+    first, row_weights = not model.has_units, None
     if is_stream:
         if model.needs_arrays:
             raise ValueError(f"{model.needs_arrays} Received: x={x!r}")
-        checks.check_no_targets(y, validation_split)
+        checks.check_no_targets(y, validation_split, sample_weight)
         checks.check_passes(x, "steps_per_epoch", steps_per_epoch, num_epochs)
-        x = model.checked_stream(x, first=first, learnt=True)
+        x = model.checked_stream(x, first=first, learnt=True, class_weight=class_weight)
         with streams.own_errors(x):
             if not model.is_ready:
                 adapt_to_stream(model, x)
     else:
         checks.refuse_steps(steps_per_epoch)
         inputs, targets = model.checks.data(x, y, first=first, learnt=True)
+        row_weights = model.checks.weights(sample_weight, len(targets), learnt=True)
         if validation_split and options["validation_data"] is None:
-            parts = data.split_rows([*inputs, targets], validation_split)
-            (*inputs, targets), (*held_out, held_out_targets) = parts
-            options["validation_data"] = (model.checks.pack(held_out), held_out_targets)
+            batch = batch_of(inputs, targets, row_weights)
+            parts = data.split_rows(tf.nest.flatten(batch), validation_split)
+            (inputs, targets, *rest), (held_out, *others) = (
+                tf.nest.pack_sequence_as(batch, part) for part in parts
+            )
+            row_weights = rest[0] if rest else None
+            options["validation_data"] = (model.checks.pack(held_out), *others)
+        row_weights = model.checks.with_class_weight(row_weights, class_weight, targets)
         if not model.is_ready:
-            adapt_to_batches(model, [(inputs, targets)])
+            adapt_to_batches(model, [batch_of(inputs, targets, row_weights)])
         x, y = inputs, targets
     held_out = _feed_validation(model, options, num_epochs)
     try:
@@ -256,9 +276,10 @@ def run(
                 model.counters.epoch_of = steps_per_epoch or x.count_batches() or 0, 0
                 return model.run_stream(x, steps_per_epoch, options)
             rows = checks.batch_rows(batch_size, len(y), model.fit_batch_size)
-            described = description([*x, y], rows, shuffle)
+            weighted = {} if row_weights is None else {"row_weights": row_weights}
+            described = description([*x, y, *weighted.values()], rows, shuffle)
             model.counters.epoch_of = -(-len(y) // rows), described
-            return model.run_arrays(x, y, rows, shuffle, options)
+            return model.run_arrays(x, y, rows, shuffle, options, **weighted)
     finally:
         # Keras keeps the epoch of a restored run; a later `fit` must start at its own.
         model._initial_epoch = None
@@ -278,7 +299,8 @@ def _feed_validation(model: "FunctionSpaceModel", options: dict[str, Any], num_e
         options["validation_data"] = given.for_keras()
     elif given is not None:
         rows = options["validation_batch_size"] or model.predict_batch_size
-        options["validation_data"] = model.checks.feed(*model.checks.validation(given), rows)
+        inputs, targets, row_weights = model.checks.validation(given)
+        options["validation_data"] = model.checks.feed(inputs, targets, rows, row_weights)
         options["validation_batch_size"] = None
     elif model.user_metrics:
         names = [metric.name for metric in model.user_metrics]
@@ -289,13 +311,11 @@ def _feed_validation(model: "FunctionSpaceModel", options: dict[str, Any], num_e
     return given
 
 
-def shared_out(
-    strategy: tf.distribute.Strategy, inputs: list[Array], targets: Array
-) -> tuple[list[Any], Any]:
+def shared_out(strategy: tf.distribute.Strategy, batch: streams.Batch) -> Any:
     """Splits the rows of one batch among the replicas of a strategy."""
     count = strategy.num_replicas_in_sync
     if count == 1:
-        return inputs, targets
+        return batch
 
     def shared(array):
         shares = [tf.constant(part) for part in np.array_split(array, count)]
@@ -303,4 +323,4 @@ def shared_out(
             lambda context: shares[context.replica_id_in_sync_group]
         )
 
-    return [shared(x) for x in inputs], shared(targets)
+    return tf.nest.map_structure(shared, batch)

@@ -9,13 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.boundary import arguments
-from tfp_fnspace.boundary.streams import CheckedStream
+from tfp_fnspace.boundary.streams import Batch, CheckedStream
 from tfp_fnspace.callbacks import FiniteLoss
 from tfp_fnspace.math import replicas
 from tfp_fnspace.model import checks, loops
 from tfp_fnspace.model.annealing import Annealing
 from tfp_fnspace.model.base import FunctionSpaceModel
 from tfp_fnspace.model.epochs_ahead import EpochsAhead
+from tfp_fnspace.model.fitting import batch_of
 from tfp_fnspace.model.penalties import penalty, refuse_added_losses
 from tfp_fnspace.model.progress import warn_of_no_progress
 from tfp_fnspace.model.seeds import seed_layers
@@ -73,8 +74,8 @@ class GradientModel(FunctionSpaceModel):
     annealing: Annealing | None = None
 
     _given_rows: int | None
-    _epoch_function: Any
-    _trained: list[int]
+    _epoch_functions: dict[bool, Any]
+    _trained: list[int] | None
 
     # Hooks ------------------------------------------------------------------------------------
 
@@ -82,6 +83,10 @@ class GradientModel(FunctionSpaceModel):
         self, inputs: list[Tensor], targets: Tensor, num_rows: Tensor, seed: Seed
     ) -> tuple[Tensor | dict[str, Tensor], dict[str, Tensor]]:
         """Computes what a step minimises, for one batch, in the graph and in model units.
+
+        A method with `weights_allowed` has a further argument, `row_weights=None`: a tensor `[B]`
+        of weights with mean 1 over all rows, by which `weighted` multiplies the term of each row.
+        It is passed if the user gives weights; `num_rows` is then the sum of the user's weights.
 
         Args:
             inputs: List of tensors `[B, ...]`, one for each input; B is not static.
@@ -114,17 +119,16 @@ class GradientModel(FunctionSpaceModel):
         """Returns the variables of each part that is trained, a dict of lists; one is "model"."""
         return {"model": self.trainable_variables}
 
-    def prepare(
-        self, inputs: list[Array], targets: Array, batches: Iterable[tuple[list[Array], Array]]
-    ) -> None:
+    def prepare(self, inputs: list[Array], targets: Array, batches: Iterable[Batch]) -> None:
         """Prepares the model with data before its very first step.
 
         Args:
             inputs: List of arrays `[N, ...]` in the user's units. For a dataset, these are its
                 first batches that together have `rows_to_prepare` rows.
             targets: Array `[N, D]`, of the same rows.
-            batches: Iterable of inputs and targets, all the data; a pass over it costs a pass over
-                a dataset. If the length of a dataset is not known, only the first batches.
+            batches: Iterable of inputs and targets, and of weights of the rows if these are given,
+                all the data; a pass over it costs a pass over a dataset. If the length of a dataset
+                is not known, only the first batches.
         """
 
     # Compiling --------------------------------------------------------------------------------
@@ -254,18 +258,25 @@ class GradientModel(FunctionSpaceModel):
         factor = self.annealing.factor  # pyright: ignore[reportOptionalMemberAccess]
         return factor(self.counters.steps.value)
 
-    def update(self, inputs: list[Tensor], targets: Tensor) -> dict[str, Tensor]:
+    def update(
+        self, inputs: list[Tensor], targets: Tensor, row_weights: Tensor | None = None
+    ) -> dict[str, Tensor]:
         """Runs one step of the optimizers, in the graph and in model units; see `objective`.
+
+        Args:
+            inputs: List of tensors `[B, ...]`.
+            targets: Tensor `[B, D]`.
+            row_weights: Tensor `[B]` of the user's weights, float64, or `None`.
 
         Returns:
             Dict with the loss and the other entries of `History`.
         """
         seed = self.counters.step_seed()
         seed_layers(self, seed)
-        num_rows = tf.cast(self.counters.rows.value, self.variable_dtype)
+        num_rows, weights = self._sizes(row_weights)
         parts = self.trained_parts()
         with tf.GradientTape(persistent=len(parts) > 1) as tape:
-            losses, entries = self.objective(inputs, targets, num_rows, seed)
+            losses, entries = self.objective(inputs, targets, num_rows, seed, **weights)
             losses = losses if isinstance(losses, dict) else {"model": losses}
             refuse_added_losses(self)
             losses = {
@@ -285,16 +296,27 @@ class GradientModel(FunctionSpaceModel):
             self.counters.steps.assign_add(1)
         return {"loss": losses["model"], **entries}
 
+    def _sizes(self, row_weights: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns the number of rows, and the weights among the arguments of `objective`."""
+        rows = self.counters.rows.value
+        if row_weights is None:
+            return tf.cast(rows, self.variable_dtype), {}
+        mean = self.counters.mean_weight.value
+        total, weights = tf.cast(rows, mean.dtype) * mean, row_weights / mean
+        weights = tf.cast(weights, self.variable_dtype)
+        return tf.cast(total, self.variable_dtype), {"row_weights": weights}
+
     def train_step(self, data: Any) -> dict[str, Any]:
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        if sample_weight is not None:
-            checks.refuse_weights(self, sample_weight=sample_weight)
+        x, y, row_weights = keras.utils.unpack_x_y_sample_weight(data)
         columns = self.checks.as_columns(y)
         targets = self.units.target_scaler(columns)
-        tensors = [*self.units.scaled(x), targets]
+        scaled = self.units.scaled(x)
+        tensors = [*scaled, targets]
+        if row_weights is not None:
+            tensors.append(tf.cast(row_weights, tf.float64))
         with replicas.sharing(tensors, self.needs_all_rows) as tensors:
-            *inputs, targets = tensors
-            entries = replicas.averaged(self.update(inputs, targets))
+            inputs, others = tensors[: len(scaled)], tensors[len(scaled) :]
+            entries = replicas.averaged(self.update(inputs, *others))
         rows = replicas.summed(tf.shape(columns)[0])
         for name, value in self.units.logs(entries).items():
             self._mean_of(name).update_state(value, rows)
@@ -318,7 +340,12 @@ class GradientModel(FunctionSpaceModel):
             self._mean_of(name)
 
     def train_epochs(
-        self, inputs: list[Tensor], targets: Tensor, orders: Tensor, batch_size: Tensor
+        self,
+        inputs: list[Tensor],
+        targets: Tensor,
+        orders: Tensor,
+        batch_size: Tensor,
+        row_weights: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Runs all batches of some epochs, in one loop in the graph, in model units.
 
@@ -327,6 +354,7 @@ class GradientModel(FunctionSpaceModel):
             targets: Tensor `[N, D]`.
             orders: int32 tensor `[E, N]`, the order of the rows in each epoch.
             batch_size: Scalar int32 tensor.
+            row_weights: Tensor `[N]` of the user's weights, float64, or `None`.
 
         Returns:
             Dict of the loss and the other entries, means over the rows, `[E]`, in the user's units.
@@ -334,12 +362,13 @@ class GradientModel(FunctionSpaceModel):
         num_epochs, num_rows = tf.unstack(tf.shape(orders))
         num_batches = -(-num_rows // batch_size)
         num_steps = num_epochs * num_batches
-        names = []
+        names, others = [], [targets] if row_weights is None else [targets, row_weights]
 
         def body(step, values, counts):
             start = step % num_batches * batch_size
             rows = orders[step // num_batches, start : start + batch_size]
-            entries = self.update([tf.gather(x, rows) for x in inputs], tf.gather(targets, rows))
+            batch = [tf.gather(x, rows) for x in inputs]
+            entries = self.update(batch, *(tf.gather(tensor, rows) for tensor in others))
             names[:] = entries
             stacked = tf.stack([tf.cast(entry, targets.dtype) for entry in entries.values()])
             count = tf.cast(tf.shape(rows)[0], targets.dtype)
@@ -358,12 +387,18 @@ class GradientModel(FunctionSpaceModel):
 
     # Fitting ----------------------------------------------------------------------------------
 
-    def begin(self, num_rows: int | None, total_steps: int | None) -> None:
+    def begin(
+        self,
+        num_rows: int | None,
+        total_steps: int | None,
+        mean_weight: float | None = None,
+    ) -> None:
         """Sets the number of rows and makes the optimizers, before callbacks may load their state.
 
         Args:
             num_rows: Number of rows to train on, `None` if it is not known.
             total_steps: Number of steps of this `fit`, `None` if it is not known.
+            mean_weight: Mean weight of the rows; `None` leaves that of the last `fit`.
         """
         num_rows = self._given_rows or num_rows or int(self.counters.rows.numpy())
         if not num_rows:
@@ -373,6 +408,8 @@ class GradientModel(FunctionSpaceModel):
                 "Received: data of unknown length"
             )
         self.counters.rows.assign(num_rows)
+        if mean_weight is not None:
+            self.counters.mean_weight.assign(mean_weight)
         if self.annealing is not None:
             self.annealing.begin(total_steps, not self.counters.has_steps)
         with self.distribute_strategy.scope():
@@ -385,10 +422,9 @@ class GradientModel(FunctionSpaceModel):
             if self.distribute_strategy.num_replicas_in_sync > 1 and not self.step_metrics:
                 self._make_trackers()
         trained = [id(v) for variables in self.trained_parts().values() for v in variables]
-        if self._epoch_function is None or trained != self._trained:
+        if trained != self._trained:
             self._forget_functions()
-            function = traced(self.train_epochs, input_signature=self._epoch_signature())
-            self.__dict__.update(_epoch_function=function, _trained=trained)
+            self.__dict__["_trained"] = trained
 
     def _loss_scaled(self, optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
         """Returns an optimizer with the loss scaling that Keras needs in mixed precision."""
@@ -398,9 +434,16 @@ class GradientModel(FunctionSpaceModel):
     def _forget_functions(self) -> None:
         """Drops functions that were traced with another optimizer or other trainable weights."""
         self.train_function = None
-        self.__dict__["_epoch_function"] = (
-            None  # hidden from Keras's tracking, which would export it
-        )
+        # These are hidden from Keras's tracking, which would export them.
+        self.__dict__.update(_epoch_functions={}, _trained=None)
+
+    def _compiled_epochs(self, weighted: bool) -> Any:
+        """Returns `train_epochs`, traced once for rows without weights and once for rows with."""
+        if weighted not in self._epoch_functions:
+            signature = [*self._epoch_signature(), tf.TensorSpec((None,), tf.float64)]
+            signature = signature if weighted else signature[:-1]
+            self._epoch_functions[weighted] = traced(self.train_epochs, input_signature=signature)
+        return self._epoch_functions[weighted]
 
     def _epoch_signature(self) -> list[Any]:
         """Returns a signature whose one trace serves any number of rows and any batch size."""
@@ -420,19 +463,23 @@ class GradientModel(FunctionSpaceModel):
         batch_size: int,
         shuffle: bool,
         options: dict[str, Any],
+        row_weights: Array | None = None,
     ) -> keras.callbacks.History:
         if not self.counters.has_steps:
-            self.prepare(inputs, targets, [(inputs, targets)])
+            self.prepare(inputs, targets, [batch_of(inputs, targets, row_weights)])
         num_batches = -(-len(targets) // batch_size)
         epochs = options["epochs"] - options["initial_epoch"]
-        self.begin(len(targets), epochs * num_batches)
+        mean_weight = 1.0 if row_weights is None else float(np.mean(row_weights))
+        self.begin(len(targets), epochs * num_batches, mean_weight)
         whole = loops.may_run_whole_epochs(self, GradientModel, options["callbacks"])
-        if whole and not self.jit_compile:
-            history = self._run_epochs(inputs, targets, batch_size, shuffle, options)
-        else:
-            history = loops.by_batches(self, inputs, targets, batch_size, shuffle, options)
-        warn_of_no_progress(self, history.history, targets)
+        run = self._run_epochs if whole and not self.jit_compile else self._run_batches
+        history = run(inputs, targets, batch_size, shuffle, options, row_weights)
+        if row_weights is None:  # the constant that it compares with is that of equal weights
+            warn_of_no_progress(self, history.history, targets)
         return history
+
+    def _run_batches(self, *arguments: Any) -> keras.callbacks.History:
+        return loops.by_batches(self, *arguments)
 
     def _run_epochs(
         self,
@@ -441,6 +488,7 @@ class GradientModel(FunctionSpaceModel):
         batch_size: int,
         shuffle: bool,
         options: dict[str, Any],
+        row_weights: Array | None,
     ) -> keras.callbacks.History:
         num_batches = -(-len(targets) // batch_size)
         epochs = options["epochs"] - options["initial_epoch"]
@@ -448,13 +496,14 @@ class GradientModel(FunctionSpaceModel):
             self.units.scaled([tf.constant(x) for x in inputs]),
             self.units.target_scaler(tf.constant(targets)),
         ]
-        counters = self.counters
+        counters, weights = self.counters, [] if row_weights is None else [tf.constant(row_weights)]
 
         def run(count):
             orders = [counters.epoch_order(len(targets), shuffle, ahead) for ahead in range(count)]
             orders = np.stack(orders)[:, counters.first_batch * batch_size :]
             orders = tf.constant(orders, tf.int32)
-            return self._epoch_function(*arrays, orders, tf.constant(batch_size, tf.int32))
+            size = tf.constant(batch_size, tf.int32)
+            return self._compiled_epochs(bool(weights))(*arrays, orders, size, *weights)
 
         train_epoch = EpochsAhead(run, epochs, _looks_every(options), options["initial_epoch"])
         return loops.by_epochs(self, train_epoch, inputs, targets, options, num_batches)
@@ -462,7 +511,7 @@ class GradientModel(FunctionSpaceModel):
     def run_stream(
         self, stream: CheckedStream, steps_per_epoch: int | None, options: dict[str, Any]
     ) -> keras.callbacks.History:
-        num_rows = stream.count_rows() if self._given_rows is None else None
+        num_rows, mean_weight = (None, 1.0) if self._given_rows else stream.count_rows()
         num_batches = steps_per_epoch or stream.count_batches()
         epochs = options["epochs"] - options["initial_epoch"]
         if not self.counters.has_steps:
@@ -473,7 +522,7 @@ class GradientModel(FunctionSpaceModel):
             is_finite = stream.count_batches() is not None
             targets = np.concatenate([part[1] for part in parts])
             self.prepare(inputs, targets, _Passes(stream) if is_finite else parts)
-        self.begin(num_rows, epochs * num_batches if num_batches else None)
+        self.begin(num_rows, epochs * num_batches if num_batches else None, mean_weight)
         return loops.by_stream(self, stream, steps_per_epoch, options)
 
     @one_thread_at_a_time
@@ -481,19 +530,22 @@ class GradientModel(FunctionSpaceModel):
         self,
         x: Rows,
         y: ArrayLike | None = None,
-        sample_weight: None = None,
-        class_weight: None = None,
+        sample_weight: ArrayLike | None = None,
+        class_weight: dict[int, float] | None = None,
         return_dict: bool = False,
     ) -> Any:
         """Runs one step on one batch; continues a fitted model.
 
-        The objective is scaled by the number of rows of the last `fit`, or `compile(num_rows=...)`.
+        The objective is scaled by the number of rows of the last `fit`, or `compile(num_rows=...)`,
+        and by their mean weight.
         """
+        checks.refuse_weights(self, class_weight=class_weight, sample_weight=sample_weight)
         self.check_ready()
         self._ensure_compiled()
         inputs, targets = self.checks.data(x, y)
         if not self.counters.has_steps:
-            self.prepare(inputs, targets, [(inputs, targets)])
+            weights = self.checks.weights(sample_weight, len(targets), learnt=True)
+            self.prepare(inputs, targets, [batch_of(inputs, targets, weights)])
         self.begin(None, None)
         return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)
 
@@ -504,7 +556,7 @@ class _Passes:
     def __init__(self, stream: CheckedStream):
         self.stream = stream
 
-    def __iter__(self) -> Iterator[tuple[list[Array], Array]]:
+    def __iter__(self) -> Iterator[Batch]:
         return iter(self.stream.batches())
 
 

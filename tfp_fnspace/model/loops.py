@@ -42,6 +42,7 @@ def by_batches(
     batch_size: int,
     shuffle: bool,
     options: dict[str, Any],
+    row_weights: Array | None = None,
 ) -> keras.callbacks.History:
     """Runs Keras's loop over batches of arrays, in the model's own order of rows.
 
@@ -52,21 +53,23 @@ def by_batches(
         batch_size: Rows in a batch; the last may have fewer.
         shuffle: Whether to permute the rows.
         options: Dict of options of `keras.Model.fit`.
+        row_weights: Array `[N]`, or `None`.
 
     Returns:
         `keras.callbacks.History`.
     """
     num_rows, num_batches = len(targets), -(-len(targets) // batch_size)
     counters, pack = model.counters, model.checks.pack
+    others = [targets] if row_weights is None else [targets, row_weights]
 
     def batches():
         order = counters.epoch_order(num_rows, shuffle)
         for start in range(0, num_rows, batch_size):
             rows = order[start : start + batch_size]
-            yield pack([x[rows] for x in inputs], tuple), targets[rows]
+            yield pack([x[rows] for x in inputs], tuple), *(array[rows] for array in others)
 
-    specs = [tf.TensorSpec((None, *a.shape[1:]), a.dtype) for a in [*inputs, targets]]
-    signature = (pack(specs[:-1], tuple), specs[-1])
+    specs = [tf.TensorSpec((None, *a.shape[1:]), a.dtype) for a in [*inputs, *others]]
+    signature = (pack(specs[: len(inputs)], tuple), *specs[len(inputs) :])
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
     model.make_train_function()

@@ -38,7 +38,7 @@ class TableEstimator(BaseEstimator):
     _takes_variances = False
 
     #: Whether the recipe supports weights of the rows.
-    _takes_weights = False
+    _takes_weights = True
 
     # What `fit` learns.
     model_: FunctionSpaceModel
@@ -78,7 +78,9 @@ class TableEstimator(BaseEstimator):
         values, is_category = self._values(X, reset=True)
         check_consistent_length(values, y)
         if sample_weight is not None:
-            options["sample_weight"] = self._checked_weights(sample_weight, values)
+            weights = self._checked_weights(sample_weight, len(y))
+            kept = np.flatnonzero(weights)  # a row of weight zero is no row
+            values, y, options["sample_weight"] = values[kept], y[kept], weights[kept]
         seed = _seed(self.random_state)
         self.encoder_ = self._fitted_encoder(values, is_category, y, seed)
         found = self._fit_model(
@@ -96,12 +98,16 @@ class TableEstimator(BaseEstimator):
         encoder = TableEncoder(uncertain=self._takes_variances, squash=squash)
         return encoder.fit(values, is_category)
 
-    def _checked_weights(self, sample_weight, values):
+    def _checked_weights(self, sample_weight, num_rows):
+        rows = np.empty(num_rows)
         weights = _check_sample_weight(
-            sample_weight, values, dtype=np.float64, ensure_non_negative=True
+            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
         )
-        if not np.any(weights):
-            raise ValueError("`sample_weight` must not be zero throughout. Received: zeros")
+        if np.count_nonzero(weights) < 2:
+            raise ValueError(
+                "`sample_weight` must be positive in at least 2 rows. "
+                f"Received: sample_weight with {np.count_nonzero(weights)} positive numbers"
+            )
         if not self._takes_weights:
             raise ValueError(
                 f"`sample_weight` must be None for {type(self).__name__}, which counts each row "
@@ -218,8 +224,8 @@ class TableRegressor(RegressorMixin, TableEstimator):
         Args:
             X: Array or data frame `[N, P]` of numbers, booleans and categories; NaN is missing.
             y: Targets `[N]` or `[N, D]`, finite.
-            sample_weight: Non-negative weights `[N]`. A method that does not support them refuses
-                them.
+            sample_weight: Non-negative weights `[N]`. A row of weight w counts as w copies of it,
+                and one of weight zero is left out. The stable process refuses weights.
 
         Returns:
             The estimator.
@@ -334,7 +340,12 @@ class TableClassifier(ClassifierMixin, TableEstimator):
             ValueError: If the data are bad, or weights are refused.
         """
         y = self._labels(y)
-        self.classes_, labels = np.unique(y, return_inverse=True)
+        kept = slice(None)
+        if sample_weight is not None:
+            kept = np.flatnonzero(self._checked_weights(sample_weight, len(y)))
+        self.classes_ = np.unique(y[kept])
+        # A label of rows without weight is none of the classes; `_fit` leaves these rows out.
+        labels = np.searchsorted(self.classes_, y)
         return self._fit_labels(X, labels, sample_weight)
 
     def _labels(self, y):

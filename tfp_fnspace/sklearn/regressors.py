@@ -68,6 +68,7 @@ class StableProcessRegressor(TableRegressor):
     """
 
     method = "stable_process"
+    _takes_weights = False
 
     def __init__(
         self,

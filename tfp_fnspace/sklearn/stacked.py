@@ -28,9 +28,12 @@ class _Stacked:
     ):
         super().__init__(time_limit=time_limit, random_state=random_state, verbose=verbose)
 
-    def _fit_model(self, x, y, *, time_limit, seed, report=None, num_classes=None):
+    def _fit_model(
+        self, x, y, *, time_limit, seed, report=None, num_classes=None, sample_weight=None
+    ):
         begin = time.monotonic()
-        table, warp = recipes.warped_table(trials.Table(x, y, num_classes), seed)
+        table = trials.Table(x, y, num_classes, row_weights=sample_weight)
+        table, warp = recipes.warped_table(table, seed)
         names = _methods(table)
         by_method = [recipes.candidates_of(recipe_of(name), table) for name in names]
         found = recipes.try_candidates(
@@ -42,12 +45,13 @@ class _Stacked:
             at_least=len(names),  # one method alone is no mixture
         )
         densities = np.stack([trial.log_density for trial in found], axis=1)
+        row_weights = found[0].row_weights
 
         def fitted(k):
             left = time_limit - (time.monotonic() - begin)
             return recipes.fit_as_tried(found[k], table, left, seed)
 
-        model, weights = stacking.stacked(fitted, densities, _LEAST_WEIGHT)
+        model, weights = stacking.stacked(fitted, densities, _LEAST_WEIGHT, row_weights)
         self.leaderboard_ = [
             {
                 "method": method_of(trial.recipe),
@@ -62,13 +66,14 @@ class _Stacked:
             report(1.0, "fitted to all rows")
         settings = [each for each in self.leaderboard_ if each["weight"]]
         model = recipes.unwarped(model, warp)
-        return recipes.Fitted(model, settings, _score(densities, weights), found)
+        return recipes.Fitted(model, settings, _score(densities, weights, row_weights), found)
 
 
-def _score(densities, weights):
+def _score(densities, weights, row_weights):
     """Returns the mean held-out log density of the mixture, in nats."""
     used = weights > 0.0
-    return float(np.mean(np.logaddexp.reduce(densities[:, used] + np.log(weights[used]), axis=1)))
+    of_rows = np.logaddexp.reduce(densities[:, used] + np.log(weights[used]), axis=1)
+    return float(np.average(of_rows, weights=row_weights))
 
 
 def _methods(table):

@@ -444,10 +444,10 @@ BAD_FITS = {
     "batch_size": ({"batch_size": 4}, r"all rows at once: `batch_size`.*Received: batch_size=4"),
     "shuffle": ({"shuffle": True}, r"all rows at once: `shuffle`.*Received: shuffle=True"),
     "sample_weight": (
-        {"sample_weight": np.ones(12)},
-        r"`sample_weight` is not supported by",
+        {"sample_weight": np.zeros(12)},
+        r"`sample_weight` must hold positive numbers.*leave out rows of weight zero",
     ),
-    "class_weight": ({"class_weight": {0: 1.0}}, r"`class_weight` is not supported by StableProc"),
+    "class_weight": ({"class_weight": {0: 1.0}}, r"`class_weight` is for classifiers.*Received"),
     "epochs": ({"epochs": 0}, r"`epochs` must be a positive integer\. Received: epochs=0"),
     "x_predict": ({"x_predict": np.zeros((3, 2))}, r"`x_predict` must have shape \('N', 1\)\. Rec"),
     "stream": (

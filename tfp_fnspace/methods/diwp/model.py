@@ -12,6 +12,7 @@ from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.likelihoods.energy import data_term
+from tfp_fnspace.math.broadcasting import weighted
 from tfp_fnspace.math.random import as_seed, fold_in, split
 from tfp_fnspace.methods.diwp import checks, equations
 from tfp_fnspace.methods.diwp.deep_kernel import DeepKernel
@@ -99,6 +100,7 @@ class DIWPModel(GradientModel):
         1 without random matrices).
     """
 
+    weights_allowed = "positive"
     object_names = ("likelihood", "network", "start")
     draws_smooth_functions, draws_jointly = False, True
     jittered_matrix = "A covariance at the inducing points"
@@ -221,7 +223,12 @@ class DIWPModel(GradientModel):
         start.assign_to(self.network, self.likelihood)
 
     def objective(
-        self, inputs: list[Tensor], targets: Tensor, num_rows: Tensor, seed: Seed
+        self,
+        inputs: list[Tensor],
+        targets: Tensor,
+        num_rows: Tensor,
+        seed: Seed,
+        row_weights: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         samples = self._samples(self.num_samples)
         seeds = split(seed, 2)
@@ -231,6 +238,7 @@ class DIWPModel(GradientModel):
             self.likelihood, moments, targets, self.alpha, seeds[1], num_draws=self.num_samples
         )
         divergence = draws.kl(self.variable_dtype)
+        term = weighted(term, row_weights)
         value, log_likelihood, kl = equations.bound(term, divergence, num_rows)
         jittered = tf.cast(draws.num_jittered, kl.dtype)
         parts = {"log_likelihood": log_likelihood, "kl": kl, "jittered": jittered}

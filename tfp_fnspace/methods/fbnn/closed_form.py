@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from tfp_fnspace.boundary.streams import Batch
 from tfp_fnspace.layers.gaussian_output import GaussianOutput, JointGaussian
 from tfp_fnspace.likelihoods import Gaussian
 from tfp_fnspace.methods.fbnn.divergences import ClosedForm
 from tfp_fnspace.model.units import Units
-from tfp_fnspace.typing import Array, GaussianMoments
+from tfp_fnspace.typing import GaussianMoments
 
 if TYPE_CHECKING:
     from tfp_fnspace.methods.fbnn.model import FBNNModel
@@ -58,7 +59,7 @@ def fit_output(
     output: GaussianOutput,
     likelihood: Gaussian,
     units: Units,
-    batches: Iterable[tuple[list[Array], Array]],
+    batches: Iterable[Batch],
 ) -> None:
     """Fits the last layer to data, in parts of the rows so that features take little memory.
 
@@ -67,15 +68,17 @@ def fit_output(
         likelihood: `likelihoods.Gaussian`; a trained scale starts at the maximum of the marginal
             likelihood.
         units: `Units` of the model.
-        batches: Iterable of lists of one array `[B, ...]` and arrays `[B, D]`, in the user's units.
+        batches: Iterable of lists of one array `[B, ...]`, arrays `[B, D]` and perhaps weights
+            `[B]`, in the user's units.
     """
 
     def parts():
-        for (x,), targets in batches:
+        for (x,), targets, *weights in batches:
             for i in range(0, len(targets), _ROWS_OF_FEATURES):
                 rows = slice(i, i + _ROWS_OF_FEATURES)
                 (inputs,) = units.scaled([tf.constant(x[rows])])
-                yield inputs, units.target_scaler(tf.constant(targets[rows]))
+                scaled = units.target_scaler(tf.constant(targets[rows]))
+                yield inputs, scaled, *(values[rows] for values in weights)
 
     regression = output.regression(parts())
     if likelihood.trainable_variables:

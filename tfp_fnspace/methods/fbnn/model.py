@@ -7,10 +7,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.boundary.streams import Batch
 from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.layers import networks
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.likelihoods.base import Likelihood
+from tfp_fnspace.math.broadcasting import weighted
 from tfp_fnspace.math.random import fold_in, split
 from tfp_fnspace.methods.fbnn import closed_form, equations
 from tfp_fnspace.methods.fbnn.adversarial import Adversarial
@@ -210,7 +212,7 @@ class FBNNModel(VariationalModel):
         self,
         inputs: list[Array],
         targets: Array,
-        batches: Iterable[tuple[list[Array], Array]],
+        batches: Iterable[Batch],
     ) -> None:
         """Adapts the measurement set and fits the prior and the last layer, if required."""
         (x,) = self.units.scaled([tf.constant(values) for values in inputs])
@@ -239,7 +241,12 @@ class FBNNModel(VariationalModel):
         return tf.reshape(points, [-1, *self._row_shape])
 
     def objective(
-        self, inputs: list[Tensor], targets: Tensor, num_rows: Tensor, seed: Seed
+        self,
+        inputs: list[Tensor],
+        targets: Tensor,
+        num_rows: Tensor,
+        seed: Seed,
+        row_weights: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Computes the loss and the entries of `History`, see `GradientModel.objective`.
 
@@ -259,9 +266,11 @@ class FBNNModel(VariationalModel):
         moments, divergence_of = self._distribution_at(points, seeds[0])
         moments = GaussianMoments(*(None if v is None else v[:, :count] for v in moments))
         log_likelihood = self.likelihood.expected_log_prob(moments, targets, seeds[1])
-        log_likelihood = tf.reduce_mean(log_likelihood)
+        log_likelihood = tf.reduce_mean(weighted(log_likelihood, row_weights))
         estimate, surrogate, parts = divergence_of(seeds[3])
         rows = {"batch": tf.cast(count, estimate.dtype), "data": num_rows}
+        if row_weights is not None:
+            rows["batch"] *= tf.cast(self.counters.mean_weight.value, estimate.dtype)
         weight = 1.0 / rows[self._weight_argument] if self._is_named else self.kl_weight
         elbo = equations.elbo(log_likelihood, estimate, weight)
         divergence = equations.with_value(surrogate, estimate)

@@ -17,6 +17,7 @@ from tfp_fnspace.layers.priors import RELEVANCE
 from tfp_fnspace.layers.variational import VariationalLayer
 from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.likelihoods.base import Likelihood
+from tfp_fnspace.math.broadcasting import weighted
 from tfp_fnspace.math.random import split
 from tfp_fnspace.methods.fbnn import equations
 from tfp_fnspace.model import GradientModel
@@ -80,6 +81,7 @@ class VariationalModel(GradientModel):
         Blundell et al. (2015), "Weight uncertainty in neural networks", ICML.
     """
 
+    weights_allowed = "positive"
     noise_outputs_allowed = True
 
     network: Network
@@ -140,7 +142,12 @@ class VariationalModel(GradientModel):
         return keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(1e-2, steps, alpha=0.1))
 
     def objective(
-        self, inputs: list[Tensor], targets: Tensor, num_rows: Tensor, seed: Seed
+        self,
+        inputs: list[Tensor],
+        targets: Tensor,
+        num_rows: Tensor,
+        seed: Seed,
+        row_weights: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Computes the loss and the entries of `History`, see `GradientModel.objective`.
 
@@ -152,7 +159,7 @@ class VariationalModel(GradientModel):
         with function_draws(self.num_samples, seeds[0], prior=RELEVANCE) as draws:
             moments = GaussianMoments(self._values(inputs, training=True), None)
         log_likelihood = self.likelihood.expected_log_prob(moments, targets, seeds[1])
-        log_likelihood = tf.reduce_mean(log_likelihood)
+        log_likelihood = tf.reduce_mean(weighted(log_likelihood, row_weights))
         kl = tf.cast(draws.kl(self.variable_dtype), self.variable_dtype) / num_rows
         loss = -equations.elbo(log_likelihood, kl, self.kl_weight * self.annealed())
         elbo = equations.elbo(log_likelihood, kl)

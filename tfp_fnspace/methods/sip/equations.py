@@ -35,6 +35,7 @@ import tensorflow as tf
 from tfp_fnspace.likelihoods import Likelihood
 from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math import linalg
+from tfp_fnspace.math.broadcasting import weighted
 from tfp_fnspace.typing import GaussianMoments, Seed, Tensor
 
 #: The least variance of `normal_moments`, in case a sampler has collapsed to a point.
@@ -193,6 +194,7 @@ def data_energy(
     alpha: float,
     seed: Seed,
     num_draws: int = 1,
+    row_weights: Tensor | None = None,
 ) -> Tensor:
     """Computes the first term of equation 12 per row, the energy of BB-alpha with its sign changed.
 
@@ -207,12 +209,13 @@ def data_energy(
         alpha: Number from 0 to 1.
         seed: int32 tensor `[2]`.
         num_draws: Draws of f, if the expectation given u_s has no closed form (see `data_term`).
+        row_weights: `[N]`, factors of the terms of the rows, or `None`.
 
     Returns:
         Scalar.
     """
     term = data_term(likelihood, moments, targets, alpha, seed, num_draws=num_draws)
-    return tf.reduce_mean(term)
+    return tf.reduce_mean(weighted(term, row_weights))
 
 
 def loss(

@@ -108,6 +108,7 @@ class SIPModel(GradientModel):
         sparse implicit processes", ICML.
     """
 
+    weights_allowed = "positive"
     noise_outputs_allowed = True
     jittered_matrix = "A covariance at the inducing points"
     optimizer_names = adversarial.OPTIMIZER_NAMES
@@ -208,9 +209,11 @@ class SIPModel(GradientModel):
         return int(prediction.predictive_distribution(self, z[:1])[0].num_jittered)
 
     @one_thread_at_a_time
-    def adapt(self, x: Rows, y: ArrayLike | None = None) -> None:
+    def adapt(
+        self, x: Rows, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> None:
         """Sets the standardisation from data and, for arrays, the initial inducing points."""
-        super().adapt(x, y)
+        super().adapt(x, y, sample_weight)
         if self._start is not None or not streams.is_stream(x):
             self._place([] if streams.is_stream(x) else self.checks.inputs(x))
 
@@ -229,7 +232,12 @@ class SIPModel(GradientModel):
         self.inducing_inputs.assign(self.units.scaled([tf.constant(start)])[0])
 
     def objective(
-        self, inputs: list[Tensor], targets: Tensor, num_rows: Tensor, seed: Seed
+        self,
+        inputs: list[Tensor],
+        targets: Tensor,
+        num_rows: Tensor,
+        seed: Seed,
+        row_weights: Tensor | None = None,
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Computes the losses and the entries of `History`, see the class."""
         seeds = split(seed, 4)
@@ -241,7 +249,7 @@ class SIPModel(GradientModel):
             at_z = given_prior.draws(self, z, of_p, seeds[1])
         mixture = equations.mixture(distribution, u[: self.num_samples])
         log_likelihood = equations.data_energy(
-            self.likelihood, mixture, targets, self.alpha, seeds[2]
+            self.likelihood, mixture, targets, self.alpha, seeds[2], row_weights=row_weights
         )
         divergences = self.log_ratio(_flat(u), _flat(at_z), seeds[3])
         kl = divergences.forward

@@ -82,6 +82,7 @@ class VIPModel(GradientModel):
         Ma, Li & Hernandez-Lobato (2019), "Variational implicit processes", ICML.
     """
 
+    weights_allowed = "positive"
     noise_outputs_allowed = True
     object_names = ("likelihood", "prior")
 
@@ -144,12 +145,18 @@ class VIPModel(GradientModel):
     # Training ---------------------------------------------------------------------------------
 
     def objective(
-        self, inputs: list[Tensor], targets: Tensor, num_rows: Tensor, seed: Seed
+        self,
+        inputs: list[Tensor],
+        targets: Tensor,
+        num_rows: Tensor,
+        seed: Seed,
+        row_weights: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Computes the loss and the entries of `History`, see the class."""
         moments = self._moments(inputs[0])
+        parts = self.likelihood, moments, targets, self.alpha, seed
         log_likelihood = equations.data_energy(
-            self.likelihood, moments, targets, self.alpha, seed, num_draws=self.num_samples
+            *parts, num_draws=self.num_samples, row_weights=row_weights
         )
         divergence = equations.weight_divergence(self.weight_mean.value, self.weight_cholesky)
         kl = divergence / num_rows

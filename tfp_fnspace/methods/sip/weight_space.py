@@ -89,6 +89,7 @@ class AADMModel(GradientModel):
         Bayesian approximate inference", Neurocomputing.
     """
 
+    weights_allowed = "positive"
     noise_outputs_allowed = True
     optimizer_names = adversarial.OPTIMIZER_NAMES
     object_names = ("likelihood", "network", *_PARTS)
@@ -212,14 +213,19 @@ class AADMModel(GradientModel):
         return 0
 
     def objective(
-        self, inputs: list[Tensor], targets: Tensor, num_rows: Tensor, seed: Seed
+        self,
+        inputs: list[Tensor],
+        targets: Tensor,
+        num_rows: Tensor,
+        seed: Seed,
+        row_weights: Tensor | None = None,
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Computes the losses and the entries of `History`, those of `SIPModel` but `jittered`."""
         seeds = split(seed, 3)
         q, p = self.divergence_draws(seeds[0])
         moments = GaussianMoments(self._values(inputs, q), None)
         log_likelihood = equations.data_energy(
-            self.likelihood, moments, targets, self.alpha, seeds[1]
+            self.likelihood, moments, targets, self.alpha, seeds[1], row_weights=row_weights
         )
         divergences = self.log_ratio(q, p, seeds[2])
         kl = divergences.forward

@@ -266,6 +266,21 @@ def predictive_moments(values: Tensor, shares: Tensor) -> GaussianMoments:
 # Section 3: priors of the noise and of nu; that of alpha is uniform ------------------------------
 
 
+def log_noise_of_copies(log_noise: Tensor, num_copies: float) -> Tensor:
+    r"""Returns what copies of rows add to the log-likelihood, `[B]`, up to a constant.
+
+    The likelihood of w copies of a row is that of one row with the noise variance sigma^2 / w,
+    times a power of sigma^2:
+
+        N(y; f, sigma^2)^w = c (sigma^2)^(-(w - 1) / 2) N(y; f, sigma^2 / w).
+
+    Args:
+        log_noise: log sigma^2, tensor `[B]`.
+        num_copies: Sum of w - 1 over the rows.
+    """
+    return -0.5 * num_copies * log_noise
+
+
 def log_noise_prior(log_noise: Tensor, noise_prior: str) -> Tensor:
     """Returns the log density of `log sigma^2`, `[B]`, up to a constant.
 

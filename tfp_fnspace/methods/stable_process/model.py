@@ -106,6 +106,11 @@ class StableProcessModel(FunctionSpaceModel):
     draws_smooth_functions = False  # they are piecewise constant
     needs_steps = True
 
+    @property
+    def weights_allowed(self) -> str:
+        """Any positive weights under Gaussian noise, none under Student-t noise."""
+        return "none" if hasattr(self.likelihood, "df") else "positive"
+
     alpha: float | options.Uniform
     nu: float | options.LogNormal
     store: ChainStore | None
@@ -180,10 +185,12 @@ class StableProcessModel(FunctionSpaceModel):
         super().compile(metrics=metrics, jit_compile=jit_compile, run_eagerly=run_eagerly)
 
     @one_thread_at_a_time
-    def adapt(self, x: Rows, y: ArrayLike | None = None) -> None:
+    def adapt(
+        self, x: Rows, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> None:
         """Sets the standardisation from arrays; `fit` does so by itself the first time."""
         _refuse_stream(x)
-        super().adapt(x, y)
+        super().adapt(x, y, sample_weight)
 
     @one_thread_at_a_time
     def fit(
@@ -223,8 +230,10 @@ class StableProcessModel(FunctionSpaceModel):
             validation_data: `(x, y)`. The scores are those of the draws so far; the cost of CRPS
                 grows with the square of their number.
             shuffle: Refused.
-            class_weight: Refused.
-            sample_weight: Refused.
+            class_weight: Refused: there are no classes.
+            sample_weight: Positive weights `[N]`, for Gaussian noise. A row of weight w is w copies
+                of it: the noise of its target has the variance `sigma^2 / w`, and each copy counts
+                where sigma is inferred. Student-t noise has no such form and refuses weights.
             initial_epoch: Number of the first epoch.
             steps_per_epoch: Refused.
             validation_freq: Epochs between validations.
@@ -246,7 +255,12 @@ class StableProcessModel(FunctionSpaceModel):
         """
         arguments.refuse_unknown("fit", unknown)
         _refuse_stream(x)
-        checks.refuse_weights(self, class_weight=class_weight, sample_weight=sample_weight)
+        if sample_weight is not None and self.weights_allowed == "none":
+            raise ValueError(
+                "`sample_weight` needs Gaussian noise: under Student-t noise each copy of a row "
+                "has a variance of its own. "
+                f"Received: likelihood={type(self.likelihood).__name__}"
+            )
         refused = {
             "batch_size": batch_size,
             "shuffle": shuffle,
@@ -263,6 +277,8 @@ class StableProcessModel(FunctionSpaceModel):
         history = super().fit(
             x,
             y,
+            sample_weight=sample_weight,
+            class_weight=class_weight,
             epochs=epochs,
             verbose=verbose,
             callbacks=callbacks,
@@ -293,10 +309,11 @@ class StableProcessModel(FunctionSpaceModel):
         batch_size: int | None,
         shuffle: bool | None,
         options: dict[str, Any],
+        row_weights: Array | None = None,
     ) -> keras.callbacks.History:
         _, described = self.counters.epoch_of
         self.counters.epoch_of = self.chains.sweeps_per_epoch, described
-        training.prepare(self, inputs[0], targets, self._x_predict)
+        training.prepare(self, inputs[0], targets, self._x_predict, row_weights)
         return loops.by_epochs(self, training.Blocks(self), inputs, targets, options)
 
     def diagnostics(self, x: ArrayLike | None = None) -> dict[str, diagnostics.Convergence]:

@@ -101,6 +101,11 @@ class ChainStore(keras.layers.Layer):
         same = np.array_equal(x, self.x.numpy()) and np.array_equal(y, self.y.numpy())
         return same and (x_predict is None or np.array_equal(x_predict, self.x_predict.numpy()))
 
+    def has_noise_weights(self, shares: Array | None) -> bool:
+        """Returns whether the rows have these shares of the noise's variance, `None` for ones."""
+        own = self.state.noise_weights.numpy()[0]
+        return np.array_equal(own, np.ones_like(own) if shares is None else shares)
+
     def clear(self) -> None:
         """Forgets the draws."""
         self._set_counters(drawn=0, stored=0, stride=1)

@@ -4,6 +4,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tensorflow as tf
 
 from tfp_fnspace import interrupts
 from tfp_fnspace.boundary import columns
@@ -44,7 +45,11 @@ def warn(model: "StableProcessModel") -> None:
 
 
 def prepare(
-    model: "StableProcessModel", inputs: Array, targets: Array, x_predict: Array | None
+    model: "StableProcessModel",
+    inputs: Array,
+    targets: Array,
+    x_predict: Array | None,
+    row_weights: Array | None = None,
 ) -> None:
     """Gives a model a store for these data, unless it has one.
 
@@ -53,12 +58,16 @@ def prepare(
         inputs: Array `[N, I]` in the user's units.
         targets: Array `[N, D]` in the user's units.
         x_predict: Array `[M, I]` in the user's units, or `None`.
+        row_weights: Array `[N]`, or `None`. A row of weight w has the noise variance `sigma^2 / w`.
     """
     x, y = _scaled(model, inputs, targets)
     if x_predict is not None:
         x_predict = model.units.input_scalers[0](x_predict).numpy()
+    shares = None if row_weights is None else 1.0 / row_weights
     if model.store is not None and model.store.has_data(x, y, x_predict):
-        return
+        is_gaussian = not hasattr(model.likelihood, "df")
+        if not is_gaussian or model.store.has_noise_weights(shares):
+            return
     x_predict = x[:0] if x_predict is None else x_predict
     partition = chains.make_partition(model, x, x_predict, model.counters.seeds.number())
     problem = chains.make_problem(partition, x, y, model.chains.num_chains)
@@ -68,6 +77,10 @@ def prepare(
         state = chains.initial_state(model, seed, problem, *start)
     else:
         state = chains.warm_state(model, seed, model.store, problem, partition, x)
+    if shares is not None:
+        state = state._replace(
+            noise_weights=tf.broadcast_to(tf.constant(shares), state.noise_weights.shape)
+        )
     arrays = (partition, x, y, x_predict, state)
     config_bytes = len(json.dumps(options.partition_config(model.partition)))
     sizes = sizes_of(*arrays, model.chains.num_chains, model.chains.max_draws, config_bytes)
@@ -115,6 +128,7 @@ class Blocks:
         self.model = model
         # A checkpoint may be restored before the first block.
         self.problem: samplers.Problem | None = None
+        self.settings: samplers.Settings | None = None
 
     def __call__(self) -> dict[str, float]:
         """Runs one block and returns its logs in the user's units."""
@@ -123,9 +137,13 @@ class Blocks:
             self.problem = chains.make_problem(
                 store.partition, store.x.numpy(), store.y.numpy(), model.chains.num_chains
             )
+            self.settings = options.settings_of(model)
+            if self.settings.noise_df is None:
+                copies = np.sum(1.0 / store.state.noise_weights.numpy()[0] - 1.0)
+                self.settings = self.settings._replace(num_copies=float(copies))
         run = chains.compiled_run(
             model.chains.sampler,
-            options.settings_of(model),
+            self.settings,
             model.chains.draws_per_epoch,
             model.chains.thin,
         )

@@ -175,6 +175,7 @@ class CovarianceChain(keras.layers.Layer):
         observed: Tensor,
         noise_variance: Tensor,
         trainable: list[TAGILayer],
+        row_weights: Tensor | None = None,
     ) -> tuple[GaussianMoments, list[Tensor]]:
         """Sums the innovations of independent parameters; joint parameters are updated here.
 
@@ -185,6 +186,8 @@ class CovarianceChain(keras.layers.Layer):
             observed: See above.
             noise_variance: See above.
             trainable: List of the layers to learn.
+            row_weights: Tensor `[N]`, factors of the rows in the sums, or `None`. There are none if
+                parameters are joint.
 
         Returns:
             `GaussianMoments` of the outputs before the update, and a list of tensors: the sums over
@@ -199,6 +202,12 @@ class CovarianceChain(keras.layers.Layer):
             if self.joint:
                 self._update_joint(step, units.mean, pair)
                 continue
+            if row_weights is not None:
+                vector, matrix = pair
+                pair = (
+                    vector * row_weights[:, tf.newaxis],
+                    matrix * row_weights[:, tf.newaxis, tf.newaxis],
+                )
             sums += covariance.parameter_innovations(units.mean, *pair, step.use_bias)
         out = seen[-1]
         return GaussianMoments(out.mean, tf.linalg.diag_part(out.covariance)), sums

@@ -27,7 +27,7 @@ from tfp_fnspace.methods.tagi import (
 from tfp_fnspace.methods.tagi.chain import CovarianceChain
 from tfp_fnspace.methods.tagi.layers.base import TAGILayer
 from tfp_fnspace.methods.tagi.learned_noise import LearnedNoise
-from tfp_fnspace.model import FunctionSpaceModel, checks, loops
+from tfp_fnspace.model import FunctionSpaceModel, loops
 from tfp_fnspace.model.whole_numbers import with_real_inputs
 from tfp_fnspace.typing import (
     Array,
@@ -103,6 +103,11 @@ class TAGIModel(FunctionSpaceModel):
     """
 
     noise_outputs_allowed = True
+
+    @property
+    def weights_allowed(self) -> str:
+        """Whole numbers for the exact update, which learns copies of a row one by one."""
+        return "whole" if self.update == "exact" else "positive"
 
     observation_model: Any  # a likelihood with an `innovation`
     _noisy_network: Network
@@ -275,17 +280,19 @@ class TAGIModel(FunctionSpaceModel):
         return [*parameters, *(v for layer in layers for v in layer.state), *correlations]
 
     def train_step(self, data: Any) -> dict[str, Tensor]:
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        if sample_weight is not None:
-            checks.refuse_weights(self, sample_weight=sample_weight)
+        x, y, row_weights = keras.utils.unpack_x_y_sample_weight(data)
         inputs = self.units.scaled(x)
         targets = self.units.target_scaler(self.checks.as_columns(y))
         if self.update == "exact":
             rows = tf.range(tf.shape(targets)[0])
+            if row_weights is not None:
+                rows = tf.repeat(rows, tf.cast(row_weights, tf.int32))
             index, counts = rows[:, tf.newaxis], tf.ones_like(rows)
-            sums = training.epoch(self, inputs, targets, index, counts, tf.shape(targets)[0])
+            sums = training.epoch(self, inputs, targets, index, counts, tf.shape(rows)[0])
         else:
-            sums = training.observe(self, inputs, targets)
+            if row_weights is not None:
+                row_weights = tf.cast(row_weights, targets.dtype)
+            sums = training.observe(self, inputs, targets, row_weights=row_weights)
         self.counters.steps.assign_add(1)
         return self._logs(sums)
 
@@ -310,17 +317,27 @@ class TAGIModel(FunctionSpaceModel):
         batch_size: int,
         shuffle: bool,
         options: dict[str, Any],
+        row_weights: Array | None = None,
     ) -> keras.callbacks.History:
         self.checks.batch_size(batch_size)
         if self.noise == "cross_validate" and not self.counters.has_steps:
             epochs = options["epochs"] - options["initial_epoch"]
             scale, self.noise_scores = noise.cross_validate(
-                self, inputs, targets, epochs, batch_size, shuffle, verbose=options["verbose"]
+                self,
+                inputs,
+                targets,
+                epochs,
+                batch_size,
+                shuffle,
+                verbose=options["verbose"],
+                row_weights=row_weights,
             )
             self.likelihood.set_scale(scale)
         if not loops.may_run_whole_epochs(self, TAGIModel, options["callbacks"]):
-            return loops.by_batches(self, inputs, targets, batch_size, shuffle, options)
-        learner = self.epochs.learner(inputs, targets, batch_size)
+            return loops.by_batches(
+                self, inputs, targets, batch_size, shuffle, options, row_weights
+            )
+        learner = self.epochs.learner(inputs, targets, batch_size, row_weights)
         num_batches, counters = -(-len(targets) // batch_size), self.counters
 
         def train_epoch():

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.datasets import k_fold
-from tfp_fnspace.metrics import nll
+from tfp_fnspace.metrics import scores as metric_scores
 from tfp_fnspace.tracing import traced
 from tfp_fnspace.typing import Array
 
@@ -107,6 +107,7 @@ def cross_validate(
     shuffle: bool,
     num_folds: int = 5,
     verbose: int | str = 0,
+    row_weights: Array | None = None,
 ) -> tuple[Array, list[tuple[float, float]]]:
     """Chooses the noise scale with the best held-out log-likelihood over k folds.
 
@@ -123,6 +124,7 @@ def cross_validate(
         shuffle: Whether each epoch permutes the rows.
         num_folds: Number of folds; fewer if there are fewer rows.
         verbose: As in Keras's `fit`; unless it is 0, each candidate prints a line.
+        row_weights: Array `[N]`, or `None`. Held-out rows count by their weights, too.
 
     Returns:
         The scale in model units, with the shape of the likelihood's scale, and the table of `(mean
@@ -135,12 +137,16 @@ def cross_validate(
         raise ValueError(
             f"noise='cross_validate' needs at least 2 rows. Received: {len(targets)} rows"
         )
-    learner = model.epochs.learner(inputs, targets, batch_size)
+    learner = model.epochs.learner(inputs, targets, batch_size, row_weights)
     folds = k_fold(len(targets), min(num_folds, len(targets)), seed=model.counters.seeds.number())
     negative_log_likelihood = traced(
-        lambda x, y: nll(y, model.predictive(x)), reduce_retracing=True
+        lambda x, y, *weights: metric_scores.evaluate(
+            metric_scores.nll(), y, model.predictive(x), *weights
+        ),
+        reduce_retracing=True,
     )
     observed = ~np.all(np.isnan(targets), axis=1)
+    counts = np.ones(len(targets)) if row_weights is None else row_weights
     initial = [variable.numpy() for variable in model.parameter_variables]
     initial_scale = model.likelihood.scale.numpy()
     start = float(np.mean(initial_scale))
@@ -156,9 +162,10 @@ def cross_validate(
                 learner(train[order].astype(np.int32))
             rows = held_out[observed[held_out]]
             if len(rows):
-                x, y = [tf.constant(a[rows]) for a in inputs], tf.constant(targets[rows])
-                total -= len(rows) * float(negative_log_likelihood(x, y))
-        mean = total / observed.sum()
+                x = [tf.constant(a[rows]) for a in inputs]
+                held = [tf.constant(a[rows]) for a in (targets, row_weights) if a is not None]
+                total -= np.sum(counts[rows]) * float(negative_log_likelihood(x, *held))
+        mean = total / np.sum(counts[observed])
         if verbose:
             print(f"noise scale {scale:.4g}: held-out log-likelihood {mean:.4f}", flush=True)
         return mean

@@ -22,7 +22,11 @@ Scores: TypeAlias = Sequence[Tensor]
 
 
 def observe(
-    model: "TAGIModel", inputs: list[Tensor], targets: Tensor, valid: Tensor | None = None
+    model: "TAGIModel",
+    inputs: list[Tensor],
+    targets: Tensor,
+    valid: Tensor | None = None,
+    row_weights: Tensor | None = None,
 ) -> Scores:
     """Updates the posterior from one batch.
 
@@ -31,6 +35,8 @@ def observe(
         inputs: List of tensors `[B, ...]` in model units.
         targets: Tensor `[B, D]` in model units; NaN is missing.
         valid: Boolean tensor `[B]`, false for rows that pad the batch; `None` means no padding.
+        row_weights: Tensor `[B]` of the dtype of the targets. A row of weight w counts as w copies,
+            in the sums of innovations and for the cap. `None` stands for ones.
 
     Returns:
         Four scalars: log-likelihood, squared error, rows and entries, see `epoch`.
@@ -40,17 +46,24 @@ def observe(
         observed = tf.logical_and(observed, valid[:, tf.newaxis])
     # Missing targets are replaced before the arithmetic, since 0 * NaN would be NaN.
     targets = tf.where(observed, targets, tf.zeros_like(targets))
+    counts = tf.cast(observed, targets.dtype)
+    if row_weights is not None:
+        counts *= row_weights[:, tf.newaxis]
     parameters = [pair for layer in model.trainable_layers for pair in layer.parameters]
     if model.chain is None:
-        moments, sums = _through_graph(model, parameters, inputs, targets, observed, valid)
+        moments, sums = _through_graph(model, parameters, inputs, targets, counts, valid)
     else:
         moments, sums = model.chain.learn(
             *(inputs[0], model.input_variance()),
             *(targets, observed, model.likelihood.noise_variance()),
             model.trainable_layers,
+            row_weights,
         )
+    scores = _score(model, moments, targets, counts)
     rows = tf.shape(targets)[0] if valid is None else tf.reduce_sum(tf.cast(valid, tf.int32))
-    scores = _score(model, moments, targets, tf.cast(observed, targets.dtype))
+    if row_weights is not None:
+        kept = row_weights if valid is None else tf.where(valid, row_weights, 0.0)
+        rows = tf.reduce_sum(kept)
     sums, scores = replicas.summed((sums, scores))
     rows = replicas.summed(rows)
     if sums:
@@ -60,7 +73,7 @@ def observe(
     return scores
 
 
-def _through_graph(model, parameters, inputs, targets, observed, valid):
+def _through_graph(model, parameters, inputs, targets, counts, valid):
     """Returns the moments of the outputs, and the sums of the innovations of each parameter."""
     variables = [part.value for pair in parameters for part in pair]
     with (
@@ -72,17 +85,24 @@ def _through_graph(model, parameters, inputs, targets, observed, valid):
     sums = tape.gradient(
         list(moments),
         variables,
-        output_gradients=output_innovations(model, moments, targets, observed),
+        output_gradients=output_innovations(model, moments, targets, counts),
         unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
     return moments, sums
 
 
 def output_innovations(
-    model: "TAGIModel", moments: GaussianMoments, targets: Tensor, observed: Tensor
+    model: "TAGIModel", moments: GaussianMoments, targets: Tensor, counts: Tensor
 ) -> list[Tensor]:
-    """Returns a list of the two innovations of the outputs, 0 where a target is missing."""
-    weight = tf.cast(observed, targets.dtype)
+    """Returns a list of the two innovations of the outputs, times how often a target counts.
+
+    Args:
+        model: `TAGIModel`.
+        moments: Moments of the outputs, tensors `[N, A]`.
+        targets: Tensor `[N, D]`.
+        counts: Tensor `[N, D]`, 0 where a target is missing, else the weight of the row.
+    """
+    weight = tf.cast(counts, targets.dtype)
     # Several outputs may belong to one target: a value and its noise, or the outputs of all
     # classes.
     weight = tf.tile(weight, [1, moments.mean.shape[-1] // targets.shape[-1]])
@@ -141,6 +161,7 @@ def epoch(
     index: Tensor,
     counts: Tensor,
     num_batches: Tensor,
+    row_weights: Tensor | None = None,
 ) -> Scores:
     """Updates the posterior from batch after batch, in one loop on the device.
 
@@ -151,6 +172,7 @@ def epoch(
         index: int32 tensor `[T, B]`, the row numbers of each batch.
         counts: int32 tensor `[T]`, how many entries of a row of `index` count.
         num_batches: Scalar, how many rows of `index` count.
+        row_weights: Tensor `[N]`, see `observe`.
 
     Returns:
         Tuple of four float64 scalars over the rows learnt from. These are the sum of the log
@@ -164,7 +186,8 @@ def epoch(
         rows = index[step]
         batch = [tf.gather(x, rows) for x in inputs]
         valid = None if batch_size == 1 else tf.range(batch_size) < counts[step]
-        scores = observe(model, batch, tf.gather(targets, rows), valid)
+        weights = None if row_weights is None else tf.gather(row_weights, rows)
+        scores = observe(model, batch, tf.gather(targets, rows), valid, weights)
         return step + 1, [a + b for a, b in zip(sums, scores, strict=True)]
 
     start = (tf.constant(0), [tf.zeros([], tf.float64) for _ in range(4)])
@@ -214,14 +237,20 @@ class CompiledEpochs:
         self._trained: list[str] | None = None
         self.fuses_updates = False
 
-    def learner(self, inputs: list[Array], targets: Array, batch_size: int) -> "EpochLearner":
+    def learner(
+        self,
+        inputs: list[Array],
+        targets: Array,
+        batch_size: int,
+        row_weights: Array | None = None,
+    ) -> "EpochLearner":
         """Returns a function that learns from rows of given arrays."""
         trained = [layer.name for layer in self._model.trainable_layers]
         if self._trained != trained:
             self._compile()
             self._trained = trained
         functions = self._function, self._counted_function
-        return EpochLearner(self._model, *functions, inputs, targets, batch_size)
+        return EpochLearner(self._model, *functions, inputs, targets, batch_size, row_weights)
 
     def _compile(self):
         slow = any(layer.slow_in_xla_loops for layer in self._model.tagi_layers)
@@ -250,6 +279,8 @@ class EpochLearner:
         inputs: List of arrays `[N, ...]` in the user's units.
         targets: Array `[N, D]` in the user's units; NaN is missing.
         batch_size: Rows in a batch; the exact update takes rows one by one.
+        row_weights: Array `[N]`, or `None`. The exact update learns the w copies of a row of weight
+            w one after the other.
 
     Call arguments:
         order: int32 array of at most N row numbers. All calls share one compiled program whatever
@@ -267,6 +298,7 @@ class EpochLearner:
         inputs: list[Array],
         targets: Array,
         batch_size: int,
+        row_weights: Array | None = None,
     ):
         self.function, self.counted = function, counted
         self.steps_of = lambda num_rows: -(-num_rows // batch_size)
@@ -274,10 +306,17 @@ class EpochLearner:
         self.num_batches = -(-len(targets) // self.batch_size)
         self.inputs = model.units.scaled([tf.constant(x) for x in inputs])
         self.targets = model.units.target_scaler(tf.constant(targets))
+        self.copies, self.weights = None, []
+        if row_weights is not None and model.update == "exact":
+            self.copies = row_weights.astype(np.int64)
+            self.num_batches = int(np.sum(self.copies))
+        elif row_weights is not None:
+            self.weights = [tf.constant(row_weights, self.targets.dtype)]
 
     def __call__(self, order: Array, count_steps: bool = False) -> Scores:
-        index = map(tf.constant, batch_index(order, self.batch_size, self.num_batches))
-        if not count_steps:
-            return self.function(self.inputs, self.targets, *index)
         num_steps = tf.constant(self.steps_of(len(order)), tf.int64)
-        return self.counted(num_steps, self.inputs, self.targets, *index)
+        if self.copies is not None:
+            order = np.repeat(order, self.copies[order])
+        index = map(tf.constant, batch_index(order, self.batch_size, self.num_batches))
+        arguments = self.inputs, self.targets, *index, *self.weights
+        return self.counted(num_steps, *arguments) if count_steps else self.function(*arguments)

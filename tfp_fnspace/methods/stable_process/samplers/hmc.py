@@ -195,7 +195,7 @@ def log_target(
     likelihood = equations.log_likelihood(factor, problem.targets)
     value = likelihood - 0.5 * tf.reduce_sum(tf.square(position[:, :-3]), axis=-1)
     if settings.infer_noise:
-        value += equations.log_noise_prior(new.log_noise, settings.noise_prior)
+        value += hyper.log_prior_of_noise(new.log_noise, settings)
     if settings.nu_prior is not None:
         value += equations.log_nu_prior(new.log_nu, settings.nu_prior)
     if settings.alpha_range is not None:

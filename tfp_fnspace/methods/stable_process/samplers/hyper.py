@@ -46,6 +46,7 @@ def walk_on_spectrum(
     log_noise, log_nu, *accepted = _compiled_walk(
         settings.noise_prior,
         settings.nu_prior,
+        settings.num_copies,
         values,
         squares,
         state.log_noise,
@@ -121,8 +122,16 @@ def _steps_of_walk(seed, count, state, settings):
     return noise, tf.math.log(chain.uniform([count, 2, chains], second))
 
 
-def _log_prior(log_noise, log_nu, settings):
+def log_prior_of_noise(log_noise: Tensor, settings: chain.Settings) -> Tensor:
+    """Returns the log density of `log sigma^2`, and what copies of rows add to it, `[B]`."""
     prior = equations.log_noise_prior(log_noise, settings.noise_prior)
+    if not settings.num_copies:
+        return prior
+    return prior + equations.log_noise_of_copies(log_noise, settings.num_copies)
+
+
+def _log_prior(log_noise, log_nu, settings):
+    prior = log_prior_of_noise(log_noise, settings)
     if settings.nu_prior is None:
         return prior
     return prior + equations.log_nu_prior(log_nu, settings.nu_prior)
@@ -132,6 +141,7 @@ def _log_prior(log_noise, log_nu, settings):
 def _compiled_walk(
     noise_prior,
     nu_prior,
+    num_copies,
     values,
     squares,
     log_noise,
@@ -141,10 +151,11 @@ def _compiled_walk(
     noise,
     log_uniforms,
 ):
+    settings = chain.Settings(noise_prior=noise_prior, nu_prior=nu_prior, num_copies=num_copies)
+
     def log_target(log_noise, log_nu):
         target = equations.log_likelihood_of_spectrum(values, squares, log_noise, log_nu)
-        target += equations.log_noise_prior(log_noise, noise_prior)
-        return target if nu_prior is None else target + equations.log_nu_prior(log_nu, nu_prior)
+        return target + _log_prior(log_noise, log_nu, settings)
 
     where = [log_noise, log_nu]
     current = log_target(*where)

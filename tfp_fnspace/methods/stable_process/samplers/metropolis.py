@@ -34,8 +34,14 @@ def one_step(
     nothing = tf.zeros_like(likelihood)
     accept_noise, accept_nu, accept_alpha = nothing, nothing, nothing
     if settings.infer_noise:
-        proposal = state._replace(log_noise=_noise_draws(seeds[1], state, settings))
-        state, likelihood, accept_noise = _decide(seeds[1], state, proposal, likelihood, problem)
+        log_noise = _noise_draws(seeds[1], state, settings)
+        proposal, of_copies = state._replace(log_noise=log_noise), None
+        if settings.num_copies:
+            change = log_noise - state.log_noise
+            of_copies = equations.log_noise_of_copies(change, settings.num_copies)
+        state, likelihood, accept_noise = _decide(
+            seeds[1], state, proposal, likelihood, problem, of_copies
+        )
     if settings.nu_prior is not None:
         mean, stddev = settings.nu_prior
         log_nu = mean + stddev * chain.standard_normal(state.log_nu.shape, fold_in(seeds[2], 0))
@@ -119,15 +125,26 @@ def _with_new_alpha(seed, state, settings):
     return state._replace(alpha=alpha, log_scales=scales)
 
 
-def _decide(seed, state, proposal, likelihood, problem):
+def _decide(seed, state, proposal, likelihood, problem, further=None):
     """Takes the proposal with the probability of Metropolis and Hastings.
+
+    Args:
+        seed: int32 tensor `[2]`.
+        state: `ChainState`.
+        proposal: `ChainState`.
+        likelihood: Log-likelihood of the state, `[B]`.
+        problem: `Problem`.
+        further: What the log ratio has beside the change of the likelihood, `[B]`, or `None`.
 
     Returns:
         State, its log-likelihood, and 1 where the proposal was taken, `[B]`.
     """
     proposed, allowed = _log_likelihood(proposal, problem)
     log_uniform = tf.math.log(chain.uniform(likelihood.shape, fold_in(seed, 1)))
-    accept = allowed & (proposed - likelihood > log_uniform)  # false for NaN
+    gain = proposed - likelihood
+    if further is not None:
+        gain += further
+    accept = allowed & (gain > log_uniform)  # false for NaN
 
     def choose(new, old):
         return tf.where(accept[:, tf.newaxis] if new.shape.rank == 2 else accept, new, old)

@@ -33,6 +33,8 @@ class Settings(NamedTuple):
         relocations: Moves of whole jumps in an iteration; `None` for 12 to 64, depending on the
             numbers of groups and of points.
         adapt_for: Iterations in which the steps of the random walks are adapted.
+        num_copies: Sum of w - 1 over rows of weights w, whose `noise_weights` are 1 / w; see
+            `equations.log_noise_of_copies`.
     """
 
     infer_noise: bool = True
@@ -43,6 +45,7 @@ class Settings(NamedTuple):
     proposals: int = 2
     relocations: int | None = None
     adapt_for: int = 1000
+    num_copies: float = 0.0
 
     def check(self) -> None:
         """Refuses settings that are not as described; every function that runs a sampler calls it.
@@ -74,8 +77,8 @@ class ChainState(NamedTuple):
         u: `[B, L]`, Kanter's uniform variables of the atoms' scales.
         log_scales: `[B, L]`, `log s`.
         log_noise: `[B]`, `log sigma^2` in model units.
-        noise_weights: `[B, N]`, the variances of Student-t noise in units of sigma^2; 1 for
-            Gaussian noise.
+        noise_weights: `[B, N]`, the variances of Student-t noise in units of sigma^2; for Gaussian
+            noise 1, or 1 / w for a row of weight w.
         alpha: `[B]`, index of the process.
         log_nu: `[B]`, `log nu`.
         log_steps: `[B, 3]`, logarithms of the random walks' steps: noise, nu, alpha.

@@ -509,7 +509,7 @@ class _Passes:
         return iter(self.stream.batches())
 
 
-def _looks_every(options: dict[str, Any], optimizer: keras.optimizers.Optimizer) -> int:
+def _looks_every(options: dict[str, Any], optimizer: Any) -> int:
     """Returns the epochs after which a callback may read the weights, 1 unless all allow more.
 
     A callback that `allows_ahead` never reads them, or states in `looks_every` how often it does.

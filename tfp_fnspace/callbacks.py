@@ -287,15 +287,34 @@ def refuse_learning_rates(callbacks: Iterable[keras.callbacks.Callback], rule: s
             raise ValueError(f"{rule} Received: callback={callback!r}")
 
 
-#: Callbacks of Keras that use batches only if an option says so.
+#: Callbacks by package and class -> whether one acts at every batch, with its options. The packages
+#: need not be installed.
 _BATCH_OPTIONS = {
-    EpochCounter: lambda c: False,
-    BackupAndRestore: lambda c: c.save_freq != "epoch",
-    keras.callbacks.ModelCheckpoint: lambda c: c.save_freq != "epoch",
-    keras.callbacks.TensorBoard: lambda c: c.update_freq != "epoch" or c._should_trace,
-    keras.callbacks.TerminateOnNaN: lambda c: False,
-    keras.callbacks.ProgbarLogger: lambda c: False,
+    "tfp_fnspace.EpochCounter": lambda c: False,
+    "tfp_fnspace.BackupAndRestore": lambda c: c.save_freq != "epoch",
+    "keras.ModelCheckpoint": lambda c: c.save_freq != "epoch",
+    "keras.TensorBoard": lambda c: c.update_freq != "epoch" or c._should_trace,
+    "keras.TerminateOnNaN": lambda c: False,
+    "keras.ProgbarLogger": lambda c: False,
+    "keras_tuner.TunerCallback": lambda c: _package(type(c.tuner).on_batch_end) != "keras_tuner",
+    "mlflow.MlflowCallback": lambda c: not c.log_every_epoch,
+    "wandb.WandbMetricsLogger": lambda c: c.logging_batch_wise,
 }
+
+#: Callbacks that read logs -> whether one reads weights or steps too, with its options.
+_LOGGERS = {
+    "keras.CSVLogger": lambda c: False,
+    "keras.History": lambda c: False,
+    "keras.ProgbarLogger": lambda c: False,
+    "keras.TensorBoard": lambda c: (
+        c.histogram_freq or c.embeddings_freq or c.write_steps_per_second
+    ),
+    "mlflow.MlflowCallback": lambda c: False,
+    "wandb.WandbMetricsLogger": lambda c: False,
+}
+
+#: Those of them that write the learning rate at the end of an epoch.
+_READ_LEARNING_RATES = ("keras.TensorBoard", "wandb.WandbMetricsLogger")
 
 _BATCH_METHODS = (
     "on_batch_begin",
@@ -305,13 +324,43 @@ _BATCH_METHODS = (
 )
 
 
+def _package(member: Any) -> str:
+    return member.__module__.partition(".")[0]
+
+
+def _name(callback: keras.callbacks.Callback) -> str:
+    return f"{_package(type(callback))}.{type(callback).__name__}"
+
+
 def wants_batches(callback: keras.callbacks.Callback) -> bool:
     """Returns whether a callback does something at every batch."""
-    for cls, option in _BATCH_OPTIONS.items():
-        if type(callback) is cls:
-            return option(callback)
+    option = _BATCH_OPTIONS.get(_name(callback))
+    if option is not None:
+        return option(callback)
     base = keras.callbacks.Callback
     return any(
         getattr(getattr(callback, method), "__func__", None) is not getattr(base, method)
         for method in _BATCH_METHODS
     )
+
+
+def allows_ahead(callback: keras.callbacks.Callback, optimizer: Any) -> bool:
+    """Returns whether weights may be those of a later epoch than the one a callback is told of.
+
+    Args:
+        callback: A callback. One with an attribute `allows_ahead` says so itself; loggers of Keras,
+            MLflow and W&B are known.
+        optimizer: The optimizer of the model. Some loggers write its learning rate, which a
+            schedule changes with the steps.
+    """
+    name = _name(callback)
+    if hasattr(callback, "allows_ahead") or name not in _LOGGERS:
+        return bool(getattr(callback, "allows_ahead", False))
+    if wants_batches(callback) or _LOGGERS[name](callback):
+        return False
+    return name not in _READ_LEARNING_RATES or not _has_schedule(optimizer)
+
+
+def _has_schedule(optimizer: Any) -> bool:
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of `LossScaleOptimizer`
+    return isinstance(optimizer.get_config().get("learning_rate"), dict)

@@ -17,7 +17,7 @@ Y = np.stack([np.sin(X[:, 0]), X[:, 1] * X[:, 2]], axis=1)
 def history_of(make, unit):
     keras.utils.set_random_seed(0)  # networks that are given to a model start from it
     model = make()
-    if hasattr(model, "optimizer") and model.optimizer is not None:
+    if isinstance(getattr(model, "optimizer", None), keras.optimizers.Optimizer):
         model.compile(model.optimizer, run_eagerly=True)
     return batteries.fit(model, X, unit * Y + unit, batch_size=12, epochs=2).history
 

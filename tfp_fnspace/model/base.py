@@ -28,6 +28,7 @@ from tfp_fnspace.metrics.of_classes import check_class_metric, for_class_metric
 from tfp_fnspace.model import checks, fitting, loops, saving, summary
 from tfp_fnspace.model.checks import Checks
 from tfp_fnspace.model.counters import Counters
+from tfp_fnspace.model.no_optimizer import NoOptimizer
 from tfp_fnspace.model.turns import Turns, one_thread_at_a_time
 from tfp_fnspace.model.units import Units
 from tfp_fnspace.tracing import collectable, count_apart, traced
@@ -413,6 +414,8 @@ class FunctionSpaceModel(keras.Model):
         self._compile_arguments = {"jit_compile": jit_compile, "run_eagerly": run_eagerly, **kwargs}
         keras_arguments = {"optimizer": None, **self._compile_arguments}
         super().compile(loss=None, **keras_arguments)
+        if "optimizer" not in kwargs:
+            self.optimizer = NoOptimizer(self.counters.steps)
 
     def get_compile_config(self) -> Any:
         config = {**self._compile_arguments, "metrics": self.user_metrics}

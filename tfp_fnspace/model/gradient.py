@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfp_fnspace.boundary import arguments
 from tfp_fnspace.boundary.streams import Batch, CheckedStream
-from tfp_fnspace.callbacks import FiniteLoss
+from tfp_fnspace.callbacks import FiniteLoss, allows_ahead
 from tfp_fnspace.math import replicas
 from tfp_fnspace.model import checks, loops
 from tfp_fnspace.model.annealing import Annealing
@@ -505,7 +505,8 @@ class GradientModel(FunctionSpaceModel):
             size = tf.constant(batch_size, tf.int32)
             return self._compiled_epochs(bool(weights))(*arrays, orders, size, *weights)
 
-        train_epoch = EpochsAhead(run, epochs, _looks_every(options), options["initial_epoch"])
+        every = _looks_every(options, self.optimizer)
+        train_epoch = EpochsAhead(run, epochs, every, options["initial_epoch"])
         return loops.by_epochs(self, train_epoch, inputs, targets, options, num_batches)
 
     def run_stream(
@@ -560,15 +561,15 @@ class _Passes:
         return iter(self.stream.batches())
 
 
-def _looks_every(options: dict[str, Any]) -> int:
+def _looks_every(options: dict[str, Any], optimizer: Any) -> int:
     """Returns the epochs after which a callback may read the weights, 1 unless all allow more.
 
-    A callback with `allows_ahead` never reads them, or states in `looks_every` how often it does.
+    A callback that `allows_ahead` never reads them, or states in `looks_every` how often it does.
     """
     callbacks = options["callbacks"]
-    if options["validation_data"] is not None:
+    if options["validation_data"] is not None or loops.keras_fit_is_replaced():
         return 1
-    if not all(getattr(callback, "allows_ahead", False) for callback in callbacks):
+    if not all(allows_ahead(callback, optimizer) for callback in callbacks):
         return 1
     every = [getattr(callback, "looks_every", None) for callback in callbacks]
     return math.gcd(*filter(None, every)) or options["epochs"]

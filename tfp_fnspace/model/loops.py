@@ -35,6 +35,14 @@ def may_run_whole_epochs(
     return own_step and one_device and in_graph and not any(map(wants_batches, callbacks))
 
 
+def keras_fit_is_replaced() -> bool:
+    """Returns whether something wraps Keras's own `fit`, as `mlflow.tensorflow.autolog` does.
+
+    It may add callbacks to a list of them, of which the loops here know nothing.
+    """
+    return "fit" in vars(keras.Model)  # Keras has it in the class of its trainer
+
+
 def by_batches(
     model: "FunctionSpaceModel",
     inputs: list[Array],
@@ -123,24 +131,35 @@ def by_epochs(
     Returns:
         `keras.callbacks.History`.
     """
-    callbacks = keras.callbacks.CallbackList(
-        options["callbacks"],
-        add_history=True,
-        add_progbar=options["verbose"] != 0,
-        verbose=options["verbose"],
-        epochs=options["epochs"],
-        steps=num_batches,
-        model=model,
-    )
-    # Keras may call the model on a row to check whether it is built.
-    row = (model.checks.pack([a[:1] for a in inputs], tuple), targets[:1])
+    callbacks = options["callbacks"]
+    if not keras_fit_is_replaced():
+        callbacks = keras.callbacks.CallbackList(
+            callbacks,
+            add_history=True,
+            add_progbar=options["verbose"] != 0,
+            verbose=options["verbose"],
+            epochs=options["epochs"],
+            steps=num_batches,
+            model=model,
+        )
     previous = model.train_function
 
     model.train_function = lambda _: train_epoch()
     try:
-        # The dataset is endless: Keras would make two iterators of a finite one in each epoch.
-        only = tf.data.Dataset.from_tensors(row).repeat()
+        only = _only_batch(model, inputs, targets)
         options = {**options, "callbacks": callbacks, "steps_per_epoch": 1}
         return keras.Model.fit(model, only, shuffle=False, **options)
     finally:
         model.train_function = previous
+
+
+def _only_batch(
+    model: "FunctionSpaceModel", inputs: list[Array], targets: Array
+) -> tf.data.Dataset:
+    """Returns a dataset for `fit`, which the loop asks for nothing."""
+    if keras_fit_is_replaced():  # what replaces it may read all of the dataset
+        return tf.data.Dataset.from_tensors((model.checks.pack(inputs, tuple), targets))
+    # Keras may call the model on a row to check whether it is built. The dataset is endless: Keras
+    # would make a new iterator of a finite one in each epoch.
+    row = (model.checks.pack([a[:1] for a in inputs], tuple), targets[:1])
+    return tf.data.Dataset.from_tensors(row).repeat()

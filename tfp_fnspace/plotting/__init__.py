@@ -14,11 +14,13 @@ from tfp_fnspace.plotting.calibration import (
 )
 from tfp_fnspace.plotting.dependence import plot_partial_dependence
 from tfp_fnspace.plotting.history import plot_history
+from tfp_fnspace.plotting.pictures import PredictivePictures
 from tfp_fnspace.plotting.report import write_report
 from tfp_fnspace.plotting.residuals import plot_residuals
 
 __all__ = [
     "AlongInput",
+    "PredictivePictures",
     "plot_calibration",
     "plot_history",
     "plot_partial_dependence",

@@ -1,33 +1,50 @@
-"""Size, load time and latency of what a fitted model is exported to, beside Keras's `predict`.
+"""Size, load time and latency of what a fitted model is exported to, beside `predict` and a server.
 
-A model of each method is fitted for an epoch to 500 rows of ten columns and exported in all formats
-that take it. Each format answers one row and 1,000 rows, by its own runtime with one thread, after
-calls that warm it up. `p50_ms` and `p99_ms` are quantiles over calls, `load_ms` is the time from
-the file to the first answer.
+A model of each method is fitted to 500 rows of ten columns and exported in all formats that take
+it. Each format answers one row and 1,000 rows, by its own runtime with one thread, after calls that
+warm it up. `p50_ms` and `p99_ms` are quantiles over calls. `load_ms` is the time from the file to
+the first answer, for `predict` that of the `.keras` file, for the server that from its start.
+
+The server is `tfp-fnspace serve` in its own process, with the same model in an estimator whose
+encoder changes nothing. One client sends rows as JSON over a connection that stays open. An answer
+has moments and quantiles, as those of the exports have.
 
     python benchmarks/export_latency.py [--only tagi diwp]
+    python benchmarks/export_latency.py --page
 
+The second command only writes the table into `docs/howto/export.md`, which the first one also does.
 A format that cannot express a model has its reason instead. Run it with nothing else running, after
-`pip install "tfp_fnspace[export]"`.
+`pip install "tfp_fnspace[export,serve]"`.
 """
 
 import argparse
+import json
+import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 import time
 
+import httpx
 import keras
 import numpy as np
 import onnxruntime
+import pandas as pd
+import tables
 import tensorflow as tf
+from serving import free_port, wait_for
 
 import tfp_fnspace as fns
 from tfp_fnspace.benchmark import add_records, machine, versions
+from tfp_fnspace.commands import folder
+from tfp_fnspace.commands.schema import Schema
+from tfp_fnspace.sklearn import TAGIRegressor
 
-RESULTS = "benchmarks/results/export_latency.json"
+RESULTS, PAGE = "benchmarks/results/export_latency.json", pathlib.Path("docs/howto/export.md")
 INPUTS, ROWS = 10, 500
 #: Rows of a call -> number of timed calls.
-CALLS = {1: 500, 1000: 50}
+CALLS = {1: 500, 1000: 100}
 WARM = 5
 FILES = {"tf_saved_model": "served", "onnx": "m.onnx", "litert": "m.tflite"}
 
@@ -55,12 +72,21 @@ def bayes_by_backprop():
     return fns.fbnn.VariationalModel((inputs, fns.layers.VariationalDense(1)(hidden)), seed=0)
 
 
+def stable_process():
+    """Makes a process with the default number of draws; its chains are short."""
+    chains = fns.stable_process.Chains(burn_in=1)
+    return fns.stable_process.StableProcessModel(chains=chains, seed=0)
+
+
 MODELS = {
     "tagi": tagi,
+    "stable_process": stable_process,
     "variational": bayes_by_backprop,
     "sip": lambda: fns.sip.SIPModel("bnn", seed=0),
     "diwp": lambda: fns.diwp.DIWPModel(seed=0),
 }
+#: Epochs of the fits, where one does not give what is served.
+EPOCHS = {"stable_process": 13}
 
 
 def saved_model(path):
@@ -129,17 +155,87 @@ def exported(model, kind, folder, x):
     return {"kb": size_of(path), "load_ms": load, "error": float(error), **measured(function, x)}
 
 
+def predicted(model, place, x):
+    """Returns the size, the load time and the latencies of `predict`, a dict."""
+    path = place / "m.keras"
+    model.save(path)
+    begin = time.perf_counter()
+    loaded = fns.load_model(path)
+    loaded.predict(x)
+    load = round(1e3 * (time.perf_counter() - begin), 1)
+    latencies = measured(lambda x: loaded.predict(x)["mean"], x)
+    return {"kb": size_of(path), "load_ms": load, **latencies}
+
+
+def saved(model, x, y):
+    """Returns what a server takes: the model in an estimator whose encoder changes nothing."""
+    table = pd.DataFrame(x.astype("float64"), columns=[f"x_{i}" for i in range(INPUTS)])
+    estimator = TAGIRegressor(time_limit=1.0, random_state=0).fit(table, y[:, 0])
+    np.testing.assert_array_equal(estimator.encoder_.transform(table.to_numpy()), table)
+    schema = Schema.of(table.assign(y=y), "y")
+    return folder.Saved(estimator.with_model(model), schema, {"made": "for this comparison"})
+
+
+def served(model, place, x, y):
+    """Returns the size, the load time and the latencies of a server over HTTP, a dict."""
+    path, port = place / "model", free_port()
+    folder.save(path, saved(model, x, y))
+    threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+    words = ["-m", "tfp_fnspace", "serve", "--model", str(path), "--port", str(port)]
+    url = f"http://127.0.0.1:{port}"
+    begin = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.DEVNULL, env={**os.environ, **threads}
+    )
+
+    def ask(x):
+        rows = [{f"x_{i}": value for i, value in enumerate(row)} for row in x.tolist()]
+        answer = session.post(f"{url}/predict", json={"rows": rows}).raise_for_status()
+        return np.array([[each["mean"]] for each in answer.json()["predictions"]])
+
+    try:
+        with httpx.Client(timeout=600.0) as session:
+            wait_for(url, process)
+            answer = ask(x)
+            load = round(1e3 * (time.perf_counter() - begin), 1)
+            error = np.max(np.abs(answer - model.predict(x)["mean"]))
+            latencies = measured(ask, x)
+    finally:
+        process.terminate()
+        process.wait()
+    return {"kb": size_of(path), "load_ms": load, "error": float(error), **latencies}
+
+
+def write_page():
+    """Writes the table into the page."""
+    records = json.loads(pathlib.Path(RESULTS).read_text())
+    PAGE.write_text(tables.with_export_latency(PAGE.read_text(encoding="utf-8"), records))
+    print(f"wrote {PAGE}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS))
-    for name in parser.parse_args().only:
+    parser.add_argument("--page", action="store_true", help="only write the table into the page")
+    options = parser.parse_args()
+    if not options.page:
+        measure(options.only)
+    write_page()
+
+
+def measure(names):
+    """Writes the records of models."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    for name in names:
         x, y = data()
         model = MODELS[name]()
-        model.fit(x, y, verbose=0)
-        rows = {"predict": measured(lambda x, model=model: model.predict(x)["mean"], x)}
-        with tempfile.TemporaryDirectory() as folder:
-            for kind in FILES:
-                rows[kind] = exported(model, kind, pathlib.Path(folder), x)
+        model.fit(x, y, epochs=EPOCHS.get(name, 1), verbose=0)
+        with tempfile.TemporaryDirectory() as place:
+            place = pathlib.Path(place)
+            rows = {"predict": predicted(model, place, x)}
+            rows.update({kind: exported(model, kind, place, x) for kind in FILES})
+            rows["server"] = served(model, place, x, y)
         shared = {"versions": versions(), "machine": machine()}
         records = [{"model": name, "format": kind, **row, **shared} for kind, row in rows.items()]
         for kind, row in rows.items():

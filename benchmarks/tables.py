@@ -1,11 +1,12 @@
 """Rows of `docs/benchmarks.md`, except for the papers' regression sets, for `benchmark report`.
 
 A row says what is compared, the paper's or another program's number, ours, and whether ours is as
-good.
+good. The table of latencies is for `docs/howto/export.md`, see `export_latency.py`.
 """
 
 import json
 import pathlib
+import re
 
 import pandas as pd
 
@@ -192,3 +193,61 @@ def diwp():
 
 #: Method -> function of its rows.
 ROWS = {function.__name__: function for function in (tagi, stable_process, fbnn, sip, diwp)}
+
+#: Names in the table of latencies: of models, and of what answers.
+EXPORTED = {
+    "tagi": "`TAGIModel`",
+    "stable_process": "`StableProcessModel`",
+    "variational": "`VariationalModel`",
+    "sip": "`SIPModel`",
+    "diwp": "`DIWPModel`",
+}
+ANSWERS = {
+    "predict": "Keras `predict`",
+    "tf_saved_model": "SavedModel",
+    "onnx": "ONNX",
+    "litert": "LiteRT",
+    "server": "the server",
+}
+
+#: Where a page has this table.
+LATENCY = re.compile(r"(?<=<!-- table: export_latency -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+
+def with_export_latency(page, found):
+    """Returns the text of a page with the table of latencies.
+
+    Args:
+        page: The text of the page.
+        found: List of records of `export_latency.py`.
+    """
+    if not LATENCY.search(page):
+        raise ValueError("The page must have the marks of the table. Received: a page without them")
+    by_name = {(each["model"], each["format"]): each for each in found}
+    head = ["model", "answers", "kB", "load, ms"]
+    head += [f"{n} {rows}, {q}, ms" for n, rows in _LATENCY_ROWS for q in ("p50", "p99")]
+    lines = [head, ["---"] * 4 + ["---:"] * 4]
+    for model, title in EXPORTED.items():
+        for kind, name in ANSWERS.items():
+            if (model, kind) in by_name:
+                lines.append([title, name, *_latencies(by_name[model, kind])])
+    about = {(each["machine"]["processor"], each["versions"]["tensorflow"]) for each in found}
+    where = "; ".join(f"{processor}, TensorFlow {version}" for processor, version in sorted(about))
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return LATENCY.sub(lambda _: f"{text}\n\nMeasured on: {where}.\n", page)
+
+
+_LATENCY_ROWS = (("1", "row"), ("1,000", "rows"))
+
+
+def _latencies(record):
+    """Returns the cells of a record."""
+    if "reason" in record:
+        return ["–"] * 6
+    times = [record[f"{q}_ms_{rows}"] for rows in (1, 1000) for q in ("p50", "p99")]
+    return [f"{record['kb']:,.0f}", f"{record['load_ms']:,.0f}", *(_short(t) for t in times)]
+
+
+def _short(milliseconds):
+    """Returns a time with two digits at least."""
+    return f"{milliseconds:,.0f}" if milliseconds >= 10.0 else f"{milliseconds:.2g}"

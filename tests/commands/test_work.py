@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow as tf
 from flats import flats
 
 from tfp_fnspace import cli, metrics
@@ -203,12 +204,29 @@ def _split_row(num_rows):
     return work._split(num_rows, work.CALIBRATION_SHARE, 0.0, 0)[1][0]
 
 
-@pytest.mark.parametrize(
-    ("form", "name"), [("tf_saved_model", "served"), ("litert", "model.tflite")]
-)
-def test_exports_name_the_columns_they_take(fitted, tmp_path, capsys, form, name):
-    out = tmp_path / name
-    words = f"export --model {fitted} --format {form} --out {out}"
-    status, printed, _ = run(capsys, words)
+def test_an_exported_saved_model_takes_the_columns_of_the_file(fitted, data, tmp_path, capsys):
+    out = tmp_path / "served"
+    status, printed, _ = run(capsys, f"export --model {fitted} --out {out}")
+    assert status == 0
+    assert printed.strip().endswith("as they are: size (number), city (text), new (number)")
+    table = pd.read_csv(data)
+    served = tf.saved_model.load(str(out))
+    sizes, cities, new = (table[name].to_numpy() for name in ("size", "city", "new"))
+    tensors = {"size": sizes, "city": cities, "new": new.astype("float64")}
+    outputs = served.serve(**{name: tf.constant(values) for name, values in tensors.items()})
+    expected = work.predictions(folder.load(fitted), table, 0.9)
+    for name in ("mean", "stddev", "epistemic_stddev"):
+        error = np.abs(outputs[name] - expected[name]) / expected["stddev"]
+        assert np.max(error) < 1e-5
+    for i, name in enumerate(("low", "median", "high")):
+        error = np.abs(outputs["quantiles"][:, i] - expected[name]) / expected["stddev"]
+        assert np.max(error) < 1e-5
+
+
+def test_an_exported_program_names_the_numbers_it_takes(fitted, tmp_path, capsys):
+    out = tmp_path / "model.tflite"
+    status, printed, _ = run(capsys, f"export --model {fitted} --format litert --out {out}")
     assert status == 0 and out.exists()
-    assert printed.strip().endswith("numbers: size, new, city_Bern, city_Lyon, city_Turin")
+    first, second = printed.splitlines()
+    assert first.endswith("numbers: size, new, city_Bern, city_Lyon, city_Turin")
+    assert second.startswith("litert has no text, so whoever calls it must encode")

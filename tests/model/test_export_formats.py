@@ -4,6 +4,7 @@ import functools
 import logging
 
 import batteries
+import keras
 import numpy as np
 import pytest
 import scipy.special
@@ -125,6 +126,74 @@ def test_a_program_gives_what_tensorflow_gives(kind, name, tmp_path):
     bad[1, 0], bad[2, 3] = np.nan, np.inf
     for values in RUNTIMES[kind](path, x=bad).values():
         assert np.all(np.isnan(values[1:3])) and np.all(np.isfinite(values[[0, 3]]))
+
+
+# Rows in batches, and other kinds of inputs
+
+#: Models whose functions of a call need all rows at once.
+JOINT = ("DIWP",)
+
+
+@EACH
+def test_rows_in_two_batches_have_the_same_functions(name, loaded):
+    model, (served, _) = fitted(name), loaded(name)
+    seed = tf.constant([3, 4])
+    whole = served.sample(X, seed)
+    parts = tf.concat([served.sample(X[:7], seed), served.sample(X[7:], seed)], axis=1)
+    error = np.max(np.abs(parts - whole)) / np.std(whole)
+    assert model.draws_jointly == (name in JOINT)
+    assert error > 0.01 if name in JOINT else error < 1e-4
+
+
+@pytest.mark.parametrize("name", ["TAGI", pytest.param("stable_process", marks=pytest.mark.slow)])
+def test_inputs_in_float64_keep_their_digits(name, tmp_path):
+    x = 1e8 + np.float64(X)
+    model = MODELS[name]()
+    batteries.fit(model, x, Y, epochs=2)
+    expected, errors = model.predict(x), []
+    for dtype in ("float32", "float64"):
+        model.export(tmp_path / dtype, input_signature=tf.TensorSpec([None, 4], dtype))
+        served = tf.saved_model.load(tmp_path / dtype)
+        outputs = served.serve(tf.constant(x, dtype))
+        outputs = {key: outputs[key].numpy() for key in expected}
+        errors.append(in_stddevs(name, outputs, expected))
+    assert errors[0] > 0.1 and errors[1] < 1e-5
+
+
+def test_other_numbers_and_a_fixed_number_of_rows(tmp_path):
+    model = fitted("TAGI")
+    x = np.arange(12, dtype="uint8").reshape(3, 4) % 3
+    model.export(tmp_path / "served", input_signature=[keras.InputSpec("uint8", (3, 4))])
+    served = tf.saved_model.load(tmp_path / "served")
+    (spec,) = served.signatures["serving_default"].structured_input_signature[1].values()
+    assert (spec.shape.as_list(), spec.dtype, spec.name) == ([3, 4], tf.uint8, "x")
+    np.testing.assert_allclose(served.serve(x)["mean"], model.predict(x)["mean"], rtol=1e-5)
+
+
+@EACH_RUNTIME
+def test_programs_take_a_signature(kind, tmp_path):
+    model, path = fitted("TAGI"), tmp_path / f"m.{ENDINGS[kind]}"
+    model.export(path, format=kind, input_signature=tf.TensorSpec([3, 4], tf.float64))
+    outputs = RUNTIMES[kind](path, x=np.float64(X[:3]))
+    expected = model.predict(X[:3])
+    assert in_stddevs("TAGI", {key: outputs[key] for key in expected}, expected) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        tf.TensorSpec([None, 5], tf.float32),
+        tf.TensorSpec([None, 4, 1], tf.float32),
+        tf.TensorSpec([None, 4], tf.string),
+        [tf.TensorSpec([None, 4], tf.float32)] * 2,
+        keras.InputSpec(ndim=2),
+        (None, 4),
+    ],
+)
+def test_a_signature_must_suit_the_inputs(signature, tmp_path):
+    sentence = r"`input_signature` must have a spec .* like \(None, 4\) float32.*Received: input_"
+    with pytest.raises(ValueError, match=sentence):
+        fitted("TAGI").export(tmp_path / "served", input_signature=signature)
 
 
 # What the exports are made of

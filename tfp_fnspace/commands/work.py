@@ -13,7 +13,7 @@ from tfp_fnspace.benchmark.records import versions
 from tfp_fnspace.boundary import arguments, arrays
 from tfp_fnspace.commands import folder, reading
 from tfp_fnspace.commands.folder import Saved
-from tfp_fnspace.commands.schema import Schema
+from tfp_fnspace.commands.schema import CATEGORY, Schema
 
 #: Share of the rows that `fit` keeps to calibrate the model, and the least number of them.
 CALIBRATION_SHARE, _LEAST_ROWS = 0.2, 20
@@ -294,8 +294,17 @@ def export(
         NotImplementedError: If the model has something that the format cannot express.
         ValueError: If the folder to write holds other things, or the format does not fit the name.
     """
+    from tfp_fnspace.sklearn.served import tensor_names
+
     saved = folder.load(model)
-    saved.estimator.model_.export(out, format=format)
+    saved.estimator.export(out, format=format)
     columns = [column.name for column in saved.schema.used]
-    names = saved.estimator.encoder_.get_feature_names_out(columns)
-    echo(f"wrote {out}, which takes these columns as numbers: {', '.join(names)}")
+    if format == "tf_saved_model":
+        kinds = ["text" if column.kind == CATEGORY else "number" for column in saved.schema.used]
+        pairs = zip(tensor_names(columns), kinds, strict=True)
+        shown = ", ".join(f"{name} ({kind})" for name, kind in pairs)
+        echo(f"wrote {out}, which takes the columns as they are: {shown}")
+        return
+    names = ", ".join(saved.estimator.encoder_.get_feature_names_out(columns))
+    echo(f"wrote {out}, which takes the columns encoded as these numbers: {names}")
+    echo(f"{format} has no text, so whoever calls it must encode; a SavedModel encodes by itself")

@@ -14,13 +14,48 @@ if TYPE_CHECKING:
     from tfp_fnspace.model import FunctionSpaceModel
 
 
-def input_specs(model: "FunctionSpaceModel") -> list[tf.TensorSpec]:
-    """Returns the named kinds of the inputs, a list; the number of rows is free."""
+def input_specs(model: "FunctionSpaceModel", input_signature: Any = None) -> list[tf.TensorSpec]:
+    """Returns the named kinds of the inputs.
+
+    Args:
+        model: Fitted `FunctionSpaceModel`.
+        input_signature: As for `FunctionSpaceModel.export`.
+
+    Returns:
+        List of `tf.TensorSpec`. By default the number of rows is free, and the dtypes are
+        `model.served_dtypes`.
+
+    Raises:
+        ValueError: If the signature does not suit the inputs.
+    """
     names = ["x"] if len(model.input_tensors) == 1 else _input_names(model.input_tensors)
-    return [
+    specs = [
         tf.TensorSpec((None, *tensor.shape[1:]), dtype, name=name)
         for name, tensor, dtype in zip(names, model.input_tensors, model.served_dtypes, strict=True)
     ]
+    if input_signature is None:
+        return specs
+    given = tf.nest.flatten(input_signature)
+    if len(given) != len(specs) or not all(map(_suits, given, specs)):
+        needed = ", ".join(f"{spec.shape} {spec.dtype.name}" for spec in specs)
+        raise ValueError(
+            "`input_signature` must have a spec with a shape and a dtype for each input, like "
+            f"{needed}; the number of rows may be fixed, and real inputs may have another dtype of "
+            f"numbers. Received: input_signature={input_signature!r}"
+        )
+    return [
+        tf.TensorSpec((one.shape[0], *spec.shape[1:]), one.dtype, name=spec.name)
+        for one, spec in zip(given, specs, strict=True)
+    ]
+
+
+def _suits(given, spec):
+    """Returns whether a user's spec suits the default one of an input."""
+    if getattr(given, "shape", None) is None or getattr(given, "dtype", None) is None:
+        return False
+    dtype, is_real = tf.as_dtype(given.dtype), spec.dtype.is_floating
+    has_dtype = dtype.is_integer or (is_real and dtype.is_floating)
+    return has_dtype and spec.shape.is_compatible_with(given.shape)
 
 
 def serve_of(model: "FunctionSpaceModel") -> Callable[..., dict[str, Tensor]]:

@@ -24,25 +24,31 @@ ENDINGS = {"onnx": ".onnx", "litert": ".tflite"}
 _OPSET = 17
 
 
-def export_program(model: "FunctionSpaceModel", path: str | os.PathLike[str], kind: str) -> None:
+def export_program(
+    model: "FunctionSpaceModel",
+    path: str | os.PathLike[str],
+    kind: str,
+    input_signature: Any = None,
+) -> None:
     """Writes the endpoint `serve` as a program of ONNX or LiteRT.
 
-    Inputs and outputs have the names and shapes of `serve`, and the number of rows is free. All is
-    computed in float32, also what models compute in float64. What does not depend on the inputs is
-    computed now. The program has only operations of its own runtime.
+    Inputs and outputs have the names, shapes and dtypes of `serve`. All is computed in float32,
+    also what models compute in float64. What does not depend on the inputs is computed now. The
+    program has only operations of its own runtime.
 
     Args:
         model: Fitted `FunctionSpaceModel`.
         path: File to write, whose name ends in `.onnx` or `.tflite`. A file that is there is
             replaced in one step.
         kind: `"onnx"` or `"litert"`.
+        input_signature: As for `FunctionSpaceModel.export`.
 
     Raises:
         ImportError: If the converter is not installed.
         NotImplementedError: If the model computes something that has no counterpart.
         OSError: If the file cannot be written; an existing file is then unchanged.
         TypeError: If `path` is not a path.
-        ValueError: If the path has another ending.
+        ValueError: If the path has another ending, or the signature does not suit the inputs.
     """
     path = files.checked_path("filepath", path)
     if path.suffix != ENDINGS[kind]:
@@ -50,9 +56,10 @@ def export_program(model: "FunctionSpaceModel", path: str | os.PathLike[str], ki
             f"`filepath` must end in {ENDINGS[kind]} if `format` is {kind!r}. "
             f"Received: filepath={str(path)!r}"
         )
+    specs = endpoints.input_specs(model, input_signature)
     convert = {"onnx": _onnx, "litert": _litert}[kind]
     try:
-        program = convert(_serve(model), endpoints.input_specs(model))
+        program = convert(_serve(model, specs), specs)
     except NoCounterpartError as error:
         raise NotImplementedError(
             f"`export` of this {type(model).__name__} must be a SavedModel: {kind} has no "
@@ -63,13 +70,13 @@ def export_program(model: "FunctionSpaceModel", path: str | os.PathLike[str], ki
         partial.write_bytes(program)
 
 
-def _serve(model):
+def _serve(model, specs):
     """Returns `serve` as a traced function of operations that converters take."""
-    specs = endpoints.input_specs(model)
     graph = Graph(endpoints.serve_of(model), specs)
     held = {**graph.static, **graph.evaluated(graph.cut(lambda kind: True))}
 
     def serve(*inputs):
+        inputs = [tf.cast(x, tf.float32) if x.dtype == tf.float64 else x for x in inputs]
         known = {name: _constant(value) for name, value in held.items()}
         return graph.repeated(inputs, known, RULES, single_precision=True)
 

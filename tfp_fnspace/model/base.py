@@ -1075,6 +1075,7 @@ class FunctionSpaceModel(keras.Model):
         filepath: str | os.PathLike[str],
         format: str = "tf_saved_model",
         verbose: bool = False,
+        input_signature: Any = None,
         num_samples: int = 100,
     ) -> None:
         """Writes what serves predictions without this library; see `tfp_fnspace.export`.
@@ -1085,6 +1086,10 @@ class FunctionSpaceModel(keras.Model):
             format: `"tf_saved_model"`, which plain TensorFlow serves; `"onnx"` or `"litert"`, which
                 have the endpoint `serve` only.
             verbose: Whether Keras prints the endpoints of a SavedModel.
+            input_signature: Shape and dtype of the input as in Keras, a `tf.TensorSpec` say, or a
+                list of them for several inputs. By default the number of rows is free, and the
+                dtypes are `served_dtypes`. Inputs in float64 keep what `predict` would use of them;
+                programs of ONNX and LiteRT round them to float32.
             num_samples: Number of functions that the endpoint `sample` of a SavedModel draws.
 
         Raises:
@@ -1093,16 +1098,16 @@ class FunctionSpaceModel(keras.Model):
             OSError: If `filepath` cannot be written; its content is then unchanged.
             TypeError: If `filepath` is not a path.
             ValueError: If the format is another one, the model is not fitted, the folder holds
-                other things, the file has another ending, or the targets are too large or too small
-                for the served dtype, usually float32.
+                other things, the file has another ending, the signature does not suit the inputs,
+                or the targets are too large or too small for the served dtype, usually float32.
         """
         arguments.checked_choice("format", format, ("tf_saved_model", *ENDINGS))
         self.check_ready()
         check_served_range(self)
         if format in ENDINGS:
-            export_program(self, filepath, format)
+            export_program(self, filepath, format, input_signature)
         else:
-            export_saved_model(self, filepath, num_samples=num_samples, verbose=verbose)
+            export_saved_model(self, filepath, num_samples, verbose, input_signature)
 
     # Keras ------------------------------------------------------------------------------------
 

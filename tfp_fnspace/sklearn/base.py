@@ -17,6 +17,7 @@ from tfp_fnspace.boundary import arguments
 from tfp_fnspace.model import FunctionSpaceModel
 from tfp_fnspace.sklearn import pickles
 from tfp_fnspace.sklearn.progress import ProgressBar
+from tfp_fnspace.sklearn.served import WithExport, label_rows
 from tfp_fnspace.sklearn.tables import TableEncoder, is_frame, table_values
 from tfp_fnspace.typing import Array, ArrayLike, Distribution, Seed
 from tfp_fnspace.warping import chosen_warp
@@ -25,7 +26,7 @@ from tfp_fnspace.warping import chosen_warp
 _MOST_SEEDS = 2**31 - 1
 
 
-class TableEstimator(BaseEstimator):
+class TableEstimator(WithExport, BaseEstimator):
     """Base of all estimators, see `TableRegressor` and `TableClassifier`.
 
     A subclass has `method`, the name of a folder of `tfp_fnspace.methods` with a recipe, or
@@ -40,10 +41,7 @@ class TableEstimator(BaseEstimator):
     #: Whether the recipe supports weights of the rows.
     _takes_weights = True
 
-    # What `fit` learns.
-    model_: FunctionSpaceModel
-    settings_: Any
-    encoder_: TableEncoder
+    settings_: Any  # what `fit` learns, beside `model_` and `encoder_`
 
     def __init__(
         self,
@@ -320,6 +318,9 @@ class TableRegressor(RegressorMixin, TableEstimator):
         """Returns values `[N, D, ...]`, without the column axis if y had none."""
         return values if self._has_columns else values[:, 0]
 
+    def _served(self, outputs):
+        return {name: self._like_y(values) for name, values in outputs.items()}
+
 
 class TableClassifier(ClassifierMixin, TableEstimator):
     """Base of all classifiers; see [the guide](../howto/sklearn.md) for columns."""
@@ -384,6 +385,10 @@ class TableClassifier(ClassifierMixin, TableEstimator):
         """
         probabilities = self.predict_proba(X)
         return self.classes_[np.argmax(probabilities, axis=1)]
+
+    def _served(self, outputs):
+        num_rows = tf.shape(outputs["probabilities"])[0]
+        return {**outputs, "labels": label_rows(self.classes_, num_rows)}
 
 
 def recipe_of(method: str) -> ModuleType:

@@ -25,6 +25,12 @@ class WithTAGI(TableEstimator):
             return model
         return _with_variances(model)
 
+    def _served_model(self):
+        """Returns the model that takes variances, if a number may be missing."""
+        encoder = self.encoder_
+        takes_variances = encoder.uncertain and not all(encoder.is_category_)
+        return self._model_of([]) if takes_variances else self.model_
+
     def _learn(self, X, targets):
         """Learns from rows in one pass; the targets must have been checked."""
         inputs = self._inputs(X)

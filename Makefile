@@ -65,7 +65,7 @@ help: ## this list (also what `make` alone does)
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | while IFS='|' read -r name text; do \
 	  printf '  %-11s %s\n' "$$name" "$$text"; done
 
-demo: $(STAMP) ## every method on a real table: scores, a figure, export and serving, in build/demo
+demo: $(STAMP) ## the commands on a real table, every method: scores, a picture, export, in build/demo
 	@echo "==> running the demo"
 	@"$(VENV_PYTHON)" -m tfp_fnspace demo --output-dir build/demo
 	@echo "==> demo finished: see build/demo"

@@ -57,7 +57,7 @@ fi
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-lowest coverage exhaustive fuzz check format docs colabs kill estimators bench clean FORCE
+.PHONY: help demo test test-fast test-lowest coverage exhaustive fuzz check format docs colabs kill estimators dist bench clean FORCE
 
 help: ## this list (also what `make` alone does)
 	@echo "make <target>; the first one builds the environment $(VENV)"
@@ -65,7 +65,7 @@ help: ## this list (also what `make` alone does)
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | while IFS='|' read -r name text; do \
 	  printf '  %-11s %s\n' "$$name" "$$text"; done
 
-demo: $(STAMP) ## every method on a real table: scores, a figure, export and serving, in build/demo
+demo: $(STAMP) ## the commands on a real table, every method: scores, a picture, export, in build/demo
 	@echo "==> running the demo"
 	@"$(VENV_PYTHON)" -m tfp_fnspace demo --output-dir build/demo
 	@echo "==> demo finished: see build/demo"
@@ -154,6 +154,15 @@ kill: $(STAMP) ## kill -9 of every method at random moments; the resumed weights
 	@echo "==> killing five methods at ten moments, twice, and copying backups: some minutes"
 	@"$(VENV_PYTHON)" tests/kill_and_resume.py --copies 10
 	@echo "==> every run that was killed, and every copy, ended at the same weights"
+
+dist: $(STAMP) ## wheel and archive of the sources in dist/, checked by twine
+	@echo "==> installing build and twine"
+	@"$(VENV_PYTHON)" -m pip install -q build twine
+	@echo "==> building dist/"
+	@rm -rf dist build/lib build/bdist.*
+	@"$(VENV_PYTHON)" -m build --no-isolation > "$(VENV)/build.log" 2>&1 || { tail -n 15 "$(VENV)/build.log" >&2; exit 1; }
+	@"$(VENV_PYTHON)" -m twine check --strict dist/*
+	@echo "==> done: $$(ls dist | tr '\n' ' ')"
 
 bench: $(STAMP) ## speed of TAGI beside pytagi; results in benchmarks/results
 	@echo "==> installing pytagi (it also needs Debian's libopenmpi3)"

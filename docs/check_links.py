@@ -2,16 +2,18 @@
 
 Standard library only. Looks at `*.md` in the repository root and everywhere below `docs/`,
 `benchmarks/` and `.github/`; links of the form `[text](path#anchor)`, images, and reference
-definitions `[name]: path`. Addresses with a scheme (`https:`, `mailto:`) are not visited. Code
-blocks and code spans are skipped.
+definitions `[name]: path`. Addresses of the web are visited with `--external` only. Code blocks
+and code spans are skipped.
 
-    python docs/check_links.py [--root DIR]
+    python docs/check_links.py [--root DIR] [--external]
 """
 
 import argparse
 import re
 import sys
+import urllib.error
 import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +27,7 @@ _INLINE = re.compile(
 )
 _REFERENCE = re.compile(r"^ {0,3}\[(?!\^)[^\]]+\]:\s*(?:<([^<>]*)>|(\S+))")
 _SCHEME = re.compile(r"^(?:[a-zA-Z][a-zA-Z0-9+.-]*:|//)")
+_WEB = re.compile(r"^https?:")
 _HEADING = re.compile(r"^ {0,3}#{1,6}\s+(.*?)(?:\s+#+)?\s*$")
 _HTML_ANCHOR = re.compile(r"""<[^>]*\b(?:id|name)\s*=\s*["']([^"']+)["']""")
 
@@ -100,24 +103,48 @@ def problem_of(target: str, page: Path, root: Path) -> str | None:
     return None
 
 
+def problem_of_address(address: str, timeout: float = 20.0) -> str | None:
+    """Visits an address of the web and says what is wrong, or None.
+
+    That a server refuses programs (403) or asks them to wait (429) is no problem of the address.
+    """
+    request = urllib.request.Request(address, headers={"User-Agent": "Mozilla/5.0 check_links"})
+    try:
+        urllib.request.urlopen(request, timeout=timeout).close()
+    except urllib.error.HTTPError as error:
+        return None if error.code in (403, 429) else f"the server answers {error.code}"
+    except (OSError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
 def main(argv: list[str] | None = None) -> int:
     """Prints every broken link and returns 1, or a summary and 0."""
-    parser = argparse.ArgumentParser(description="Check the relative links of the Markdown files.")
+    parser = argparse.ArgumentParser(description="Check the links of the Markdown files.")
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1])
-    root = parser.parse_args(argv).root.resolve()
+    parser.add_argument("--external", action="store_true", help="visit addresses of the web too")
+    options = parser.parse_args(argv)
+    root = options.root.resolve()
     pages = markdown_files(root)
     count, broken = 0, 0
+    visited: dict[str, str | None] = {}
     for page in pages:
         for number, target in links(page.read_text(encoding="utf-8")):
-            if _SCHEME.match(target):
+            if _WEB.match(target) and options.external:
+                if target not in visited:
+                    visited[target] = problem_of_address(target)
+                problem = visited[target]
+            elif _SCHEME.match(target):
                 continue
-            count += 1
-            problem = problem_of(target, page, root)
+            else:
+                count += 1
+                problem = problem_of(target, page, root)
             if problem:
                 broken += 1
                 where = f"{page.relative_to(root)}:{number}"
                 print(f"{where}: ({target}): {problem}", file=sys.stderr)
-    print(f"check_links: {len(pages)} pages, {count} relative links, {broken} broken")
+    external = f"{len(visited)} addresses of the web, " if options.external else ""
+    print(f"check_links: {len(pages)} pages, {count} relative links, {external}{broken} broken")
     return 1 if broken else 0
 
 

@@ -4,6 +4,8 @@
   converted is a warning, and so an error of `make docs`.
 - Each notebook of `colabs/` becomes a page, with the outputs that it has. That its code is not
   what ran is a warning.
+- Items of `docs/gallery.md` become cards with a figure of the notebook. That one is missing is a
+  warning.
 - `CHANGELOG.md` and `CONTRIBUTING.md` become pages.
 - Entries of the nav that end in `/*` stand for the pages in that folder.
 """
@@ -28,12 +30,21 @@ LOG = logging.getLogger("mkdocs.hooks.site")
 #: Page -> file of the root.
 ROOT_PAGES = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 
+#: Notebook -> the addresses of its figures, in their order; filled by `on_files`.
+FIGURES: dict[str, list[str]] = {}
+
 _FORMULA = re.compile(
     r'<(span|div) class="arithmatex">\s*(?:\\\((.*?)\\\)|\\\[(.*?)\\\])\s*</\1>', re.DOTALL
 )
 #: Script capitals that Unicode had before the others.
 _SCRIPT = dict(zip("BEFHILMR", "ℬℰℱℋℐℒℳℛ", strict=True))
 _COLAB = "https://colab.research.google.com/github/"
+#: `- [Title](../colabs/stem.ipynb): Text. <!-- figure 2: alternative text -->`, over several lines.
+_CARD = re.compile(
+    r"^- \[([^\]]+)\]\(\.\./colabs/(\w+)\.ipynb\): ((?:(?!^- ).)*?)\s*"
+    r"<!-- figure (\d+): (.*?) -->\n?",
+    re.DOTALL | re.MULTILINE,
+)
 _CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
 
 
@@ -74,7 +85,9 @@ def on_files(files, config):
         files.append(File.generated(config, name, content=_from_the_root(text)))
     for notebook in colabs.notebooks():
         repository = config.extra["repository"]
-        for name, content in _notebook_files(notebook, repository).items():
+        made = _notebook_files(notebook, repository)
+        FIGURES[notebook.stem] = [f"colabs/{name}" for name in made if name.endswith(".png")]
+        for name, content in made.items():
             files.append(File.generated(config, f"colabs/{name}", content=content))
     return files
 
@@ -115,8 +128,10 @@ def _with_note(body, path, repository):
     return f"{title}\n\n{note}\n{rest}"
 
 
-def on_page_markdown(markdown, **_):
+def on_page_markdown(markdown, page=None, **_):
     """Links that lead out of `docs/` in the repository lead to the pages that are made here."""
+    if page is not None and page.file.src_uri == "gallery.md":
+        markdown = gallery(markdown, FIGURES)
     parts = _CODE.split(markdown)
     for i in range(0, len(parts), 2):
         parts[i] = re.sub(r"\]\(\.\./((?:\.\./)*colabs/\w+)\.ipynb", r"](\1.md", parts[i])
@@ -125,6 +140,33 @@ def on_page_markdown(markdown, **_):
                 rf"\]\(\.\./((?:\.\./)*){re.escape(source)}", rf"](\1{name}", parts[i]
             )
     return "".join(parts)
+
+
+def gallery(markdown, figures):
+    """Makes a card of each item that names a figure, and warns of notebooks without one.
+
+    Args:
+        markdown: Text of the page.
+        figures: Dict of a notebook's name to the addresses of its figures.
+    """
+    shown = []
+
+    def card(match):
+        title, stem, text, number, alt = (" ".join(part.split()) for part in match.groups())
+        shown.append(stem)
+        known = figures.get(stem, [])
+        if int(number) not in range(1, len(known) + 1):
+            LOG.warning("gallery.md: %s has no figure %s, it has %s", stem, number, len(known))
+            return match.group()
+        link, picture = f"colabs/{stem}.md", known[int(number) - 1]
+        text = f"**[{title}]({link})**: {text}"
+        return f"<div markdown>\n\n[![{alt}]({picture})]({link})\n\n{text}\n\n</div>\n"
+
+    head, *rest = re.split(r"(?m)^(?=- \[)", markdown, maxsplit=1)
+    cards = "".join(_CARD.sub(card, part) for part in rest)
+    for stem in sorted(figures.keys() - shown):
+        LOG.warning("gallery.md: the notebook %s is not in it", stem)
+    return f'{head}<div class="gallery" markdown>\n{cards}</div>\n'
 
 
 def on_page_content(content, page, **_):

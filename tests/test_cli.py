@@ -60,17 +60,17 @@ def test_wrong_words_show_the_usage_and_end_with_status_2(capsys, arguments, mes
     assert message in err
 
 
-def test_demo_gets_its_folder_and_gives_its_status(monkeypatch):
-    folders = []
-    monkeypatch.setattr(demo, "run", lambda folder: folders.append(folder) or 1)
+def test_demo_gets_its_folder_and_the_commands_and_gives_its_status(monkeypatch):
+    given = []
+    monkeypatch.setattr(demo, "run", lambda *arguments: given.append(arguments) or 1)
     assert cli.main(["demo"]) == 1
     assert cli.main(["demo", "--output-dir", "elsewhere"]) == 1
-    assert folders == ["build/demo", "elsewhere"]
+    assert given == [("build/demo", cli.main), ("elsewhere", cli.main)]
 
 
 @pytest.mark.parametrize("error", [ValueError, FileNotFoundError, ImportError])
 def test_expected_errors_are_one_line_and_status_2(monkeypatch, capsys, error):
-    def fail(folder):
+    def fail(*_):
         raise error("Rule. Received: x=1")
 
     monkeypatch.setattr(demo, "run", fail)
@@ -91,7 +91,7 @@ def test_warnings_are_a_line_without_the_source(monkeypatch, capsys):
 
 
 def test_defects_keep_their_traceback(monkeypatch):
-    def fail(folder):
+    def fail(*_):
         raise ZeroDivisionError
 
     monkeypatch.setattr(demo, "run", fail)

@@ -1,9 +1,11 @@
 """The demo, as `make demo` runs it."""
 
 import re
+import shlex
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tfp_fnspace import demo
@@ -13,12 +15,16 @@ NAMES = ("mean", "stddev", "quantiles", "sample", "sample_again")
 
 
 @pytest.mark.slow
-def test_demo_scores_plots_exports_and_serves(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(demo, "_ESTIMATORS", {"TAGI": ("TAGIRegressor", 5)})
+def test_demo_fits_scores_plots_exports_and_serves_by_commands(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(demo, "_METHODS", {"TAGI": ("tagi", 5)})
     folder = tmp_path / "new" / "demo"
     assert main(["demo", "--output-dir", str(folder)]) == 0
     out, errors = capsys.readouterr()
 
+    commands = [shlex.split(line) for line in re.findall(r"\$ (tfp-fnspace .*)", out)]
+    assert [words[1] for words in commands] == ["fit", "evaluate", "predict", "export"]
+    predictions = pd.read_csv(folder / "predictions.csv")
+    assert len(predictions) == 250 and {"mean", "low", "high"} <= set(predictions)
     assert (folder / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "served" / "saved_model.pb").is_file()
 
@@ -27,12 +33,14 @@ def test_demo_scores_plots_exports_and_serves(tmp_path, capsys, monkeypatch):
     assert rmse < 0.8 * line[0] and nll < line[1] - 0.5 and crps < 0.7 * line[2]
     assert 80.0 < inside <= 100.0
     assert scores("mean and spread of y", out)[0] > 2.0 * line[0]
+    shown = float(re.search(r"^  CRPS +(\S+)$", out, re.MULTILINE)[1])  # of the rows in the file
+    assert abs(shown - crps) < 0.1
 
     assert "without tfp_fnspace, keras and tf_keras" in out
     assert "agreement: the served model is the same to 1e-05" in out
     assert "error:" not in errors
     seconds = [float(s) for s in re.findall(r"^\[ *(\d+\.\d) s\]", out, re.MULTILINE)]
-    assert len(seconds) == 6
+    assert len(seconds) == 9
     assert seconds == sorted(seconds)
 
 
@@ -40,6 +48,11 @@ def scores(name, out):
     """Returns the numbers of a line of the table, without the seconds."""
     row = re.search(re.escape(name) + r"\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+) %\s+\S+$", out, re.M)
     return np.array(row.groups(), float)
+
+
+def test_demo_ends_with_the_status_of_a_command_that_fails(tmp_path, capsys):
+    assert demo.run(tmp_path / "demo", lambda words: 2 if words[0] == "fit" else 0) == 2
+    assert "what each method says" not in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -77,11 +90,11 @@ def test_a_model_that_cannot_be_served_is_an_error(tmp_path):
         demo._serve_elsewhere(tmp_path / "nothing", np.zeros((2, 10), np.float32))
 
 
-@pytest.mark.parametrize("package", ["matplotlib", "sklearn"])
+@pytest.mark.parametrize("package", ["matplotlib", "pandas", "sklearn", "skops"])
 def test_missing_packages_are_named_with_the_extra(tmp_path, monkeypatch, capsys, package):
     monkeypatch.setitem(sys.modules, package, None)
     assert main(["demo", "--output-dir", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
-    assert 'pip install ".[demo]"' in error
+    assert 'pip install ".[cli]"' in error
     assert package in error
     assert not (tmp_path / "out").exists()

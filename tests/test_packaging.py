@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from email.parser import Parser
 from pathlib import Path
@@ -16,23 +17,30 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """Builds the wheel from a copy of what packaging reads, to leave no build/ in the checkout."""
-    folder = tmp_path_factory.mktemp("packaging")
-    source = folder / "source"
+def source(tmp_path_factory):
+    """Copies what packaging reads, to leave no build/ in the checkout."""
+    source = tmp_path_factory.mktemp("packaging") / "source"
     ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "tfp_fnspace", source / "tfp_fnspace", ignore=ignore)
-    shutil.copytree(ROOT / "tests", source / "tests", ignore=ignore)  # must stay out of the wheel
-    for name in ("setup.py", "pyproject.toml", "LICENSE", "README.md"):
-        if (ROOT / name).exists():
-            shutil.copy(ROOT / name, source / name)
+    shutil.copytree(ROOT / "tests", source / "tests", ignore=ignore)  # must stay out of both
+    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "LICENSE", "README.md"):
+        shutil.copy(ROOT / name, source / name)
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source):
     # Without isolation pip needs no network; setuptools comes with the extra [dev].
+    dist = source.parent / "dist"
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
-    command += ["--wheel-dir", str(folder / "dist"), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = run([*command, "--wheel-dir", str(dist), str(source)])
     assert done.returncode == 0, done.stdout + done.stderr
-    (path,) = (folder / "dist").glob("*.whl")
+    (path,) = dist.glob("*.whl")
     return path
+
+
+def run(command, **options):
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +68,19 @@ def test_wheel_holds_nothing_but_the_package(names):
     others = {n for n in names if ".dist-info/" not in n and not n.endswith((".py", "py.typed"))}
     table = "tfp_fnspace/datasets/example_table"
     assert others == {f"{table}.csv", f"{table}.LICENSE"}
+
+
+def test_archive_of_the_sources_holds_what_builds_the_wheel_and_no_tests(source):
+    code = "from setuptools import build_meta; print(build_meta.build_sdist('sources'))"
+    done = run([sys.executable, "-c", code], cwd=source)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = (source / "sources").glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    package = [path for path in (ROOT / "tfp_fnspace").rglob("*.*") if path.suffix != ".pyc"]
+    needed = {path.relative_to(ROOT).as_posix() for path in package}
+    assert needed | {"setup.py", "pyproject.toml", "LICENSE", "README.md"} <= names
+    assert not any(name.startswith("tests") for name in names)
 
 
 def test_wheel_carries_the_licence(names):

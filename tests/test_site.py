@@ -4,10 +4,13 @@
 entry on the page of its module (`docs/site_hooks.py`).
 """
 
+import http.server
 import importlib
 import importlib.util
+import json
 import re
 import sys
+import threading
 import types
 from pathlib import Path
 
@@ -68,6 +71,61 @@ def test_badges_are_true():
     assert "badge/licence-Apache--2.0" in readme and 'license="Apache-2.0"' in setup
 
 
+def test_the_gallery_has_every_notebook_under_its_title_with_a_figure_that_it_has():
+    text = " ".join((ROOT / "docs" / "gallery.md").read_text(encoding="utf-8").split())
+    item = re.compile(
+        r"- \[([^\]]+)\]\(\.\./colabs/(\w+)\.ipynb\): [^<]+ <!-- figure (\d+): [^>]{40,} -->"
+    )
+    shown = {stem: (title, int(number)) for title, stem, number in item.findall(text)}
+    notebooks = {path.stem: json.loads(path.read_text()) for path in ROOT.glob("colabs/*.ipynb")}
+    assert shown.keys() == notebooks.keys()
+    for stem, notebook in notebooks.items():
+        title, number = shown[stem]
+        assert notebook["cells"][0]["source"][0].strip() == f"# {title}"
+        outputs = [o for cell in notebook["cells"] for o in cell.get("outputs", [])]
+        assert 1 <= number <= sum("image/png" in o.get("data", {}) for o in outputs), stem
+
+
+@pytest.fixture
+def site_on_this_machine():
+    """Yields the address of a server that knows `/here`, refuses `/refused` and nothing else."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response({"/here": 200, "/refused": 403}.get(self.path, 404))
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_addresses_of_the_web_are_visited_if_asked(tmp_path, capsys, site_on_this_machine):
+    check_links = module_of("check_links")
+    words = ("here", "refused", "gone")
+    links = [f"[{word}]({site_on_this_machine}/{word})" for word in words]
+    (tmp_path / "page.md").write_text("\n".join(links), encoding="utf-8")
+    assert check_links.main(["--root", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert check_links.main(["--root", str(tmp_path), "--external"]) == 1
+    out, errors = capsys.readouterr()
+    (line,) = errors.splitlines()
+    assert line.startswith("page.md:3") and line.endswith("/gone): the server answers 404")
+    assert "3 addresses of the web, 1 broken" in out
+
+
+def module_of(name):
+    """Returns a script of `docs/` as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 # The hooks, where the documentation's packages are installed -----------------------------------
 
 
@@ -75,11 +133,7 @@ def test_badges_are_true():
 def hooks():
     for needed in ("latex2mathml", "mkdocs", "nbformat"):
         pytest.importorskip(needed)
-    path = ROOT / "docs" / "site_hooks.py"
-    spec = importlib.util.spec_from_file_location("site_hooks", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of("site_hooks")
 
 
 class Page:
@@ -127,6 +181,35 @@ def test_nav_is_filled_from_the_folders(hooks):
     nav = [{"API": ["api/*"]}, {"Methods": ["methods/*", "x.md"]}]
     expected = [{"API": ["api/index.md", "api/tagi.md"]}, {"Methods": ["methods/tagi.md", "x.md"]}]
     assert hooks._expand(nav, pages) == expected
+
+
+ITEM = """# Title
+
+- [One](../colabs/01_one.ipynb): about
+  it.
+  <!-- figure 2: a line
+  that falls -->
+"""
+
+
+def test_items_of_the_gallery_become_cards_with_a_figure_of_the_notebook(hooks, caplog):
+    figures = {"01_one": ["colabs/01_one/01_one_3_0.png", "colabs/01_one/01_one_7_1.png"]}
+    page = hooks.gallery(ITEM, figures)
+    assert "[![a line that falls](colabs/01_one/01_one_7_1.png)](colabs/01_one.md)" in page
+    assert "**[One](colabs/01_one.md)**: about it." in page
+    assert page.startswith("# Title\n") and "<!--" not in page and caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("figures", "message"),
+    [
+        ({"01_one": ["colabs/01_one/01_one_3_0.png"]}, "01_one has no figure 2, it has 1"),
+        ({"01_one": ["a.png", "b.png"], "02_two": ["c.png"]}, "the notebook 02_two is not in it"),
+    ],
+)
+def test_what_the_gallery_lacks_is_a_warning(hooks, caplog, figures, message):
+    hooks.gallery(ITEM, figures)
+    assert message in caplog.text
 
 
 @pytest.mark.parametrize("repository", ["", "https://github.com/someone/something"])

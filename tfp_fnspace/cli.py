@@ -218,9 +218,9 @@ def _run_serve(options):
 
 
 def _add_demo(commands):
-    parser = commands.add_parser("demo", help="fit, score, plot, export and serve on real data")
-    parser.add_argument("--output-dir", default="build/demo", help="folder for plot and model")
-    parser.set_defaults(run=lambda options: demo.run(options.output_dir))
+    parser = commands.add_parser("demo", help="run the other commands on real data")
+    parser.add_argument("--output-dir", default="build/demo", help="folder for models and pictures")
+    parser.set_defaults(run=lambda options: demo.run(options.output_dir, main))
 
 
 def _add_uci(kinds):

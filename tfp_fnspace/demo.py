@@ -1,15 +1,17 @@
-"""The demo: fits, scores, plots, exports and serves models of a real table.
+"""The demo: commands that fit, score, predict and export models of a real table, and a picture.
 
-`python -m tfp_fnspace demo` runs it, on the prices of `datasets.example_table`. A straight line
-does not fit them: they grow faster than the first column, and larger prices spread more.
+`tfp-fnspace demo` runs it, on the prices of `datasets.example_table`. A straight line does not fit
+them: they grow faster than the first column, and larger prices spread more.
 """
 
 import contextlib
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace import datasets, files, metrics, plotting
+from tfp_fnspace.commands import folder
 from tfp_fnspace.distributions import quantile
 from tfp_fnspace.model.summary import QUANTILE_LEVELS
 from tfp_fnspace.plotting.style import BLACK, BLUE, GREY, VERMILLION
@@ -25,14 +28,14 @@ tfd = tfp.distributions
 
 _SEED = 0
 
-# Estimators and their seconds. With export and serving they take two minutes in all on two cores.
-# SIP, which takes thousands of steps, and the stable process, whose iterations are cubic in the
-# rows, would not be done by then.
-_ESTIMATORS = {
-    "TAGI": ("TAGIRegressor", 20),
-    "deep kernels (DIWP)": ("DIWPRegressor", 20),
-    "fBNN": ("FBNNRegressor", 20),
-    "all, weighed": ("FunctionSpaceRegressor", 45),
+# Names, methods of the command line and their seconds. With all else they take two minutes on two
+# cores. SIP, which takes thousands of steps, and the stable process, whose iterations are cubic in
+# the rows, would not be done by then.
+_METHODS = {
+    "TAGI": ("tagi", 20),
+    "deep kernels (DIWP)": ("diwp", 20),
+    "fBNN": ("fbnn", 20),
+    "all, weighed": ("auto", 45),
 }
 
 _SAMPLE_SEED = (1, 2)
@@ -58,17 +61,20 @@ np.savez(outputs, **{{name: array.numpy() for name, array in arrays.items()}})
 """
 
 
-def run(output_dir: str | os.PathLike[str]) -> int:
+def run(output_dir: str | os.PathLike[str], command: Callable[[Sequence[str]], int]) -> int:
     """Runs the demo and prints its steps.
 
     Args:
-        output_dir: Folder for `demo.png` and the SavedModel `served`; created if need be.
+        output_dir: Folder for the tables, a model of each method, `demo.png` and the SavedModel
+            `served`; created if need be.
+        command: Runs the words of a `tfp-fnspace` command and returns its exit status.
 
     Returns:
-        Exit status: 0, or 1 if the served model does not agree with the one in this process.
+        Exit status: 0, that of a command that failed, or 1 if the served model does not agree with
+        the one in this process.
 
     Raises:
-        ImportError: If scikit-learn or matplotlib is missing.
+        ImportError: If a package of the extra `[cli]` is missing.
     """
     _check_packages()
     _stay_off_the_gpu()
@@ -77,25 +83,51 @@ def run(output_dir: str | os.PathLike[str]) -> int:
     clock = _Clock()
 
     table = datasets.example_table()
-    *inputs, target = table.columns
-    clock.say(f"data: {len(table.x_train)} rows of {', '.join(inputs)}, and the {target} to learn")
-    clock.say(f"fit; scores of {len(table.x_test)} other rows, the smaller the better:")
-    model, line = _fit_and_score(table)
+    data, new = output_dir / "diamonds.csv", output_dir / "new.csv"
+    _write(data, table.columns, table.x_train, table.y_train)
+    _write(new, table.columns, table.x_test, table.y_test)
+    clock.say(f"data: {len(table.x_train)} rows in {data}, {len(table.x_test)} others in {new}")
+    served = output_dir / "served"
+    for words in _commands(output_dir, data, new, table.columns[-1]):
+        clock.say(f"$ tfp-fnspace {shlex.join(words)}")
+        status = command(words)
+        if status:
+            return status
 
+    clock.say(f"what each method says of {len(table.x_test)} other rows; smaller is better:")
+    model, line = _print_all_scores(table, output_dir)
     picture = output_dir / "demo.png"
     with files.replacing(picture) as partial:
         _plot(model, line, table, partial)
     clock.say(f"plot: {picture}")
-
-    served = output_dir / "served"
-    model.export(served, num_samples=_NUM_SAMPLES)
-    clock.say(f"export: SavedModel {served}{os.sep}")
 
     there = _serve_elsewhere(served, table.x_test.astype(np.float32))
     clock.say("serve: loaded by a second process without tfp_fnspace, keras and tf_keras")
     status = _compare(_outputs(model, table.x_test), there)
     clock.say(f"done; wrote {picture} and {served}{os.sep}" if status == 0 else "failed")
     return status
+
+
+def _write(path, columns, x, y):
+    options = {"fmt": "%.10g", "delimiter": ",", "header": ",".join(columns), "comments": ""}
+    with files.replacing(path) as partial:
+        np.savetxt(partial, np.hstack([x, y]), **options)
+
+
+def _commands(output_dir, data, new, target):
+    """Yields the words of the commands, as a user types them after `tfp-fnspace`."""
+    models = [output_dir / method for method, _ in _METHODS.values()]
+    for model, (method, seconds) in zip(models, _METHODS.values(), strict=True):
+        words = ["fit", "--data", data, "--target", target, "--method", method]
+        yield _strings([*words, "--time-limit", seconds, "--seed", _SEED, "--out", model])
+    of_last = ["--model", models[-1]]
+    yield _strings(["evaluate", *of_last, "--data", new])
+    yield _strings(["predict", *of_last, "--data", new, "--out", output_dir / "predictions.csv"])
+    yield _strings(["export", *of_last, "--out", output_dir / "served"])
+
+
+def _strings(words):
+    return [str(word) for word in words]
 
 
 class _Clock:
@@ -111,10 +143,12 @@ class _Clock:
 def _check_packages():
     try:
         import matplotlib  # noqa: F401
+        import pandas  # noqa: F401
         import sklearn  # noqa: F401
+        import skops  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            'The demo needs scikit-learn and matplotlib: `pip install ".[demo]"`. '
+            'The demo needs the packages of the command line: `pip install ".[cli]"`. '
             f"Received: {type(error).__name__}: {error}"
         ) from error
 
@@ -126,10 +160,8 @@ def _stay_off_the_gpu():
         tf.config.set_visible_devices([], "GPU")
 
 
-def _fit_and_score(table):
-    """Prints a line for each estimator; returns the model of the last, and the straight line."""
-    from tfp_fnspace import sklearn
-
+def _print_all_scores(table, output_dir):
+    """Prints a line of scores for each model; returns the last one, and the straight line."""
     print(f"          {'':<20} {'RMSE':>8} {'NLL':>8} {'CRPS':>8} {'in 90 %':>9} {'seconds':>8}")
     count = len(table.y_test)
     y = table.y_train[:, 0]
@@ -140,18 +172,12 @@ def _fit_and_score(table):
     line = _straight_line(table)
     distribution = _normal(*line.predict(table.x_test, return_std=True))
     _print_scores("straight line", table, distribution, time.monotonic() - begin)
-    fitted = None
-    for name, (estimator, seconds) in _ESTIMATORS.items():
-        begin = time.monotonic()
-        fitted = getattr(sklearn, estimator)(time_limit=seconds, random_state=_SEED)
-        fitted.fit(table.x_train, y)
-        seconds = time.monotonic() - begin
-        _print_scores(name, table, fitted.predict_distribution(table.x_test), seconds)
-    board = getattr(fitted, "leaderboard_", [])
-    weights = [f"{100 * r['weight']:.0f} % {r['method']}" for r in board if r["weight"]]
-    if weights:
-        print(f"          the mixture: {', '.join(weights)}", flush=True)
-    return fitted.model_, line
+    model = None
+    for name, (method, _) in _METHODS.items():
+        saved = folder.load(output_dir / method)
+        model = saved.estimator.model_
+        _print_scores(name, table, model.predict_distribution(table.x_test), saved.card["seconds"])
+    return model, line
 
 
 def _straight_line(table):

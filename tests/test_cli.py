@@ -79,7 +79,7 @@ def test_expected_errors_are_one_line_and_status_2(monkeypatch, capsys, error):
 
 
 def test_warnings_are_a_line_without_the_source(monkeypatch, capsys):
-    def warn(folder):
+    def warn(*_):
         warnings.warn("The noise is at its floor.", stacklevel=2)
         return 0
 

@@ -48,6 +48,14 @@ SERVE = [
     *CLI,
 ]
 EXPORT = ["tf2onnx>=1.17", "onnx>=1.17", "onnxruntime>=1.20"]  # `export(format="onnx")`
+TRACKING = [  # what watches `fit` or chooses settings, in the tests and on the page of tracking
+    "mlflow-skinny>=3.3",
+    "sqlalchemy>=2.0",  # with alembic, mlflow's local store
+    "alembic>=1.13",
+    "optuna>=4.0",
+    "keras-tuner>=1.4.7",
+    "tensorboard>=2.18",
+]
 BENCH = [  # what `benchmark uci` compares with, its tables and pictures
     "ngboost>=0.5",
     "pandas>=2.1",
@@ -74,6 +82,7 @@ DEV = [
     "crepes>=0.7",
     "httpx>=0.27",  # tests of the server
     *BENCH,
+    *TRACKING,
     *EXPORT,
     *SERVE,
     *NOTEBOOKS,

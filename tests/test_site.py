@@ -45,7 +45,8 @@ def test_every_public_module_has_a_page():
 def test_the_other_public_names_are_on_the_index():
     shown = DIRECTIVE.findall((API / "index.md").read_text(encoding="utf-8"))
     *named, types_page = shown
-    assert named == ["tfp_fnspace.model.FunctionSpaceModel", "tfp_fnspace.load_model"]
+    names = ("model.FunctionSpaceModel", "load_model", "citation")
+    assert named == [f"tfp_fnspace.{name}" for name in names]
     assert types_page == "tfp_fnspace.typing"
     others = {n for n in fns.__all__ if not isinstance(getattr(fns, n), types.ModuleType)}
     assert others - {name.split(".")[-1] for name in named} <= vars(fns.typing).keys()

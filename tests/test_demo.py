@@ -33,7 +33,7 @@ def test_demo_fits_scores_plots_exports_and_serves_by_commands(tmp_path, capsys,
     assert rmse < 0.8 * line[0] and nll < line[1] - 0.5 and crps < 0.7 * line[2]
     assert 80.0 < inside <= 100.0
     assert scores("mean and spread of y", out)[0] > 2.0 * line[0]
-    shown = float(re.search(r"^  CRPS +(\S+)$", out, re.MULTILINE)[1])  # of the rows in the file
+    shown = float(re.search(r"^  crps +(\S+) ", out, re.MULTILINE)[1])  # of the rows in the file
     assert abs(shown - crps) < 0.1
 
     assert "without tfp_fnspace, keras and tf_keras" in out

@@ -33,6 +33,7 @@ def mlflow(tmp_path_factory):
     yield mlflow
     mlflow.tensorflow.autolog(disable=True)
     mlflow.set_tracking_uri(before)
+    mlflow.tracking.fluent._active_experiment_id = None  # it belongs to the other store
 
 
 def logged(mlflow, run_id, name):

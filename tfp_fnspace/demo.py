@@ -53,10 +53,11 @@ import numpy as np
 import tensorflow as tf
 
 folder, inputs, outputs = sys.argv[1:]
-x = tf.constant(np.load(inputs))
+columns = [tf.constant(column) for column in np.load(inputs).T]
 model = tf.saved_model.load(folder)
 seed = tf.constant({seed}, tf.int32)
-arrays = dict(model.serve(x), sample=model.sample(x, seed), sample_again=model.sample(x, seed))
+first, second = (model.sample(*columns, seed) for _ in range(2))
+arrays = dict(model.serve(*columns), sample=first, sample_again=second)
 np.savez(outputs, **{{name: array.numpy() for name, array in arrays.items()}})
 """
 
@@ -101,9 +102,10 @@ def run(output_dir: str | os.PathLike[str], command: Callable[[Sequence[str]], i
         _plot(model, line, table, partial)
     clock.say(f"plot: {picture}")
 
-    there = _serve_elsewhere(served, table.x_test.astype(np.float32))
+    there = _serve_elsewhere(served, table.x_test.astype(np.float64))
     clock.say("serve: loaded by a second process without tfp_fnspace, keras and tf_keras")
-    status = _compare(_outputs(model, table.x_test), there)
+    here = _outputs(model, table.x_test)  # with an axis of one target
+    status = _compare(here, {name: each.reshape(here[name].shape) for name, each in there.items()})
     clock.say(f"done; wrote {picture} and {served}{os.sep}" if status == 0 else "failed")
     return status
 

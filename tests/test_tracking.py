@@ -1,6 +1,7 @@
 """Tools that watch `fit`: MLflow with a real store on the disk, TensorBoard, W&B; and tuners."""
 
 import csv
+import os
 
 import batteries
 import keras
@@ -34,6 +35,7 @@ def mlflow(tmp_path_factory):
     mlflow.tensorflow.autolog(disable=True)
     mlflow.set_tracking_uri(before)
     mlflow.tracking.fluent._active_experiment_id = None  # it belongs to the other store
+    os.environ.pop("MLFLOW_EXPERIMENT_ID", None)
 
 
 def logged(mlflow, run_id, name):

@@ -95,6 +95,7 @@ def test_the_target_of_hmc_given_weights_is_that_given_copies():
     np.testing.assert_allclose(difference, difference[0], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_change_of_weights_begins_other_chains():
     model = fitted(X, Y, WEIGHTS, epochs=2)
     np.testing.assert_array_equal(model.store.state.noise_weights[0], 1.0 / WEIGHTS)

@@ -206,7 +206,7 @@ $(STAMP): setup.py $(CONSTRAINTS) $(if $(shell "$(VENV_PYTHON)" $(SUITABLE) && e
 	  fi; \
 	fi
 	@echo "==> installing tfp_fnspace[dev,demo] with the versions of $(CONSTRAINTS)"
-	@echo "    (the first time: TensorFlow and about 170 more packages, some 900 MB, a few minutes)"
+	@echo "    (the first time: TensorFlow and about 200 more packages, some 900 MB, a few minutes)"
 	@log="$(VENV)/install.log"; \
 	{ "$(VENV_PYTHON)" -m pip install --progress-bar off -e '.[dev,demo]' -c "$(CONSTRAINTS)" 2>&1; \
 	  echo "pip status $$?"; } </dev/null | tee "$$log" | while IFS= read -r line; do \

@@ -1,4 +1,4 @@
-"""The gradient of broadcasting, and weights of rows."""
+"""The gradient of broadcasting."""
 
 import tensorflow as tf
 
@@ -20,13 +20,3 @@ def sum_to(values: Tensor, like: Tensor) -> Tensor:
     shape = tf.shape(like)
     axes, _ = tf.raw_ops.BroadcastGradientArgs(s0=shape, s1=tf.shape(values))
     return tf.reshape(tf.reduce_sum(values, axis=axes), shape)
-
-
-def weighted(terms: Tensor, row_weights: Tensor | None) -> Tensor:
-    """Multiplies the term of each row by its weight.
-
-    Args:
-        terms: Tensor `[..., N]`.
-        row_weights: Tensor `[N]`, or `None` for weights of 1.
-    """
-    return terms if row_weights is None else terms * row_weights

@@ -12,8 +12,8 @@ from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.likelihoods.energy import data_term
-from tfp_fnspace.math.broadcasting import weighted
 from tfp_fnspace.math.random import as_seed, fold_in, split
+from tfp_fnspace.math.row_weights import weighted
 from tfp_fnspace.methods.diwp import checks, equations
 from tfp_fnspace.methods.diwp.deep_kernel import DeepKernel
 from tfp_fnspace.methods.diwp.layers import FeaturesToGram

@@ -12,8 +12,8 @@ from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.layers import networks
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.likelihoods.base import Likelihood
-from tfp_fnspace.math.broadcasting import weighted
 from tfp_fnspace.math.random import fold_in, split
+from tfp_fnspace.math.row_weights import weighted
 from tfp_fnspace.methods.fbnn import closed_form, equations
 from tfp_fnspace.methods.fbnn.adversarial import Adversarial
 from tfp_fnspace.methods.fbnn.divergences import (

@@ -17,8 +17,8 @@ from tfp_fnspace.layers.priors import RELEVANCE
 from tfp_fnspace.layers.variational import VariationalLayer
 from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.likelihoods.base import Likelihood
-from tfp_fnspace.math.broadcasting import weighted
 from tfp_fnspace.math.random import split
+from tfp_fnspace.math.row_weights import weighted
 from tfp_fnspace.methods.fbnn import equations
 from tfp_fnspace.model import GradientModel
 from tfp_fnspace.model.annealing import Annealing

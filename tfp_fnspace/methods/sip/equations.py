@@ -35,7 +35,7 @@ import tensorflow as tf
 from tfp_fnspace.likelihoods import Likelihood
 from tfp_fnspace.likelihoods.energy import data_term
 from tfp_fnspace.math import linalg
-from tfp_fnspace.math.broadcasting import weighted
+from tfp_fnspace.math.row_weights import weighted
 from tfp_fnspace.typing import GaussianMoments, Seed, Tensor
 
 #: The least variance of `normal_moments`, in case a sampler has collapsed to a point.

@@ -43,6 +43,17 @@ def test_columns_are_those_of_the_member(name):
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
+def test_numbers_that_float32_would_round_reach_the_member(name):
+    """At 1e8, float32 has multiples of 8 only."""
+    x, far = FRAME.to_numpy(), np.array([1e8, 1e6])
+    inner = toys.LinearModel(2, 1, fns.likelihoods.Gaussian(0.3), seed=0)
+    inner.fit(far + x, Y.to_numpy(), epochs=1, verbose=0)
+    predicted = WRAPPERS[name](inner).predict(far + x)["mean"]
+    correlation = np.corrcoef(predicted[:, 0], inner.predict(far + x)["mean"][:, 0])[0, 1]
+    assert correlation > 0.999  # a warp bends the line a little
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
 def test_exports_take_the_dtype_of_the_member(name):
     inner = fns.stable_process.StableProcessModel(seed=0)
     inner.adapt(FRAME.to_numpy(), Y.to_numpy())

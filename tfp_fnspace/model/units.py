@@ -39,6 +39,9 @@ class Units(keras.layers.Layer):
         input_scalers: List of `Standardizer`, one for each input.
         target_scaler: `Standardizer` of the targets.
         function_scaler: `Standardizer` of f, which is that of the targets unless there is a link.
+        in_users_units: List that tells for each input whether its values are in the user's units,
+            and thus float64. These are inputs that are standardised, here or by a member of the
+            model, and the variances of such inputs.
         num_target_columns: Columns of the targets: D, or one of class labels.
         num_functions: The number of outputs that are functions. Those after them describe the
             noise.
@@ -72,6 +75,10 @@ class Units(keras.layers.Layer):
             for tensor, rows, role in zip(
                 self.input_tensors, index_inputs or none, self.roles, strict=True
             )
+        ]
+        self.in_users_units = [
+            self.input_scalers[i if role is None else role].enabled
+            for i, role in enumerate(self.roles)
         ]
         self.has_link = likelihood.has_link
         enabled = standardize and not (self.is_classifier or self.has_link)
@@ -111,17 +118,6 @@ class Units(keras.layers.Layer):
             # Variances are scaled by the unit of the values that they belong to.
             scaler(x) if role is None else self.input_scalers[role].scale_variance(x)
             for x, scaler, role in zip(tensors, self.input_scalers, self.roles, strict=True)
-        ]
-
-    @property
-    def in_users_units(self) -> list[bool]:
-        """List that tells for each input whether its values are in the user's units.
-
-        These are inputs that are standardised, and the variances of such inputs.
-        """
-        return [
-            self.input_scalers[i if role is None else role].enabled
-            for i, role in enumerate(self.roles)
         ]
 
     # To the user's units ----------------------------------------------------------------------

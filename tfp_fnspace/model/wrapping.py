@@ -38,5 +38,6 @@ def set_up_around(
     model.served_dtype = next((each.served_dtype for each in members if each.served_dtype), None)
     model.setup(likelihood, False, 0)
     model.setup_shapes(first.input_tensors, num_outputs)
+    model.units.in_users_units = list(first.units.in_users_units)
     for own, theirs in zip(model.units.scalers, first.units.scalers, strict=True):
         own.column_names = theirs.column_names

@@ -175,7 +175,14 @@ def test_rows_of_weight_zero_are_no_rows():
         LinearRegressor().fit(X, Y, np.arange(len(X)) == 0)
 
 
-@pytest.mark.parametrize("name", ["TAGIRegressor", "DIWPRegressor", "FunctionSpaceRegressor"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "TAGIRegressor",
+        pytest.param("DIWPRegressor", marks=pytest.mark.slow),
+        pytest.param("FunctionSpaceRegressor", marks=pytest.mark.slow),
+    ],
+)
 def test_an_estimator_predicts_the_weighted_mean(name):
     """Each x has the targets 0 and 1, whose weights are 9 and 1."""
     x = np.repeat(np.linspace(-1.0, 1.0, 15), 2)[:, np.newaxis]

@@ -76,6 +76,14 @@ def test_acquisition_is_finite_far_from_the_optimum():
     assert_allclose(ours[:2], [np.log(2.0), 0.0], atol=1e-12)
 
 
+@pytest.mark.parametrize("noise", [0.0, 1e-9])
+def test_acquisition_grows_as_a_logarithm_far_beyond_the_optimum(noise):
+    """What is left of f is then an exponential distribution with a mean of 1 / |g|."""
+    gap = np.array([1e3, 1e4, 1e5, 9e5])
+    ours = decisions.max_value_entropy(-gap, np.ones(4), [0.0], noise_scale=noise)
+    assert_allclose(ours, np.log(gap * np.sqrt(2.0 * np.pi)) - 0.5, rtol=1e-3)
+
+
 @pytest.mark.parametrize("minimize", [True, False])
 @pytest.mark.parametrize("noise", [0.01, 0.3, 2.0])
 def test_acquisition_with_noise_is_the_entropy_that_a_measurement_loses(noise, minimize):

@@ -119,9 +119,11 @@ def max_value_entropy(
     gap = gap if minimize else -gap  # [N, S]
     rho = np.broadcast_to(stddev / np.hypot(stddev, noise), mean.shape)[:, np.newaxis]
     gap, rho = tf.constant(gap), tf.constant(rho)
-    normal = _standard_normal()
-    log_cdf = normal.log_cdf(gap)
-    ratio = tf.exp(normal.log_prob(gap) - log_cdf)
+    # exp(g^2 / 2) Psi(g) keeps its digits where both factors are out of range.
+    scaled = 0.5 * tfp.math.erfcx(-gap / math.sqrt(2.0))
+    of_tail = tf.math.log(scaled) - 0.5 * gap**2
+    log_cdf = tf.where(gap < 0.0, of_tail, _standard_normal().log_cdf(gap))
+    ratio = 1.0 / (math.sqrt(2.0 * math.pi) * scaled)
     divergence = _divergence_by_cutting_off(gap, log_cdf, rho) if np.any(noise) else -log_cdf
     information = divergence + 0.5 * rho**2 * gap * ratio
     return tf.maximum(tf.reduce_mean(information, axis=1), 0.0).numpy()

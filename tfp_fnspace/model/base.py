@@ -26,6 +26,7 @@ from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.metrics.given import checked_metrics
 from tfp_fnspace.metrics.of_classes import check_class_metric, for_class_metric
 from tfp_fnspace.model import checks, fitting, loops, saving, summary
+from tfp_fnspace.model.check_up import CheckUp, check_up
 from tfp_fnspace.model.checks import Checks
 from tfp_fnspace.model.counters import Counters
 from tfp_fnspace.model.no_optimizer import NoOptimizer
@@ -469,6 +470,33 @@ class FunctionSpaceModel(keras.Model):
         """
         checks.refuse_weights(self, sample_weight=sample_weight)
         fitting.adapt(self, fitting.learn_shapes(self, x, y), y, sample_weight)
+
+    def check(self, x: Rows, y: ArrayLike, batch_size: int | None = None) -> CheckUp:
+        """Looks for what is probably wrong with the data or the model before a long `fit`.
+
+        A copy of the model, which itself stays as it is, predicts some of the rows and is fitted to
+        them for three epochs. The rows are at most 1,000, or 100 if the method learns from all rows
+        at once.
+
+        Args:
+            x: Arrays, as for `fit`.
+            y: Targets, as for `fit`.
+            batch_size: As for `fit`.
+
+        Returns:
+            `CheckUp`, which prints its findings as sentences: shapes and sizes; the range of the
+            predictions before training and how many targets are in it; seconds of an epoch; the
+            memory it took; and warnings of odd scales, of values that are not finite, of weights
+            that no gradient reaches. The list `warnings` is empty if nothing looks wrong.
+
+        Raises:
+            TypeError: If the data are not numbers.
+            ValueError: If the data are bad, as for `fit`, or are a stream.
+
+        Example:
+            >>> print(model.check(x, y))
+        """
+        return check_up(self, x, y, batch_size)
 
     def adapt_noise(self, unit: Array) -> None:
         """Converts a noise scale that the user gave in their units to model units."""

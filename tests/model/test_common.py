@@ -211,6 +211,20 @@ def test_predictions_do_not_depend_on_batches(fitted):
     np.testing.assert_allclose(model.predict(dataset)["mean"], whole["mean"], rtol=1e-5, atol=1e-6)
 
 
+def test_predictions_of_arrays_are_those_of_keras(fitted, capsys):
+    """Without callbacks, arrays take a shorter way than Keras's."""
+    model, x, _ = fitted
+    seen = []
+    counter = keras.callbacks.LambdaCallback()
+    counter.on_predict_batch_end = lambda batch, logs=None: seen.append(batch)
+    found = model.predict(x, batch_size=10), model.predict(x, batch_size=10, callbacks=[counter])
+    assert seen == [0, 1, 2] and capsys.readouterr().out == ""
+    for key, value in model.predict(x, batch_size=10, verbose=1).items():
+        np.testing.assert_array_equal(value, found[0][key])
+        np.testing.assert_array_equal(value, found[1][key])
+    assert "3/3" in capsys.readouterr().out
+
+
 @shared
 def test_batches_that_are_no_number_of_rows_are_refused(fitted):
     model, x, _ = fitted

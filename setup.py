@@ -80,6 +80,7 @@ DEV = [
     "polars>=1.0",
     "mapie>=1.0",  # conformal wrappers that must take the estimators as they are
     "crepes>=0.7",
+    "skpro>=2.9",  # the adapter
     "httpx>=0.27",  # tests of the server
     *BENCH,
     *TRACKING,

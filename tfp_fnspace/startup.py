@@ -12,7 +12,8 @@ import tempfile
 from collections.abc import Iterator
 
 _LINES_OF_LIBRARIES = re.compile(
-    rb"WARNING: All log messages before absl|[IW]\d{4} .*\.cc:\d+\] |E\d{4} .*failed call to cuInit"
+    rb"WARNING: All log messages before absl|[IW]\d{4} .*\.cc:\d+\] "
+    rb"|E\d{4} .*(failed call to cuInit|Unable to register cu\w+ factory)"
 )
 
 

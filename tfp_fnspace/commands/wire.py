@@ -40,7 +40,10 @@ async def body(request: Request, max_bytes: int) -> bytes:
 
 
 def table(content: bytes, is_arrow: bool) -> Any:
-    """Returns the table of a body, a `pandas.DataFrame`.
+    """Returns the table of a body, a `pandas.DataFrame` of objects.
+
+    Tables of objects can be joined, whatever their columns hold: one of missing values alone would
+    have another dtype than one of numbers.
 
     Args:
         content: The body.
@@ -63,7 +66,7 @@ def table(content: bytes, is_arrow: bool) -> Any:
         raise HTTPException(400, f"{rule} Received: {type(error).__name__}: {error}") from error
     if not len(found):
         raise HTTPException(422, "There must be a row. Received: none")
-    return found
+    return found.astype(object)
 
 
 def response(table: Any, is_arrow: bool) -> Response:

@@ -492,9 +492,6 @@ class FunctionSpaceModel(keras.Model):
         Raises:
             TypeError: If the data are not numbers.
             ValueError: If the data are bad, as for `fit`, or are a stream.
-
-        Example:
-            >>> print(model.check(x, y))
         """
         return check_up(self, x, y, batch_size)
 
@@ -896,6 +893,7 @@ class FunctionSpaceModel(keras.Model):
 
     def _predict_arrays(self, inputs: list[Array], rows: int) -> dict[str, Array]:
         """Predicts as Keras does, without its pipeline and its callbacks, which take longer."""
+        self.checks.batch_size(rows)
         self.make_predict_function()
         parts = self.in_batches(lambda part: self.predict_function([(part,)]), inputs, rows)
         outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

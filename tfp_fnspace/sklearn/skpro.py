@@ -41,7 +41,6 @@ class PredictiveDistribution(BaseDistribution):
 
     _tags = {
         "authors": ["tfp_fnspace"],
-        "capabilities:approx": ["pdfnorm", "energy"],
         "capabilities:exact": ["mean", "var", "pdf", "log_pdf", "cdf", "ppf"],
         "distr:measuretype": "continuous",
         "distr:paramtype": "nonparametric",

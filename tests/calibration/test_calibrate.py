@@ -218,7 +218,9 @@ def test_each_binary_output_has_its_temperature():
 # Files ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["scale", "map", "temperature"])
+@pytest.mark.parametrize(
+    "kind", ["scale", pytest.param("map", marks=pytest.mark.slow), "temperature"]
+)
 def test_files_and_exports_predict_the_same(kind, tmp_path):
     if kind == "temperature":
         model, name = calibration.calibrate(classifier(), X, LABELS), "probabilities"

@@ -262,6 +262,7 @@ def test_the_ending_must_be_that_of_the_format(tmp_path):
         fitted("TAGI").export(tmp_path / "m.onnx", format="litert")
 
 
+@pytest.mark.slow
 @EACH_RUNTIME
 def test_what_has_no_counterpart_is_named(kind, tmp_path):
     model = batteries.variational_model(likelihood=fns.likelihoods.StudentT(4.0, scale=0.3))

@@ -14,8 +14,8 @@ class FunctionPosterior:
     The function is f, or `E[y | f]` if the likelihood has a link. An instance takes the place of a
     `tfd.GaussianProcessRegressionModel` without noise: acquisition functions of single points
     (`GaussianProcess...`) call `mean` and `stddev` and take f for Gaussian; those of several points
-    (`Parallel...`) call `sample`, which draws functions. `mean` and `stddev` are differentiable in
-    the index points, and `sample` is if the model `draws_smooth_functions`.
+    (`Parallel...`) call `sample`, which draws functions. All three are differentiable in the index
+    points if the functions of the model are, which those of a stable process are not.
 
     Acquisition functions look for a maximum. For a minimum, fit the model to the negative of the
     targets. `GaussianProcessMaxValueEntropySearch` looks for it in the unit cube; `suggest` has the

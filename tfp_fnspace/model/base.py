@@ -9,10 +9,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfp_fnspace import interrupts, metrics, notices
-from tfp_fnspace.boundary import arguments, arrays, streams
+from tfp_fnspace import metrics
+from tfp_fnspace.boundary import arguments
 from tfp_fnspace.boundary.streams import CheckedStream
-from tfp_fnspace.callbacks import checked_callbacks
 from tfp_fnspace.distributions.quantile import quantile
 from tfp_fnspace.export import (
     ENDINGS,
@@ -22,10 +21,8 @@ from tfp_fnspace.export import (
 )
 from tfp_fnspace.likelihoods.base import Likelihood
 from tfp_fnspace.math import replicas
-from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.metrics.given import checked_metrics
-from tfp_fnspace.metrics.of_classes import check_class_metric, for_class_metric
-from tfp_fnspace.model import checks, fitting, loops, saving, summary
+from tfp_fnspace.model import checks, fitting, loops, predicting, saving, scoring, summary
 from tfp_fnspace.model.check_up import CheckUp, check_up
 from tfp_fnspace.model.checks import Checks
 from tfp_fnspace.model.counters import Counters
@@ -45,9 +42,6 @@ from tfp_fnspace.typing import (
 )
 
 _T = TypeVar("_T")
-
-#: How many numbers the widest tensor of one chunk of functions or of a mixture may hold.
-CHUNK_NUMBERS = 2**22
 
 #: `None` in place of what is known as soon as the shapes are: methods need not ask.
 _NOT_YET: Any = None
@@ -89,7 +83,7 @@ class FunctionSpaceModel(keras.Model):
     train_function: Any
     test_function: Any
     predict_function: Any
-    _turns: Turns
+    turns: Turns
     _traced: dict[str, Any]
 
     # What a method says of itself -------------------------------------------------------------
@@ -276,7 +270,7 @@ class FunctionSpaceModel(keras.Model):
         self.default_metrics, self.user_metrics = scores, []
         # Hidden from Keras's tracking, so they are not saved: the means that training steps update
         # (`evaluate` updates others), by their names in `History`.
-        self.__dict__.update(_turns=Turns(), step_metrics={})
+        self.__dict__.update(turns=Turns(), step_metrics={})
         self._compile_arguments = {}
 
     def setup_shapes(self, input_tensors: Iterable[keras.KerasTensor], num_outputs: int) -> None:
@@ -411,7 +405,7 @@ class FunctionSpaceModel(keras.Model):
         """
         arguments.checked_choice("jit_compile", jit_compile, ("auto", True, False))
         self.user_metrics = checked_metrics(metrics)
-        self._check_metrics()
+        scoring.check_metrics(self)
         self._compile_arguments = {"jit_compile": jit_compile, "run_eagerly": run_eagerly, **kwargs}
         keras_arguments = {"optimizer": None, **self._compile_arguments}
         super().compile(loss=None, **keras_arguments)
@@ -425,7 +419,8 @@ class FunctionSpaceModel(keras.Model):
     def compile_from_config(self, config: Config) -> None:
         self.compile(**keras.saving.deserialize_keras_object(config))
 
-    def _ensure_compiled(self) -> None:
+    def ensure_compiled(self) -> None:
+        """Compiles a model with the defaults, unless it is compiled."""
         if self._distribute_strategy is None and replicas.number() > 1:
             raise ValueError(
                 "A model that is used in the scope of a strategy with several replicas must have "
@@ -433,14 +428,6 @@ class FunctionSpaceModel(keras.Model):
             )
         if not self.compiled:
             self.compile()
-
-    def _check_metrics(self) -> None:
-        """Refuses metrics that are meaningless for this classifier."""
-        if not self.has_shapes or not self.likelihood.is_classifier:
-            return
-        num_classes = self.likelihood.num_labels(self.num_outputs)
-        for metric in self.user_metrics:
-            check_class_metric(metric, num_classes, self.num_target_columns)
 
     @classmethod
     def from_config(cls, config: Config, custom_objects: dict[str, Any] | None = None) -> Self:
@@ -500,7 +487,6 @@ class FunctionSpaceModel(keras.Model):
         if hasattr(self.likelihood, "adapt"):
             self.likelihood.adapt(unit)
 
-    @one_thread_at_a_time
     def fit(
         self,
         x: Rows = None,
@@ -573,42 +559,26 @@ class FunctionSpaceModel(keras.Model):
             ValueError: If the data are bad, or an argument cannot be honoured.
         """
         arguments.refuse_unknown("fit", unknown)
-        checks.refuse_weights(self, class_weight=class_weight, sample_weight=sample_weight)
-        arguments.check_verbose(verbose)
-        epochs, initial_epoch = fitting.check_counts(
-            epochs,
-            initial_epoch,
-            validation_freq,
-            batch_size=batch_size,
-            steps_per_epoch=steps_per_epoch,
-            validation_steps=validation_steps,
-            validation_batch_size=validation_batch_size,
-        )
-        held_out = validation_split if validation_data is None else 0.0
-        x = fitting.learn_shapes(self, x, y, held_out)
-        options = {
-            "epochs": epochs,
-            "verbose": verbose,
-            "callbacks": fitting.callbacks_of(self, callbacks),
-            "validation_data": validation_data,
-            "initial_epoch": initial_epoch,
-            "validation_steps": validation_steps,
-            "validation_batch_size": validation_batch_size,
-            "validation_freq": validation_freq,
-        }
-        self._ensure_compiled()
-        return fitting.run(
-            self,
-            x,
-            y,
-            sample_weight=sample_weight,
-            class_weight=class_weight,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            validation_split=validation_split,
-            steps_per_epoch=steps_per_epoch,
-            options=options,
-        )
+        with self.turns.training:
+            return fitting.fit(
+                self,
+                x,
+                y,
+                sample_weight=sample_weight,
+                class_weight=class_weight,
+                batch_size=batch_size,
+                shuffle=shuffle,
+                validation_split=validation_split,
+                steps_per_epoch=steps_per_epoch,
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=callbacks,
+                validation_data=validation_data,
+                initial_epoch=initial_epoch,
+                validation_steps=validation_steps,
+                validation_batch_size=validation_batch_size,
+                validation_freq=validation_freq,
+            )
 
     @one_thread_at_a_time
     def train_on_batch(
@@ -620,23 +590,7 @@ class FunctionSpaceModel(keras.Model):
         return_dict: bool = False,
     ) -> Any:
         """Runs one update on one batch; continues a fitted model (`fit` adapts, this does not)."""
-        checks.refuse_weights(self, class_weight=class_weight, sample_weight=sample_weight)
-        self._ensure_compiled()
-        first = self.is_ready and not self.has_units
-        if not self.has_shapes:
-            self.check_ready()
-        inputs, targets = self.checks.data(x, y, first=first, learnt=True)
-        row_weights = self.checks.weights(sample_weight, len(targets), learnt=True)
-        row_weights = self.checks.with_class_weight(row_weights, class_weight, targets)
-        self.check_ready()
-        batch = fitting.batch_of(inputs, targets, row_weights)
-        inputs, *others = fitting.shared_out(self.distribute_strategy, batch)
-        with interrupts.held():
-            batch = self.checks.pack(inputs), *others
-            self.reset_metrics()  # as in `test_on_batch`
-            logs = super().train_on_batch(*batch, return_dict=return_dict)
-            self.counters.forget_epoch()
-        return logs
+        return fitting.train_on_batch(self, x, y, sample_weight, class_weight, return_dict)
 
     def checked_stream(
         self,
@@ -701,7 +655,7 @@ class FunctionSpaceModel(keras.Model):
             return self.batch_rows
         if self.num_eval_samples is None or not self.has_shapes:
             return checks.PREDICT_BATCH_SIZE
-        rows = CHUNK_NUMBERS // self.numbers_per_row(self.num_eval_samples)
+        rows = predicting.CHUNK_NUMBERS // self.numbers_per_row(self.num_eval_samples)
         return int(np.clip(rows, 1, checks.PREDICT_BATCH_SIZE))
 
     @property
@@ -760,34 +714,7 @@ class FunctionSpaceModel(keras.Model):
             `loss` (equal to `nll`), `rmse`, `nll`, `crps`, `coverage_90` and the metrics of
             `compile`, in the user's units. A classifier has `accuracy`, `nll` and `ece` instead.
         """
-        cached = kwargs.get("_use_cached_eval_dataset")  # a validation of `fit`
-        known = ("return_dict", "steps", "callbacks", "_use_cached_eval_dataset")
-        arguments.check_verbose(verbose)
-        arguments.refuse_unknown("evaluate", {k: v for k, v in kwargs.items() if k not in known})
-        if not cached:
-            checked_callbacks(kwargs.get("callbacks"))
-            _check_steps(kwargs.get("steps"))
-        self._ensure_compiled()
-        self.check_ready()
-        self._check_metrics()
-        stream = None
-        if cached:
-            pass  # `fit` has checked its validation data
-        elif streams.is_stream(x):
-            checks.check_no_targets(y, sample_weight=sample_weight)
-            checks.check_passes(x, "steps", kwargs.get("steps"))
-            stream = self.checked_stream(x)
-            x = stream.for_keras()
-        else:
-            inputs, targets = self.checks.data(x, y)
-            row_weights = self.checks.weights(sample_weight, len(targets))
-            rows = checks.batch_rows(batch_size, len(targets), self.predict_batch_size)
-            x = self.checks.feed(inputs, targets, rows, row_weights)
-            y, batch_size = None, None
-        with streams.own_errors(stream), self._turns.scoring():
-            options: dict[str, Any] = {"batch_size": batch_size, "verbose": verbose, **kwargs}
-            scores = super().evaluate(x, y, **options)
-        return tf.nest.map_structure(float, scores)  # tensors in older versions of Keras
+        return scoring.evaluate(self, x, y, batch_size, verbose, sample_weight, **kwargs)
 
     def test_on_batch(
         self,
@@ -797,51 +724,22 @@ class FunctionSpaceModel(keras.Model):
         return_dict: bool = False,
     ) -> Any:
         """Scores one batch, as `evaluate` does."""
-        self._ensure_compiled()
-        self.check_ready()
-        inputs, targets = self.checks.data(x, y)
-        row_weights = self.checks.weights(sample_weight, len(targets))
-        if self.distribute_strategy.num_replicas_in_sync > 1:  # Keras gives each the whole batch
-            options = {"verbose": 0, "sample_weight": sample_weight, "return_dict": return_dict}
-            return self.evaluate(x, y, len(targets), **options)
-        with self._turns.scoring():
-            batch = self.checks.pack(inputs), targets, row_weights
-            self.reset_metrics()  # older versions of Keras add the batch to the last ones
-            return super().test_on_batch(*batch, return_dict=return_dict)
+        return scoring.evaluate_batch(self, x, y, sample_weight, return_dict)
 
     def test_step(self, data: Any) -> dict[str, Any]:
-        x, y, row_weights = keras.utils.unpack_x_y_sample_weight(data)
-        y = self.checks.as_columns(y)
-        distribution = self.predictive(x)
-        weighted = {} if row_weights is None else {"sample_weight": row_weights}
-        for metric in self.scores:
-            whole = getattr(metric, "takes_distribution", False)
-            predicted = distribution if whole else self._point(distribution, metric)
-            metric.update_state(y, predicted, **weighted)
-        return self._results()
+        return scoring.step(self, *keras.utils.unpack_x_y_sample_weight(data))
 
     @property
     def scores(self) -> list[keras.metrics.Metric]:
         """The metrics that evaluation reports, a list."""
         return [*self.default_metrics, *self.user_metrics]
 
-    def _results(self) -> dict[str, Any]:
-        results = {metric.name: metric.result() for metric in self.scores}
-        return {"loss": results["nll"], **results}
-
-    def _point(self, distribution: Distribution, metric: keras.metrics.Metric) -> Tensor:
-        """Returns the prediction for a metric that does not take a distribution."""
-        if not self.likelihood.is_classifier:
-            return distribution.mean()
-        probabilities = self.likelihood.probabilities(distribution)
-        return for_class_metric(metric, probabilities, self.num_target_columns)
-
     def get_metrics_result(self) -> dict[str, Any]:
         # Training reports its own results. With several replicas, these are the results of all.
-        return self._results() if self._turns.is_scoring else {}
+        return scoring.results(self) if self.turns.is_scoring else {}
 
     def reset_metrics(self) -> None:
-        for metric in self.scores if self._turns.is_scoring else self.step_metrics.values():
+        for metric in self.scores if self.turns.is_scoring else self.step_metrics.values():
             metric.reset_state()
 
     def predict(
@@ -869,36 +767,7 @@ class FunctionSpaceModel(keras.Model):
             `mutual_information` `[N]` between the label and f, which is the part of the entropy
             that knowing f would remove.
         """
-        arguments.check_verbose(verbose)
-        checked_callbacks(callbacks)
-        _check_steps(steps)
-        self.check_ready()
-        stream = None
-        if streams.is_stream(x):
-            checks.check_passes(x, "steps", steps)
-            stream = self.checked_stream(x, with_targets=False)
-            x = stream.for_keras()
-        else:
-            inputs = self.checks.inputs(x)
-            rows = checks.batch_rows(batch_size, len(inputs[0]), self.predict_batch_size)
-            replicated = self.distribute_strategy.num_replicas_in_sync > 1
-            if not (callbacks or verbose or steps or replicated):
-                return self._predict_arrays(inputs, rows)
-            x, batch_size = self.checks.feed(inputs, None, rows), None
-        with streams.own_errors(stream):
-            options: dict[str, Any] = {"verbose": verbose, "steps": steps, "callbacks": callbacks}
-            outputs: Any = super().predict(x, batch_size=batch_size, **options)
-        _warn_of_nan("predictions", outputs.values())
-        return outputs
-
-    def _predict_arrays(self, inputs: list[Array], rows: int) -> dict[str, Array]:
-        """Predicts as Keras does, without its pipeline and its callbacks, which take longer."""
-        self.checks.batch_size(rows)
-        self.make_predict_function()
-        parts = self.in_batches(lambda part: self.predict_function([(part,)]), inputs, rows)
-        outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        _warn_of_nan("predictions", outputs.values())
-        return outputs
+        return predicting.predict(self, x, batch_size, verbose, steps, callbacks)
 
     def predict_on_batch(self, x: Rows) -> dict[str, Array]:
         """Predicts for one batch, as `predict` does."""
@@ -936,28 +805,7 @@ class FunctionSpaceModel(keras.Model):
             ValueError: If `joint` is true for a model that knows the distribution or the noise at
                 each point only; or if the data are bad.
         """
-        if self.likelihood.is_classifier or self.num_eval_samples is None:
-            self._refuse_joint(joint)
-            return self._distribution_of(self.predict(x, batch_size=batch_size))
-        if batch_size is not None:
-            arguments.check_count("batch_size", batch_size)
-        if joint and not self.likelihood.has_noise_outputs:
-            count = self.num_joint_functions or self.num_eval_samples
-            functions = self.sample_functions(x, count, self.counters.seeds.stream("predict"))
-            return self.likelihood.joint(tf.constant(functions), self.units.target_unit)
-        inputs = self.checked_inputs(x)
-        rows = checks.batch_rows(batch_size, len(inputs[0]), self.predict_batch_size)
-        means, variances = zip(
-            *self.in_batches(self.traced(self.posterior_moments), inputs, rows), strict=True
-        )
-        mean = tf.concat(means, axis=1)
-        variance = None if variances[0] is None else tf.concat(variances, axis=1)
-        if not joint:
-            parts = self.likelihood, self.units, self.counters.seeds.stream("likelihood")
-            return summary.distribution(GaussianMoments(mean, variance), *parts)
-        self._refuse_joint(variance is not None)
-        # These are draws of functions, whose outputs include the noise.
-        return self.likelihood.joint(mean, self.units.target_unit)
+        return predicting.distribution(self, x, batch_size, joint)
 
     def predict_quantiles(
         self, x: Rows, levels: ArrayLike = summary.QUANTILE_LEVELS, batch_size: int | None = None
@@ -976,41 +824,11 @@ class FunctionSpaceModel(keras.Model):
             TypeError: If the levels or the data are not numbers.
             ValueError: If a level is out of range, the model is a classifier, or the data are bad.
         """
-        values = tf.constant(arrays.checked_levels(levels), tf.float64)
-        if self.likelihood.is_classifier:
-            raise ValueError(
-                "Quantiles are for regressions; `predict` has the probabilities of classes. "
-                f"Received: a model with the likelihood {type(self.likelihood).__name__}"
-            )
-        inputs = self.checked_inputs(x)
-        rows = checks.batch_rows(batch_size, len(inputs[0]), self.predict_batch_size)
-        found = self.traced(self.quantiles_at)
-        parts = self.in_batches(lambda part: found(part, values).numpy(), inputs, rows)
-        return np.concatenate(parts)
+        return predicting.quantiles(self, x, levels, batch_size)
 
     def quantiles_at(self, x: Tensor | Sequence[Tensor], levels: Tensor) -> Tensor:
         """Returns quantiles in the graph, see `predict_quantiles`."""
         return quantile(self.predicted(x).distribution(), levels)
-
-    def _refuse_joint(self, joint: bool) -> None:
-        if joint:
-            raise ValueError(
-                f"`joint` must be False for {type(self).__name__} with this likelihood, which "
-                "knows the distribution of each point only (`sample_functions` draws functions). "
-                f"Received: joint={joint!r}"
-            )
-
-    def _distribution_of(self, outputs: dict[str, Array]) -> Distribution:
-        """Returns the distribution for the arrays of `predict`."""
-        if self.likelihood.is_classifier:
-            return self.likelihood.from_probabilities(outputs["probabilities"])
-        mean, stddev, of_functions = (
-            tf.convert_to_tensor(outputs[key]) for key in ("mean", "stddev", "epistemic_stddev")
-        )
-        if self.likelihood.has_noise_outputs:
-            return self.likelihood.predictive_from(mean, stddev)
-        moments = GaussianMoments(mean, tf.square(of_functions))
-        return self.likelihood.predictive(moments, self.units.target_unit)
 
     def sample_functions(self, x: Rows, num_samples: int, seed: Seed = (0, 0)) -> Array:
         """Draws functions from the posterior.
@@ -1028,16 +846,7 @@ class FunctionSpaceModel(keras.Model):
         Raises:
             ValueError: If `num_samples` is not a positive integer, or the data are bad.
         """
-        num_samples, seed = arguments.checked_count("num_samples", num_samples), as_seed(seed)
-        inputs = self.checked_inputs(x)
-        rows = len(inputs[0])
-        if not self.draws_jointly:
-            rows = max(1, CHUNK_NUMBERS // self.numbers_per_row(num_samples))
-        draw = self.traced(self.draw_functions)
-        chunks = self.in_batches(lambda part: draw(part, num_samples, seed).numpy(), inputs, rows)
-        functions = np.concatenate(chunks, axis=1)
-        _warn_of_nan("function samples", [np.swapaxes(functions, 0, 1)])
-        return functions
+        return predicting.functions(self, x, num_samples, seed)
 
     # Files ------------------------------------------------------------------------------------
 
@@ -1160,20 +969,3 @@ class FunctionSpaceModel(keras.Model):
 
         Under a strategy, Keras would add up the shares of a batch.
         """
-
-
-def _check_steps(steps: int | None) -> None:
-    if steps is not None:
-        arguments.check_count("steps", steps)
-
-
-def _warn_of_nan(what: str, arrays: Iterable[Array]) -> None:
-    """Warns of rows of arrays `[N, ...]` with NaN, which checks of the data cannot foresee."""
-    bad = np.any([np.isnan(a).reshape(len(a), -1).any(axis=1) for a in arrays], axis=0)
-    rows = np.flatnonzero(bad)
-    if rows.size:
-        notices.warn(
-            f"The {what} are NaN at {rows.size} of {len(bad)} rows, the first is {rows[0]}: the "
-            "inputs there may be too large for the model's dtype, or its weights are NaN.",
-            RuntimeWarning,
-        )

@@ -211,6 +211,50 @@ def callbacks_of(model: "FunctionSpaceModel", given: Any) -> list[keras.callback
     return [*model.first_callbacks(), EpochCounter(), *own, *given, EpochStart()]
 
 
+def fit(
+    model: "FunctionSpaceModel",
+    x: Rows,
+    y: ArrayLike | None,
+    *,
+    sample_weight: ArrayLike | None,
+    class_weight: Any,
+    batch_size: int | None,
+    shuffle: bool,
+    validation_split: float,
+    steps_per_epoch: int | None,
+    validation_freq: int | Collection[int],
+    **options: Any,
+) -> keras.callbacks.History:
+    """Fits a model; arguments and result are those of `FunctionSpaceModel.fit`."""
+    checks.refuse_weights(model, class_weight=class_weight, sample_weight=sample_weight)
+    arguments.check_verbose(options["verbose"])
+    options["epochs"], options["initial_epoch"] = check_counts(
+        options["epochs"],
+        options["initial_epoch"],
+        validation_freq,
+        batch_size=batch_size,
+        steps_per_epoch=steps_per_epoch,
+        validation_steps=options["validation_steps"],
+        validation_batch_size=options["validation_batch_size"],
+    )
+    held_out = validation_split if options["validation_data"] is None else 0.0
+    x = learn_shapes(model, x, y, held_out)
+    options["callbacks"] = callbacks_of(model, options["callbacks"])
+    model.ensure_compiled()
+    return run(
+        model,
+        x,
+        y,
+        sample_weight=sample_weight,
+        class_weight=class_weight,
+        batch_size=batch_size,
+        shuffle=shuffle,
+        validation_split=validation_split,
+        steps_per_epoch=steps_per_epoch,
+        options={**options, "validation_freq": validation_freq},
+    )
+
+
 @keeping_whole
 def run(
     model: "FunctionSpaceModel",
@@ -227,20 +271,8 @@ def run(
 ) -> keras.callbacks.History:
     """Checks the data of a `fit`, sets the units and runs the loop of the method.
 
-    Args:
-        model: `FunctionSpaceModel`, which knows its shapes.
-        x: As for `fit`.
-        y: As for `fit`.
-        sample_weight: As for `fit`.
-        class_weight: As for `fit`.
-        batch_size: As for `fit`.
-        shuffle: As for `fit`.
-        validation_split: As for `fit`.
-        steps_per_epoch: As for `fit`.
-        options: Dict of options of `keras.Model.fit`, of which `validation_data` is not checked.
-
-    Returns:
-        `keras.callbacks.History`.
+    The model knows its shapes. The options are those of `keras.Model.fit`; of them only
+    `validation_data` is still to be checked.
     """
     is_stream, num_epochs = streams.is_stream(x), options["epochs"] - options["initial_epoch"]
     first, row_weights = not model.has_units, None
@@ -309,6 +341,34 @@ def _feed_validation(model: "FunctionSpaceModel", options: dict[str, Any], num_e
             "`History` has them with `validation_data` or `validation_split`."
         )
     return given
+
+
+def train_on_batch(
+    model: "FunctionSpaceModel",
+    x: Rows,
+    y: ArrayLike | None,
+    sample_weight: ArrayLike | None,
+    class_weight: Any,
+    return_dict: bool,
+) -> Any:
+    """Runs one update on one batch, see `FunctionSpaceModel.train_on_batch`."""
+    checks.refuse_weights(model, class_weight=class_weight, sample_weight=sample_weight)
+    model.ensure_compiled()
+    first = model.is_ready and not model.has_units
+    if not model.has_shapes:
+        model.check_ready()
+    inputs, targets = model.checks.data(x, y, first=first, learnt=True)
+    row_weights = model.checks.weights(sample_weight, len(targets), learnt=True)
+    row_weights = model.checks.with_class_weight(row_weights, class_weight, targets)
+    model.check_ready()
+    batch = batch_of(inputs, targets, row_weights)
+    inputs, *others = shared_out(model.distribute_strategy, batch)
+    with interrupts.held():
+        batch = model.checks.pack(inputs), *others
+        model.reset_metrics()  # as in `test_on_batch`
+        logs = keras.Model.train_on_batch(model, *batch, return_dict=return_dict)
+        model.counters.forget_epoch()
+    return logs
 
 
 def shared_out(strategy: tf.distribute.Strategy, batch: streams.Batch) -> Any:

@@ -542,7 +542,7 @@ class GradientModel(FunctionSpaceModel):
         """
         checks.refuse_weights(self, class_weight=class_weight, sample_weight=sample_weight)
         self.check_ready()
-        self._ensure_compiled()
+        self.ensure_compiled()
         inputs, targets = self.checks.data(x, y)
         if not self.counters.has_steps:
             weights = self.checks.weights(sample_weight, len(targets), learnt=True)

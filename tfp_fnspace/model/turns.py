@@ -46,7 +46,7 @@ def one_thread_at_a_time(
 
     @functools.wraps(method)
     def in_turn(self, *args, **kwargs):
-        with self._turns.training:
+        with self.turns.training:
             return method(self, *args, **kwargs)
 
     return in_turn

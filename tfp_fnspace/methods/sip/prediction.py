@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfp_fnspace.math.random import fold_in, normal, split
 from tfp_fnspace.methods.sip import equations, given_prior
 from tfp_fnspace.methods.sip.given_prior import PRIOR_WIDTH
-from tfp_fnspace.model.base import CHUNK_NUMBERS
+from tfp_fnspace.model.predicting import CHUNK_NUMBERS
 from tfp_fnspace.typing import GaussianMoments, Seed, Tensor
 
 if TYPE_CHECKING:

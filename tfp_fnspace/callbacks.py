@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfp_fnspace import files, interrupts, notices
 from tfp_fnspace.boundary import arguments
+from tfp_fnspace.math import replicas
 
 __all__ = ["BackupAndRestore"]
 
@@ -54,13 +55,30 @@ class EpochStart(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self.model.counters.begin_epochs()
+        _check_hosts(self.model)
+
+
+def _check_hosts(model: Any) -> None:
+    """Refuses hosts of one strategy that begin at different steps or have different rows."""
+    strategy, counters = model.distribute_strategy, model.counters
+    if not replicas.has_several_hosts(strategy):
+        return
+    counts = [int(counters.steps.numpy()), int(counters.epochs.numpy())]
+    found = replicas.from_hosts(strategy, [*counts, *counters.epoch_of])
+    if (found != found[0]).any():
+        raise ValueError(
+            "All hosts of a strategy must be given the same rows, which they share out, and must "
+            "begin at the same step: a backup must be in a folder that all of them see. Received: "
+            f"(steps, epochs, batches, checksum of the rows) of the replicas={found.tolist()}"
+        )
 
 
 class BackupAndRestore(keras.callbacks.BackupAndRestore):
     """Lets a run that was killed go on where it was, like Keras's callback of this name.
 
     The weights, the state of the optimizer and the number of the epoch are in one file, which is
-    replaced in one step. So whenever the process is killed or the folder is copied, there is a
+    replaced in one step. Of several hosts the first writes it, and all must see its folder. So
+    whenever the process is killed or the folder is copied, there is a
     complete backup, or none yet. `fit` with the same arguments then goes on after the epoch of the
     backup (after its batch, if data are arrays and `save_freq` is an integer). On arrays it ends at
     the same weights as a run that was not killed.
@@ -122,7 +140,13 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
             epoch += self.model.counters.count_whole_epochs()
         self.model._initial_epoch = self._current_epoch = epoch
 
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        if replicas.is_chief(self.model.distribute_strategy):
+            super().on_train_end(logs)
+
     def _save_model(self):
+        if not replicas.is_chief(self.model.distribute_strategy):
+            return
         os.makedirs(self.backup_dir, exist_ok=True)
         if self.double_checkpoint and os.path.isfile(self._weights_path):
             self._copy(self._weights_path, self._prev_weights_path)

@@ -33,6 +33,47 @@ def number() -> int:
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
+def has_several_hosts(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether the replicas of a strategy are on several hosts, in a process on each."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return False
+    return bool(strategy.cluster_resolver and strategy.cluster_resolver.cluster_spec())
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether this process is the one that writes files, the only one on one host."""
+    if not has_several_hosts(strategy):
+        return True
+    resolver = strategy.cluster_resolver
+    chief = "chief" if "chief" in resolver.cluster_spec().jobs else "worker"
+    return (resolver.task_type, resolver.task_id) == (chief, 0)
+
+
+def from_hosts(strategy: tf.distribute.Strategy, numbers: list[int]) -> Any:
+    """Returns the numbers of every replica, an int64 array `[R, C]`."""
+    row = tf.constant([numbers], tf.int64)
+    return strategy.gather(strategy.run(lambda: tf.identity(row)), axis=0).numpy()
+
+
+@contextlib.contextmanager
+def in_words(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Says what to do, within a `with` block, if another host does not answer any more.
+
+    Raises:
+        RuntimeError: If the connection to another host is lost.
+    """
+    try:
+        yield
+    except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError) as error:
+        if not has_several_hosts(strategy):
+            raise
+        raise RuntimeError(
+            "All hosts of a strategy must run until the end of `fit`: start all of them again, and "
+            "with `BackupAndRestore` they go on after the last backup. "
+            f"Received: a host that does not answer ({str(error).splitlines()[0][:200]})"
+        ) from error
+
+
 def summed(tensors: _T) -> _T:
     """Sums a structure of tensors over the replicas."""
     if number() == 1:

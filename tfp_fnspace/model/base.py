@@ -958,7 +958,10 @@ class FunctionSpaceModel(keras.Model):
     # Keras ------------------------------------------------------------------------------------
 
     def _make_function(self, step_function: Callable[..., Any]) -> Callable[..., Any]:
-        return count_apart(super()._make_function(collectable(step_function)))
+        step = collectable(step_function)
+        if replicas.has_several_hosts(self.distribute_strategy):
+            step = _in_rows(step)
+        return count_apart(super()._make_function(step))
 
     def make_predict_function(self, force: bool = False) -> None:
         super().make_predict_function(force)
@@ -969,3 +972,11 @@ class FunctionSpaceModel(keras.Model):
 
         Under a strategy, Keras would add up the shares of a batch.
         """
+
+
+def _in_rows(step: Callable[..., dict[str, Tensor]]) -> Callable[..., dict[str, Tensor]]:
+    """Returns a step whose results, scalars that are equal on all replicas, have one row each.
+
+    Over several hosts, Keras takes the mean of rows, and cannot take that of scalars.
+    """
+    return lambda data: {name: value[tf.newaxis] for name, value in step(data).items()}

@@ -19,6 +19,7 @@ from tfp_fnspace.callbacks import (
 )
 from tfp_fnspace.layers.scaler import RunningMoments, Standardizer
 from tfp_fnspace.likelihoods.base import Likelihood
+from tfp_fnspace.math import replicas
 from tfp_fnspace.model import checks
 from tfp_fnspace.model.counters import description
 from tfp_fnspace.typing import Array, ArrayLike, Rows
@@ -303,7 +304,7 @@ def run(
         x, y = inputs, targets
     held_out = _feed_validation(model, options, num_epochs)
     try:
-        with streams.own_errors(x, held_out):
+        with streams.own_errors(x, held_out), replicas.in_words(model.distribute_strategy):
             if is_stream:
                 model.counters.epoch_of = steps_per_epoch or x.count_batches() or 0, 0
                 return model.run_stream(x, steps_per_epoch, options)

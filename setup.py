@@ -82,6 +82,7 @@ DEV = [
     "crepes>=0.7",
     "skpro>=2.9",  # the adapter
     "httpx>=0.27",  # tests of the server
+    "jax>=0.4.38",  # benchmarks/gpu/run.py, which needs 0.10
     *BENCH,
     *TRACKING,
     *EXPORT,

@@ -8,7 +8,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 def test_every_script_is_in_the_index():
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"\b(\w+\.py)\b", text)) == {path.name for path in FOLDER.glob("*.py")}
+    assert set(re.findall(r"\b(\w+\.py)\b", text)) == {path.name for path in FOLDER.rglob("*.py")}
 
 
 def test_every_script_that_runs_is_in_one_row():
@@ -17,7 +17,7 @@ def test_every_script_that_runs_is_in_one_row():
         for line in (FOLDER / "README.md").read_text(encoding="utf-8").splitlines()
         if line.startswith("| ")
     ]
-    for path in FOLDER.glob("*.py"):
+    for path in FOLDER.rglob("*.py"):
         runs = '__name__ == "__main__"' in path.read_text(encoding="utf-8")
         found = [row for row in rows if re.search(rf"\b{re.escape(path.name)}", row)]
         assert len(found) == runs, path.name

@@ -206,9 +206,9 @@ def test_predictions_do_not_depend_on_batches(fitted):
     whole = model.predict(x)
     for batch_size in (1, 7, 1000):
         for key, value in model.predict(x, batch_size=batch_size).items():
-            np.testing.assert_allclose(value, whole[key], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(value, whole[key], rtol=1e-5, atol=1e-5)
     dataset = tf.data.Dataset.from_tensor_slices(x).batch(5)
-    np.testing.assert_allclose(model.predict(dataset)["mean"], whole["mean"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(model.predict(dataset)["mean"], whole["mean"], rtol=1e-5, atol=1e-5)
 
 
 def test_predictions_of_arrays_are_those_of_keras(fitted, capsys):

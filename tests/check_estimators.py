@@ -2,16 +2,27 @@
 
 `python tests/check_estimators.py [NAME ...]` prints the checks that do not pass, and fails if one
 of them is not listed here. The base classes pass all of them in tests/sklearn/test_estimators.py.
+
+A fit that its time limit ends takes as many steps as the machine can do, so it is not repeatable.
+Here a clock that counts its own readings replaces the time: every limit is over at once, so that a
+fit always takes the least number of steps.
 """
 
 import argparse
+import contextlib
+import itertools
 import time
+import types
 import unittest
 import warnings
+from unittest import mock
 
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
+from tfp_fnspace import recipes, trials
 from tfp_fnspace import sklearn as estimators
+from tfp_fnspace.model import epochs_ahead
+from tfp_fnspace.sklearn import stacked
 
 #: Checks that a recipe can fail although the base classes pass: sizes, repeatability, files.
 OF_THE_RECIPE = [
@@ -40,11 +51,31 @@ WITH_WEIGHTS = {
     ),
 }
 
+#: The checks whose tolerance of 1e-7 is below the rounding of float32, and why.
+_ROUNDING = "sums in float32 differ in the seventh digit with the rows beside a row"
+IN_FLOAT32 = {
+    "check_methods_sample_order_invariance": _ROUNDING,
+    "check_methods_subset_invariance": _ROUNDING,
+}
+
 #: Name of an estimator -> check -> why it does not pass.
 EXCEPTIONS = {
     **dict.fromkeys(estimators.__all__, WITH_WEIGHTS),
     "StableProcessRegressor": WITHOUT_WEIGHTS,
+    "DIWPRegressor": {**WITH_WEIGHTS, **IN_FLOAT32},
+    "DIWPClassifier": {**WITH_WEIGHTS, **IN_FLOAT32},
 }
+
+
+@contextlib.contextmanager
+def counted_time():
+    """Replaces the time by a count of its readings, see above."""
+    with contextlib.ExitStack() as stack:
+        for module in (trials, recipes, stacked, epochs_ahead):
+            reading = itertools.count(0.0).__next__
+            clock = types.SimpleNamespace(monotonic=reading, perf_counter=reading)
+            stack.enter_context(mock.patch.object(module, "time", clock))
+        yield
 
 
 def failures(estimator, only=None):
@@ -55,7 +86,7 @@ def failures(estimator, only=None):
         if name in listed or (only is not None and name not in only):
             continue
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), counted_time():
                 warnings.simplefilter("ignore")
                 check(fresh)
         except unittest.SkipTest:

@@ -6,6 +6,7 @@
 - `columns`: names of columns of data frames.
 - `data`: inputs, targets and labels.
 - `weights`: weights of rows and of classes.
+- `memory`: what cannot fit.
 - `streams`: datasets and generators of batches.
 
 `tfp_fnspace.model.checks` puts them together for one model.

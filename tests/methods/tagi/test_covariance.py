@@ -321,6 +321,12 @@ def test_bad_options(options, message):
         build([2, 2], **options)
 
 
+def test_covariances_that_cannot_fit_are_refused_before_they_are_made():
+    rule = "covariances of all parameters.*narrower layers.*Received: .* GiB are free"
+    with pytest.raises(MemoryError, match=rule):  # 10^12 entries
+        build([1000, 1000], update="exact", covariance="full_parameters")
+
+
 def test_only_rows_of_dense_layers():
     inputs = keras.Input((2,))
     hidden = tagi.Dense(2)(inputs)

@@ -1,10 +1,12 @@
 """A network of dense layers and activations with full covariances."""
 
+import math
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tfp_fnspace.boundary import memory
 from tfp_fnspace.math.random import fold_in, normal
 from tfp_fnspace.methods.tagi import covariance, equations, graph
 from tfp_fnspace.methods.tagi.covariance import UnitMoments
@@ -46,6 +48,10 @@ def dense_chain(network: Network) -> list[Dense | ElementwiseLayer]:
     return steps
 
 
+#: Matrices [P, P] that a step has at once: the covariance, that after the step, and their change.
+_COPIES = 3
+
+
 class CovarianceChain(keras.layers.Layer):
     """Moments and innovations with full covariances, by the equations of `covariance`.
 
@@ -54,6 +60,9 @@ class CovarianceChain(keras.layers.Layer):
         joint: Whether the parameters of a layer also have a full covariance; otherwise they are
             independent.
         **kwargs: `name`, `dtype`.
+
+    Raises:
+        MemoryError: If the covariances of a `joint` chain do not fit into memory.
 
     Attributes:
         correlations: Covariances of different parameters of each dense layer, `[P, P]` with P =
@@ -68,8 +77,17 @@ class CovarianceChain(keras.layers.Layer):
         vars(self)["steps"] = steps  # hidden from Keras: the network saves them
         self.joint = joint
         self.correlations = []
-        for i, layer in enumerate(self.dense_layers if joint else []):
-            size = sum(int(tf.size(pair.mean.value)) for pair in layer.parameters)
+        layers = self.dense_layers if joint else []
+        sizes = [
+            sum(int(tf.size(pair.mean.value)) for pair in layer.parameters) for layer in layers
+        ]
+        item = tf.as_dtype(self.variable_dtype).size
+        memory.check_room(
+            "The covariances of all parameters, with `covariance='full_parameters'`,",
+            _COPIES * item * sum(size**2 for size in sizes),
+            'take narrower layers, or `covariance="full"`, which grows with the units',
+        )
+        for i, size in enumerate(sizes):
             self.correlations.append(
                 self.add_weight(
                     name=f"correlations_{i}",

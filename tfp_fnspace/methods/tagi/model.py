@@ -87,6 +87,7 @@ class TAGIModel(FunctionSpaceModel):
         **kwargs: `name`.
 
     Raises:
+        MemoryError: If full covariances of parameters do not fit into memory.
         TypeError: If there are no outputs, or `likelihood` is not a likelihood.
         ValueError: If the graph has ordinary trainable layers, passes moments through an ordinary
             layer, or does not end in moments, or if an argument is unknown.

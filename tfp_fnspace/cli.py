@@ -186,15 +186,17 @@ def _add_export(commands):
     parser.add_argument("--out", required=True, help="folder, .onnx file or .tflite file to write")
     parser.add_argument(
         "--format",
-        default="tf_saved_model",
-        choices=("tf_saved_model", "onnx", "litert"),
-        help="default: tf_saved_model",
+        default="saved_model",
+        choices=("saved_model", "onnx", "litert"),
+        help="default: saved_model",
     )
     parser.set_defaults(run=_run_export)
 
 
 def _run_export(options):
-    work.export(options.model, options.out, options.format, echo=_print)
+    name = options.format
+    name = "tf_saved_model" if name == "saved_model" else name  # Keras's name for it
+    work.export(options.model, options.out, name, echo=_print)
     return 0
 
 

@@ -206,7 +206,7 @@ def _split_row(num_rows):
 
 def test_an_exported_saved_model_takes_the_columns_of_the_file(fitted, data, tmp_path, capsys):
     out = tmp_path / "served"
-    status, printed, _ = run(capsys, f"export --model {fitted} --out {out}")
+    status, printed, _ = run(capsys, f"export --model {fitted} --format saved_model --out {out}")
     assert status == 0
     assert printed.strip().endswith("as they are: size (number), city (text), new (number)")
     table = pd.read_csv(data)

@@ -78,9 +78,7 @@ class CovarianceChain(keras.layers.Layer):
         self.joint = joint
         self.correlations = []
         layers = self.dense_layers if joint else []
-        sizes = [
-            sum(int(tf.size(pair.mean.value)) for pair in layer.parameters) for layer in layers
-        ]
+        sizes = [sum(math.prod(pair.mean.shape) for pair in layer.parameters) for layer in layers]
         item = tf.as_dtype(self.variable_dtype).size
         memory.check_room(
             "The covariances of all parameters, with `covariance='full_parameters'`,",

@@ -16,7 +16,8 @@ class TAGIClassifier(WithTAGI, TableClassifier):
 
     Args:
         time_limit: Seconds that `fit` may take, 15 by default; a step that has begun is finished.
-        random_state: As in scikit-learn: an integer makes `fit` repeatable.
+        random_state: As in scikit-learn: an integer makes `fit` repeatable, unless its time limit
+            ends it: then it takes as many steps as the machine can do.
         verbose: 1 for a progress bar.
 
     Attributes:

@@ -44,7 +44,7 @@ def write(path, rows):
 
 def stream_of(path):
     """Returns a `tf.data.Dataset` of the batches of a file."""
-    file = pq.ParquetFile(path)
+    file = pq.ParquetFile(path, pre_buffer=False)  # otherwise it keeps what was read
 
     def batches():
         for part in file.iter_batches(_BATCH):

@@ -234,6 +234,7 @@ def _add_uci(kinds):
     _add_data(parser)
     parser.add_argument("--out", required=True, help="folder of the results; a killed run resumes")
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time")
+    parser.add_argument("--shard", default="1/1", help="2/5 is the second of five parts")
     parser.set_defaults(run=_run_uci)
 
 
@@ -251,6 +252,7 @@ def _run_uci(options):
         options.data_dir,
         options.out,
         jobs=options.jobs,
+        shard=options.shard,
         echo=_print,
     )
     print(f"results in {options.out}")

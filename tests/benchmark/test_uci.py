@@ -237,6 +237,11 @@ def test_what_fails_is_a_record_too(folder, monkeypatch):
         ({"datasets": "line,curve"}, "`name` must be one of ['line'] in "),
         ({"splits": "0-2"}, "numbers and ranges from 0 to 1"),
         ({"jobs": 0}, "`jobs` must be a positive integer. Received: jobs=0"),
+        (
+            {"shard": "3/2"},
+            "`shard` must be i/n with 1 <= i <= n, such as 2/5. Received: shard='3/2'",
+        ),
+        ({"shard": "half"}, "such as 2/5. Received: shard='half'"),
     ],
 )
 def test_wrong_words_are_one_line_before_the_first_cell(folder, capsys, changed, message):
@@ -252,6 +257,26 @@ def command(folder, **changed):
     options |= {"out": folder / "out", **changed}
     pairs = [(f"--{name}", str(value)) for name, value in options.items()]
     return ["benchmark", "uci", *(word for pair in pairs for word in pair)]
+
+
+def test_shards_are_different_cells_and_together_all(folder, monkeypatch):
+    ran = []
+
+    class Recorder:
+        def __init__(self, cells, *_):
+            ran.append([(c.estimator, c.dataset, c.split) for c in cells])
+
+        def all(self):
+            pass
+
+    monkeypatch.setattr(uci, "Run", Recorder)
+    options = {"estimators": "linear,climatology,exact_gp", "splits": "0-1"}
+    for shard in ("1/1", "1/4", "2/4", "3/4", "4/4"):
+        assert main(command(folder, shard=shard, **options)) == 0
+    every, *parts = ran
+    assert len(every) == 6
+    assert sorted(cell for part in parts for cell in part) == sorted(every)
+    assert [len(part) for part in parts] == [2, 2, 1, 1]
 
 
 def test_sets_of_several_targets_are_refused(tmp_path, capsys):

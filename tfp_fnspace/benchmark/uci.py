@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -52,6 +53,7 @@ def run(
     data_dir: str | os.PathLike[str] | None,
     out: str | os.PathLike[str],
     jobs: int = 1,
+    shard: str = "1/1",
     echo: Callable[[str], None] = print,
 ) -> None:
     """Fits and scores all estimators on all splits of all data sets that the folder does not have.
@@ -65,13 +67,17 @@ def run(
         out: Folder of the results, `<estimator>/<dataset>-<split>.json`, see `cell.run`. A failed
             cell stays failed until its file is removed.
         jobs: Number of cells at a time; each has its part of the cores.
+        shard: `"2/5"` takes every fifth cell from the second on, one part for each of five machines
+            that do not see the same folder. Those that see it share the cells without this.
         echo: Function that prints a line.
 
     Raises:
-        ValueError: If a name is unknown, or a data set has several targets.
+        ValueError: If a name is unknown, the shard is not such a text, or a data set has several
+            targets.
         ImportError: If a package is missing.
     """
     check_count("jobs", jobs)
+    part, num_parts = parse_shard(shard)
     if dataset_names == ["all"]:
         dataset_names = datasets.available(data_dir)
     loaded = {name: _load(name, data_dir) for name in dataset_names}
@@ -80,11 +86,26 @@ def run(
         for dataset, benchmark in loaded.items()
         for split in parse_splits(splits, benchmark.num_splits)
         for name in names
-    ]
+    ][part - 1 :: num_parts]
     for name in names:  # so that a missing package is reported once
         estimators.make(name, random_state=0)
     sizes = {name: len(benchmark.x) for name, benchmark in loaded.items()}
     Run(cells, out, jobs, lambda c, path: _command(c, data_dir, path), sizes, echo).all()
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Returns the numbers of a shard such as `"2/5"`.
+
+    Raises:
+        ValueError: If it is not two integers i/n with 1 <= i <= n.
+    """
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    part, num_parts = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= part <= num_parts:
+        raise ValueError(
+            f"`shard` must be i/n with 1 <= i <= n, such as 2/5. Received: shard={text!r}"
+        )
+    return part, num_parts
 
 
 def _load(name, data_dir):

@@ -77,11 +77,11 @@ class BackupAndRestore(keras.callbacks.BackupAndRestore):
     """Lets a run that was killed go on where it was, like Keras's callback of this name.
 
     The weights, the state of the optimizer and the number of the epoch are in one file, which is
-    replaced in one step. Of several hosts the first writes it, and all must see its folder. So
-    whenever the process is killed or the folder is copied, there is a
+    replaced in one step. So whenever the process is killed or the folder is copied, there is a
     complete backup, or none yet. `fit` with the same arguments then goes on after the epoch of the
     backup (after its batch, if data are arrays and `save_freq` is an integer). On arrays it ends at
-    the same weights as a run that was not killed.
+    the same weights as a run that was not killed. Of several hosts the first writes the file, and
+    all must see its folder.
 
     `fit` of the models of this library makes Keras's own callback behave in the same way. This
     callback also works in `fit` of other Keras models.

@@ -26,7 +26,7 @@ replicated.compare(sys.argv[1:], strategy)
 print("done")
 """
 
-#: Trains for some epochs, slowly, with a backup; argument: the folder.
+#: Trains with a backup; arguments: the folder, and seconds to wait after each epoch.
 BACKED_UP = """
 import sys
 import time
@@ -56,7 +56,7 @@ np.savez(f"{folder}/{strategy.cluster_resolver.task_id}.npz", *model.get_weights
 print("done")
 """
 
-#: As many rows as there are arguments say that a host has.
+#: The second host has one row less than the first.
 OTHER_ROWS = """
 import json
 import os

@@ -186,6 +186,7 @@ def test_the_check_finds_an_op_without_a_gpu_kernel(cuda_build):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_graph_compiles_under_xla(functions, name):
     function, arguments = functions[name]
     compiled = tf.function(function, autograph=False, jit_compile=True)(*arguments)

@@ -65,6 +65,7 @@ class Walk:
     ("make", "most"),
     [(batteries.tagi_model, 14), (batteries.fbnn_model, 20), (batteries.diwp_model, 20)],
 )
+@pytest.mark.slow
 def test_x_passes_few_files(make, most):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(_ROWS, _INPUTS)), rng.normal(size=(_ROWS, _OUTPUTS))

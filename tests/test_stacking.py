@@ -105,6 +105,7 @@ def test_functions_are_those_of_the_members(model, members):
     assert (errors[1][3:] < errors[0][3:]).all()
 
 
+@pytest.mark.slow
 def test_it_is_saved_and_served(model, tmp_path):
     model.save(tmp_path / "m.keras")
     loaded = fns.load_model(tmp_path / "m.keras")

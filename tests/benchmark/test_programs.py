@@ -44,6 +44,7 @@ def write(folder, model):
     run(SCRIPTS / "programs.py", folder, "--models", model, "--rows", 40, "--columns", 4)
 
 
+@pytest.mark.slow
 def test_programs_equal_tensorflow_and_a_wrong_output_is_found(tmp_path):
     write(tmp_path, "tagi")
     found = rows_of(tmp_path)

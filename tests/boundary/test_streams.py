@@ -536,6 +536,7 @@ def test_columns_of_frames_in_streams_are_compared(linear):
 
 
 @pytest.mark.parametrize("use", [use for use in USES if use != "adapt"])
+@pytest.mark.slow
 def test_errors_in_python_streams_keep_their_type(linear, use):
     items = in_batches(X, Y) * 2
     error = Mine("words of mine")

@@ -64,6 +64,7 @@ def test_classes_are_words(classifier):
     assert {each["class"] for each in answer.json()["predictions"]} <= {"Bern", "Lyon", "Turin"}
 
 
+@pytest.mark.slow
 def test_requests_that_wait_are_predicted_together(fitted, monkeypatch):
     sizes, own = [], work.predictions
 

@@ -201,6 +201,7 @@ def extreme_gradients(make, parameters, x):
             assert not np.any(np.isnan(part)), method
 
 
+@pytest.mark.slow
 def test_no_gradient_is_nan_at_extreme_points():
     x = np.array([1e-30, 1e-5, 1.0, 1e5, 1e30])
     index, x_grid = np.meshgrid([0.05, 0.5, 0.95], x, indexing="ij")

@@ -137,6 +137,7 @@ def test_float32_gradients_are_finite_with_duplicates(kernel, scale):
         assert np.all(np.isfinite(part))
 
 
+@pytest.mark.slow
 def test_xla_agrees():
     gram = gram_of(features(2, P + N, D)).astype(np.float32)
     blocks = [tf.constant(block) for block in blocks_of(gram, False)]

@@ -126,6 +126,7 @@ def test_other_layers_act_as_in_keras(name):
         assert_allclose(draws(model, training), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_run_with_dropout_and_so_is_a_restored_one(tmp_path):
     def weights(model):
         return np.concatenate([v.numpy().ravel() for v in model.network.trainable_weights])

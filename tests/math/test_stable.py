@@ -179,6 +179,7 @@ def test_the_series_at_zero_meets_the_integral():
         ),
     ],
 )
+@pytest.mark.slow
 def test_gradients_are_those_of_differences(distribution, points):
     arguments = double(*np.transpose(points))
     with tf.GradientTape(persistent=True) as tape:

@@ -429,6 +429,7 @@ def test_refuses_a_number_of_levels_that_is_none(num_levels):
 
 
 @pytest.mark.parametrize("weights", [{"probs": [0.3, 0.7]}, {"logits": np.float32([0.1, 0.9])}])
+@pytest.mark.slow
 def test_weights_of_a_mixture_may_have_another_dtype(weights):
     # TFP makes a float32 tensor of a list.
     rng = np.random.default_rng(3)

@@ -68,6 +68,7 @@ def prepared(make):
 
 
 @SOME
+@pytest.mark.slow
 def test_every_op_has_a_gpu_kernel(name):
     if not tf.test.is_built_with_cuda():
         pytest.skip("this build of TensorFlow has no GPU kernels to list")

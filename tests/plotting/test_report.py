@@ -146,6 +146,7 @@ def test_report_refuses(model, tmp_path):
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_report_of_an_estimator_of_classes(tmp_path):
     from tfp_fnspace.sklearn import TAGIClassifier
 

@@ -80,6 +80,7 @@ def test_samples_have_the_distribution(fitted):
     assert stats.kstest(standard.ravel(), "norm").pvalue > 1e-6
 
 
+@pytest.mark.slow
 def test_scores_are_ours(fitted):
     found, truth = fitted.predict_proba(X), Y.set_axis(X.index)
     nll, crps = (f(Y.to_numpy(), found.distribution) for f in (fns.metrics.nll, fns.metrics.crps))

@@ -106,6 +106,7 @@ def network_of_all_layers():
     )
 
 
+@pytest.mark.slow
 def test_every_op_of_all_layers_has_a_gpu_kernel():
     if not tf.test.is_built_with_cuda():
         pytest.skip("this build of TensorFlow has no GPU kernels to list")

@@ -91,6 +91,7 @@ def test_all_points_have_the_log_evidence():
     assert 40 * parts["elbo"] < expected + 1e-6
 
 
+@pytest.mark.slow
 def test_few_points_have_the_collapsed_bound(monkeypatch):
     """Titsias's bound by dense formulas: v and A belong to the best posterior of all rows."""
     monkeypatch.setattr(module, "MAX_ROWS", 20)
@@ -163,6 +164,7 @@ def test_layers_that_are_frozen_stay(before):
     ("stack", "depth"),
     [("features", 2), pytest.param("omega", 0, marks=pytest.mark.exhaustive)],
 )
+@pytest.mark.slow
 def test_the_process_starts_where_its_limit_does(stack, depth, monkeypatch):
     """With a large delta the bound is that of the process without random matrices."""
     found = []

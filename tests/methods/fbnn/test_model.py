@@ -224,6 +224,7 @@ def test_a_yes_or_no_is_learnt():
 # As a Keras model --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_saved_models_predict_and_go_on(tmp_path):
     model = make(fit_prior=True)
     fit(model)
@@ -290,6 +291,7 @@ def test_one_trace_for_all_sizes_of_batches():
     assert tf.executing_eagerly()
 
 
+@pytest.mark.slow
 def test_streams_of_batches_are_traced_once_and_equal_arrays():
     """One graph trains on datasets of any length, with batches of different sizes."""
     rng, traces = np.random.default_rng(0), []

@@ -241,6 +241,7 @@ def test_classes(alpha):
     assert model.predict(X)["probabilities"].shape == (40, 1)
 
 
+@pytest.mark.slow
 def test_streams_start_the_inducing_points_at_rows_of_as_many_batches_as_it_takes():
     batches = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
     model, seen = make(kl_annealing=1.0), []

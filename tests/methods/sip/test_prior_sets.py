@@ -134,6 +134,7 @@ def test_it_has_no_effect_where_moments_are_always_the_same(kind):
     assert_array_equal(one.sample_functions(X, 4, seed=1), many.sample_functions(X, 4, seed=1))
 
 
+@pytest.mark.slow
 def test_it_is_saved_and_exported(tmp_path):
     model = sip_models.make_model(
         "bnn", 4, num_samples=6, num_eval_samples=5, num_eval_prior_sets=3, seed=0

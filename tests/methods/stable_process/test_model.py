@@ -56,6 +56,7 @@ def stored(model):
 # The contract ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_history_has_the_parts_of_every_epoch_and_the_scores():
     history = fit(make_model(), validation_data=(X, F)).history
     for key in (*KEYS, "val_loss", "val_nll", "val_rmse", "val_crps", "val_coverage_90"):

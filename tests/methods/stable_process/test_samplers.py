@@ -150,6 +150,7 @@ def test_noise_weights_stay_where_the_covariance_has_no_factor():
     assert np.all(weights[1:] > 0.0) and np.all(weights[1:] != state.noise_weights[1:])
 
 
+@pytest.mark.slow
 def test_alpha_two_is_the_arc_sine_gaussian_process():
     partition, signs, y = partition_of("plane")
     _, _, state, info = run_chains("plane", FIXED, CHAINS, 8, alphas=[2.0])
@@ -178,6 +179,7 @@ def gaussian_moments(kernel, y):
 
 
 @pytest.mark.parametrize("walk", [hyper.walk_on_spectrum, hyper.walk_on_factors])
+@pytest.mark.slow
 def test_walks_give_the_precision_and_likelihood_of_where_they_end(walk):
     state, problem = from_the_joint_distribution(
         "plane", 50, ALPHA_RANGE, "scale", NU_PRIOR, noise_df=3.0

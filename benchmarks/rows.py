@@ -1,4 +1,4 @@
-"""Rows a second, and memory, of one pass over a Parquet file that is larger than it.
+"""Rows a second, and memory, of one pass over a Parquet file.
 
 `python benchmarks/rows.py [--rows 10000000] [--only tagi,...]` writes a file of ten inputs and a
 target, float32, in a temporary folder, and fits each model to it in a process of its own: one pass

@@ -51,8 +51,9 @@ WITH_WEIGHTS = {
     ),
 }
 
-#: The checks whose tolerance of 1e-7 is below the rounding of float32, and why.
 _ROUNDING = "sums in float32 differ in the seventh digit with the rows beside a row"
+
+#: The checks whose tolerance of 1e-7 is below the rounding of float32, and why.
 IN_FLOAT32 = {
     "check_methods_sample_order_invariance": _ROUNDING,
     "check_methods_subset_invariance": _ROUNDING,

@@ -58,9 +58,8 @@ def difference(found, expected):
 def largest_difference(executable, arguments, arrays):
     """Returns the largest difference of an output from that of TensorFlow."""
     names = [name for name in arrays.files if name.startswith("out")]
-    found = executable.execute(arguments())[
-        : len(names)
-    ]  # after them: variables that a step assigns
+    # After these outputs come the variables that a step assigns.
+    found = executable.execute(arguments())[: len(names)]
     return max(difference(np.asarray(f), arrays[f"out{i}"]) for i, f in enumerate(found))
 
 

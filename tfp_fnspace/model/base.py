@@ -487,6 +487,7 @@ class FunctionSpaceModel(keras.Model):
         if hasattr(self.likelihood, "adapt"):
             self.likelihood.adapt(unit)
 
+    @one_thread_at_a_time
     def fit(
         self,
         x: Rows = None,
@@ -559,26 +560,25 @@ class FunctionSpaceModel(keras.Model):
             ValueError: If the data are bad, or an argument cannot be honoured.
         """
         arguments.refuse_unknown("fit", unknown)
-        with self.turns.training:
-            return fitting.fit(
-                self,
-                x,
-                y,
-                sample_weight=sample_weight,
-                class_weight=class_weight,
-                batch_size=batch_size,
-                shuffle=shuffle,
-                validation_split=validation_split,
-                steps_per_epoch=steps_per_epoch,
-                epochs=epochs,
-                verbose=verbose,
-                callbacks=callbacks,
-                validation_data=validation_data,
-                initial_epoch=initial_epoch,
-                validation_steps=validation_steps,
-                validation_batch_size=validation_batch_size,
-                validation_freq=validation_freq,
-            )
+        return fitting.fit(
+            self,
+            x,
+            y,
+            sample_weight=sample_weight,
+            class_weight=class_weight,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            validation_split=validation_split,
+            steps_per_epoch=steps_per_epoch,
+            epochs=epochs,
+            verbose=verbose,
+            callbacks=callbacks,
+            validation_data=validation_data,
+            initial_epoch=initial_epoch,
+            validation_steps=validation_steps,
+            validation_batch_size=validation_batch_size,
+            validation_freq=validation_freq,
+        )
 
     @one_thread_at_a_time
     def train_on_batch(

@@ -56,6 +56,26 @@ else \
 fi
 endef
 
+# Shell lines that define `install LOG ARGUMENTS...`: by uv, in a tenth of pip's time; by pip where uv
+# cannot (it has its own settings for indexes and certificates, and no wheel on some machines).
+define INSTALL
+show() { tee "$$1" | while IFS= read -r line; do case $$line in \
+    *Downloading*"("*M*B")"*) echo "    downloading $${line##*Downloading }" ;; \
+    "Installing collected packages"*) echo "    unpacking the packages (about a minute)" ;; \
+  esac; done; [ "$$(tail -n 1 "$$1")" = "status 0" ]; }; \
+by_uv() { { "$(VENV_PYTHON)" -m pip install -q uv -c "$(CONSTRAINTS)" && \
+    "$(VENV)/bin/uv" pip install --python "$(VENV_PYTHON)" -c "$(CONSTRAINTS)" "$$@"; } 2>&1; echo "status $$?"; }; \
+by_pip() { "$(VENV_PYTHON)" -m pip install --progress-bar off -c "$(CONSTRAINTS)" "$$@" 2>&1; echo "status $$?"; }; \
+install() { \
+  log=$$1; shift; \
+  by_uv "$$@" </dev/null | show "$$log" && return; \
+  echo "    uv could not install them (all it said is in $$log.uv); pip goes on, which takes minutes"; mv "$$log" "$$log.uv"; \
+  by_pip "$$@" </dev/null | show "$$log" && return; \
+  grep -v '^WARNING: Location' "$$log" | tail -n 15 >&2; \
+  echo "error: pip install failed; all it said is in $$log. Is there a network? 'make' again continues." >&2; return 1; \
+}
+endef
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast test-lowest coverage exhaustive fuzz check format docs colabs kill estimators dist bench clean FORCE
 
@@ -206,26 +226,14 @@ $(STAMP): setup.py $(CONSTRAINTS) $(if $(shell "$(VENV_PYTHON)" $(SUITABLE) && e
 	  fi; \
 	fi
 	@echo "==> installing tfp_fnspace[dev,demo] with the versions of $(CONSTRAINTS)"
-	@echo "    (the first time: TensorFlow and about 200 more packages, some 900 MB, a few minutes)"
-	@log="$(VENV)/install.log"; \
-	{ "$(VENV_PYTHON)" -m pip install --progress-bar off -e '.[dev,demo]' -c "$(CONSTRAINTS)" 2>&1; \
-	  echo "pip status $$?"; } </dev/null | tee "$$log" | while IFS= read -r line; do \
-	  case $$line in \
-	    *Downloading*"MB)"*) echo "    downloading $${line##*Downloading }" ;; \
-	    *"Using cached"*"MB)"*) echo "    cached $${line##*Using cached }" ;; \
-	    *"Installing collected packages"*) echo "    unpacking the packages (about a minute)" ;; \
-	  esac; \
-	done; \
-	if [ "$$(tail -n 1 "$$log")" != "pip status 0" ]; then \
-	  grep -v '^WARNING: Location' "$$log" | tail -n 15 >&2; \
-	  echo "error: pip install failed; all it said is in $$log. Is there a network? 'make' again continues." >&2; exit 1; \
-	fi
+	@echo "    (the first time: TensorFlow and about 200 more packages, some 900 MB)"
+	@$(INSTALL); install "$(VENV)/install.log" -e '.[dev,demo]'
 	@touch "$(VENV)/.installed"
 	@echo "==> environment ready: $(VENV)"
 
 $(DOCS_STAMP): $(STAMP)
 	@echo "==> installing tfp_fnspace[docs] with the versions of $(CONSTRAINTS)"
-	@"$(VENV_PYTHON)" -m pip install -q --progress-bar off -e '.[docs]' -c "$(CONSTRAINTS)"
+	@$(INSTALL); install "$(VENV)/install-docs.log" -e '.[docs]'
 	@touch "$(VENV)/.installed-docs"
 
 FORCE:

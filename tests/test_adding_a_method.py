@@ -101,6 +101,7 @@ def package(tmp_path_factory):
     return copy
 
 
+@pytest.mark.slow
 def test_imports_of_the_new_method_run_down(package):
     found = test_layering.read_package(package)
     assert "tfp_fnspace.methods.linear.model" in found.modules

@@ -40,6 +40,7 @@ def test_a_model_has_the_paper_of_its_method(name, expected):
     assert keys(fns.citation(batteries.ALL_MODELS[name]())) == [*expected, "tfp_fnspace"]
 
 
+@pytest.mark.slow
 def test_wrappers_have_those_of_all_members():
     x = np.random.default_rng(0).normal(size=(30, 2))
     regressor = TAGIRegressor(time_limit=1, random_state=0).fit(x, x[:, 0])

@@ -77,6 +77,7 @@ def test_notebook_installs_the_package_first_from_what_is_at_hand(path):
     assert "git+" not in sources and "colab.research" not in sources  # mkdocs.yml has the addresses
 
 
+@pytest.mark.slow
 def test_kernel_ends_with_its_notebook(tmp_path):
     cell = nbformat.v4.new_code_cell("import os; print(os.getpid())")
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "pid.ipynb")

@@ -85,6 +85,7 @@ def test_samples_that_differ_from_call_to_call_end_with_status_1(outputs, capsys
     assert "must return the same functions for the same seed" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_served_is_an_error(tmp_path):
     with pytest.raises(ChildProcessError, match="(?s)failed to serve .*nothing.*does not exist"):
         demo._serve_elsewhere(tmp_path / "nothing", np.zeros((2, 10), np.float32))

@@ -70,6 +70,7 @@ def check_shape(said, value):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.slow
 def test_example(name, request, tmp_path, monkeypatch):
     test = EXAMPLES[name]
     if '"data/' in test.docstring:

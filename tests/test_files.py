@@ -158,6 +158,7 @@ def test_readers_find_a_whole_model_while_two_threads_write_it(model, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["m.keras", "m.weights.h5", "served"])
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_old_one(model, tmp_path, monkeypatch, name):
     write = {".keras": model.save, ".h5": model.save_weights}.get(
         pathlib.Path(name).suffix, model.export
@@ -651,6 +652,7 @@ class CopiesOfBatches(Copies):
 @pytest.mark.parametrize(
     ("owner", "save_freq"), [(keras, "epoch"), (fns, 2)], ids=["keras", "fns_by_batches"]
 )
+@pytest.mark.slow
 def test_every_copy_of_a_backup_resumes_to_the_same_weights(tmp_path, owner, save_freq):
     def fit(folder, *others):
         model = batteries.tagi_model(seed=1)
@@ -692,6 +694,7 @@ def test_the_backup_before_the_last_is_kept_where_that_is_wanted(tmp_path):
     assert fit(batteries.tagi_model(seed=1)).epoch == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_our_backup_serves_other_models_of_keras(tmp_path):
     def fit(*others):
         keras.utils.set_random_seed(0)

@@ -172,6 +172,7 @@ ONLY_LISTED = [
 
 
 @pytest.mark.parametrize("name", [*NAMES, *ONLY_LISTED])
+@pytest.mark.slow
 def test_every_op_has_a_gpu_kernel(functions, cuda_build, name):
     found = ops_of(*functions[name])
     assert {"MatMul", "Sqrt"} & found, "the graph looks empty"

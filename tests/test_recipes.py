@@ -71,6 +71,7 @@ def test_every_recipe_is_better_than_the_spread_of_the_targets(name):
     assert fitted.settings in [trial.settings for trial in fitted.trials]
 
 
+@pytest.mark.slow
 def test_noise_is_not_scaled_below_its_least():
     x, y = rows(40)[:2]
     table = trials.Table(x, y)
@@ -82,6 +83,7 @@ def test_noise_is_not_scaled_below_its_least():
     np.testing.assert_allclose(model.likelihood.scale, 1.01 * least, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_factor_of_the_noise_multiplies_the_noise():
     x, y, _ = rows(40)
     for recipe in (tagi, diwp):
@@ -189,6 +191,7 @@ def test_a_model_of_the_rows_is_built_for_each_of_several_parts_and_once_for_one
         assert log[-1] == num_rows
 
 
+@pytest.mark.slow
 def test_labels_have_log_densities_of_their_own_and_no_factor():
     x, y, _ = rows(60)
     table = trials.Table(x, (y[:, 0] > 0.0).astype(int), 2)

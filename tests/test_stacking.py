@@ -67,6 +67,7 @@ def test_weights_of_densities_that_would_underflow():
     assert stacking.stacking_weights(np.array([[-1e4, -1e4 - 50.0]])) == pytest.approx([1.0, 0.0])
 
 
+@pytest.mark.slow
 def test_density_and_moments_are_those_of_the_mixture(model, members):
     logs = [member.predict_distribution(X).log_prob(Y).numpy() for member in members]
     expected = np.logaddexp(*(np.log(w) + each for w, each in zip(WEIGHTS, logs, strict=True)))
@@ -82,6 +83,7 @@ def test_density_and_moments_are_those_of_the_mixture(model, members):
     assert scores["nll"] == pytest.approx(float(nll(Y, distribution)), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_functions_of_classifiers_are_log_probabilities():
     tree, softmax = fitted(tagi, LABELS, 2), fitted(diwp, LABELS, 2)
     assert (tree.num_outputs, softmax.num_outputs) == (1, 2)
@@ -118,6 +120,7 @@ def test_it_is_saved_and_served(model, tmp_path):
     assert served["quantiles"].shape == (50, 2, 3)
 
 
+@pytest.mark.slow
 def test_probabilities_of_classes_are_averaged():
     members = [fitted(tagi, LABELS, 2), fitted(diwp, LABELS, 2)]
     model = stacking.StackedModel(members, WEIGHTS)

@@ -90,6 +90,7 @@ def test_every_distribution_bijector_and_kernel_is_in_a_list():
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
+@pytest.mark.slow
 def test_a_slice_has_the_slice_of_the_density(name):
     distribution, _ = build(name)
     x = distribution.sample(seed=1)
@@ -118,6 +119,7 @@ def test_parameters_broadcast(name):
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
+@pytest.mark.slow
 def test_it_is_a_composite_tensor(name):
     distribution, _ = build(name)
     x = distribution.sample(seed=1)
@@ -135,6 +137,7 @@ def test_it_is_a_composite_tensor(name):
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
+@pytest.mark.slow
 def test_variables_are_followed_and_have_gradients(name):
     distribution, variables = build(name, as_leaf=tf.Variable)
     x = distribution.sample(seed=1)

@@ -172,6 +172,7 @@ def test_loggers_let_epochs_be_computed_at_once(monkeypatch, tmp_path):
     assert [int(row["epoch"]) for row in rows] == list(range(12))
 
 
+@pytest.mark.slow
 def test_others_see_the_weights_of_their_epoch(monkeypatch):
     assert calls_of(monkeypatch, [Unknown()]) == 12
     # By batches there are no compiled epochs.
@@ -188,6 +189,7 @@ def test_a_rate_that_is_logged_is_that_of_its_epoch(monkeypatch):
     assert calls_of(monkeypatch, again, keras.optimizers.SGD(schedule)) == 3
 
 
+@pytest.mark.slow
 def test_tensorboard_is_a_logger_without_histograms(monkeypatch, tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing import event_accumulator
@@ -206,6 +208,7 @@ def test_tensorboard_is_a_logger_without_histograms(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("name", sample_of(["TAGI", "stable_process"], ["TAGI"]))
+@pytest.mark.slow
 def test_no_optimizer_says_so_and_leaves_no_trace(name, tmp_path):
     model = batteries.ALL_MODELS[name]()
     batteries.fit(model, X, Y, epochs=2, callbacks=[MlflowCallback(), WandbMetricsLogger()])

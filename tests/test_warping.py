@@ -34,6 +34,7 @@ def model(request):
     return warping.WarpedModel(member, SHIFT, SCALE, MOST)
 
 
+@pytest.mark.slow
 def test_distribution_is_that_of_the_warped_gaussian(model):
     mean, stddev = (model.member.predict(X)[key].astype(float) for key in ("mean", "stddev"))
     expected = scipy.stats.johnsonsu(-mean / stddev, 1.0 / stddev, SHIFT, SCALE)
@@ -62,6 +63,7 @@ def test_variance_of_functions_is_that_of_the_mean_over_noise(model):
     np.testing.assert_allclose(found, expected, rtol=2e-3)
 
 
+@pytest.mark.slow
 def test_functions_have_the_moments_of_predict(model):
     if isinstance(model.member, TAGIModel):
         pytest.skip("its functions, of weights that are drawn, are not Gaussian at a point")
@@ -72,6 +74,7 @@ def test_functions_have_the_moments_of_predict(model):
     assert np.all(np.abs(functions.mean(axis=0) - found["mean"]) < 5.0 * error + 1e-6)
 
 
+@pytest.mark.slow
 def test_files_and_scores(model, tmp_path):
     path = tmp_path / "model.keras"
     model.save(path)
@@ -84,6 +87,7 @@ def test_files_and_scores(model, tmp_path):
         model.fit(X, Y)
 
 
+@pytest.mark.slow
 def test_a_mixture_is_warped_as_its_members_are(model):
     other = model.member
     mixed = model.with_member(stacking.StackedModel([model.member, other], [0.4, 0.6]))
@@ -185,6 +189,7 @@ def test_a_warp_is_no_finer_than_the_rounding_of_counts():
     assert warp.shift[0] in (-0.5, *np.quantile(y, [0.05, 0.5, 0.95, 1.0]))
 
 
+@pytest.mark.slow
 def test_recipe_scores_are_densities_of_the_targets():
     table, warp = recipes.warped_table(trials.Table(X, np.exp(3.0 * Z)), seed=0)
     assert warp is not None

@@ -147,6 +147,7 @@ def test_scores_are_those_of_the_test_rows(method, run, folder):
     assert record["coverage_90"] == np.mean(np.abs(error) < 1.6448536)
 
 
+@pytest.mark.slow
 def test_the_file_holds_the_records(method, run):
     records = run()
     assert json.loads(run.out.read_text()) == records
@@ -182,6 +183,7 @@ def test_summary_has_mean_and_standard_error_over_splits():
 # ------------------------------------------------------------------------------- resuming
 
 
+@pytest.mark.slow
 def test_cells_are_written_one_by_one_and_a_killed_run_resumes(method, run):
     method.fails_at = 2
     with pytest.raises(KeyboardInterrupt):

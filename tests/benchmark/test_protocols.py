@@ -28,6 +28,7 @@ def fitted(name, variant=0, **changed):
     return registry.method(name).fit(X, Y, **{**config, **SHORT[name], **changed})
 
 
+@pytest.mark.slow
 def test_diwp():
     model, chosen = fitted("diwp", num_samples=1, batch_size=15)
     history = model.history.history
@@ -40,6 +41,7 @@ def test_diwp():
     assert len(chosen["delta"]) == 2 and chosen["noise_scale"] > 0.0
 
 
+@pytest.mark.slow
 def test_fbnn_has_a_fitted_prior_that_bounds_the_noise():
     model, chosen = fitted("fbnn")
     assert float(model.prior.noise_scale) == pytest.approx(chosen["prior_noise_scale"])
@@ -48,6 +50,7 @@ def test_fbnn_has_a_fitted_prior_that_bounds_the_noise():
     assert len(model.history.epoch) == 2 and model.get_config()["kl_weight"] == "batch"
 
 
+@pytest.mark.slow
 def test_bayes_by_backprop_depends_on_the_seed_alone():
     means = [fitted("fbnn", 1)[0].predict(X)["mean"] for _ in range(2)]
     np.testing.assert_array_equal(*means)
@@ -56,6 +59,7 @@ def test_bayes_by_backprop_depends_on_the_seed_alone():
     assert 0.2 < chosen["noise_scale"] < 0.45
 
 
+@pytest.mark.slow
 def test_sip():
     model, chosen = fitted("sip", 1)
     assert type(model.prior).__name__ == "NeuralSamplerProcess"

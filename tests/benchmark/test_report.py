@@ -102,6 +102,7 @@ def test_the_common_table_and_what_it_lacks(results):
     assert "(images/benchmark/left_seconds.png)" in text
 
 
+@pytest.mark.slow
 def test_a_second_run_changes_nothing(results, monkeypatch, capsys):
     monkeypatch.chdir(results)
 

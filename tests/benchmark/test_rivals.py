@@ -27,6 +27,7 @@ def few_steps(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:After 100 steps the model explains")
 @pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.slow
 def test_a_rival_predicts_a_density(name):
     model = estimators.make(name, random_state=1)
     assert model.fit(X, Y[:, np.newaxis]) is model
@@ -47,6 +48,7 @@ def test_a_rival_predicts_a_density(name):
 
 @pytest.mark.parametrize("name", ["ngboost", "deep_ensemble", "bayes_by_backprop"])
 @pytest.mark.filterwarnings("ignore:After 100 steps the model explains")
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_rival(name):
     x = np.column_stack([X[:, 0], X[:, 0], X[:, 1]])  # chance picks one of the first two
     found = [estimators.make(name, 3).fit(x, Y).predict_distribution(x[:2]) for _ in range(2)]
@@ -128,6 +130,7 @@ def test_the_tail_goes_through_the_outermost_and_the_fourth_quantile(quantiles):
     np.testing.assert_allclose(further, 0.05 * 0.05 / 0.9)
 
 
+@pytest.mark.slow
 def test_moments_and_score_are_integrals_of_the_density(quantiles):
     distribution = quantiles[2]
 

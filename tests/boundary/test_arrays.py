@@ -92,6 +92,7 @@ def entries(model):
 
 
 @pytest.mark.parametrize("name", sample_of(METHODS, ["TAGI", "SIP", "stable_process"]))
+@pytest.mark.slow
 def test_columns_in_another_order_are_refused_everywhere(name, models):
     model = models(name)
     assert model.column_names == NAMES and model.target_names == ["price", "rent"]
@@ -339,6 +340,7 @@ def test_whole_numbers_beyond_float64():
     assert "float64 can hold" in refused(arrays.as_array, [[10**400]], "x")
 
 
+@pytest.mark.slow
 def test_masked_inputs_are_refused_and_masked_targets_are_missing():
     masked = np.ma.array(Y, mask=np.arange(40).reshape(20, 2) % 7 == 3)
     missing = np.where(masked.mask, np.nan, Y)
@@ -468,6 +470,7 @@ def test_classes_and_keras_2_in_place_of_objects():
 # Warnings ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_warnings_name_the_line_of_the_caller():
     model = batteries.diwp_model(inducing_points=30)  # more than the number of rows
     with pytest.warns(UserWarning, match="The first data have 20 rows") as caught:
@@ -538,6 +541,7 @@ def test_a_constant_is_what_training_is_compared_with():
 
 
 @pytest.mark.parametrize("name", ["variational", "DIWP"])
+@pytest.mark.slow
 def test_a_fit_that_has_learnt_nothing_says_so(name):
     model = batteries.ALL_MODELS[name]()
     model.compile(keras.optimizers.Adam(1e-7))

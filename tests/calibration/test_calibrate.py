@@ -296,6 +296,7 @@ def test_labels_of_an_estimator_are_words():
         calibration.calibrate(estimator, X, np.where(words == "a", "d", words))
 
 
+@pytest.mark.slow
 def test_tagi_predicts_missing_numbers_after_calibration():
     regressor = TAGIRegressor(time_limit=0.01, random_state=0).fit(X, Y[:, 0])
     calibrated = calibration.calibrate(regressor, X, Y[:, 0])

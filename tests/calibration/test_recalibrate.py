@@ -52,6 +52,7 @@ def test_knots_are_sorted_transforms(model, recalibrated):
     np.testing.assert_allclose(np.sort(after, axis=0)[ranks - 1], values[1:-1], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_transforms_of_new_rows_are_uniform(model, recalibrated):
     """The map itself has a statistical error, as a sample of 500 rows has: a two-sample test."""
     before, after = (

@@ -22,6 +22,7 @@ def run(capsys, words):
     return status, out, err
 
 
+@pytest.mark.slow
 def test_the_folder_says_what_it_holds(fitted):
     card = json.loads((fitted / "card.json").read_text())
     assert card["rows"] == {"fit": 90, "calibration": 0, "test": 30}
@@ -63,6 +64,7 @@ def test_without_a_file_the_first_rows_are_printed(fitted, data, capsys):
     assert len(printed.splitlines()) == 21 and "epistemic_stddev" in printed
 
 
+@pytest.mark.slow
 def test_classes_have_probabilities(classifier, data):
     saved = folder.load(classifier)
     found = work.predictions(saved, pd.read_csv(data), 0.9)
@@ -96,6 +98,7 @@ def test_a_class_that_the_fit_has_not_seen_is_refused(classifier, tmp_path, caps
     assert status == 2 and "must have labels of the classes" in err and "['Rome']" in err
 
 
+@pytest.mark.slow
 def test_fit_reports_the_columns_first(data, tmp_path, capsys):
     words = f"fit --data {data} --target rent --method tagi --time-limit 1 --out {tmp_path / 'm'}"
     status, printed, _ = run(capsys, words)
@@ -146,6 +149,7 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_stopped_fit_leaves_the_old_model(fitted, data, tmp_path, capsys, monkeypatch):
     out = tmp_path / "model"
     shutil.copytree(fitted, out)
@@ -178,6 +182,7 @@ def test_a_damaged_folder_is_refused(fitted, tmp_path, change, message):
 
 
 @pytest.mark.parametrize(("target", "kind"), [("rent", "Recalibration"), ("city", "Tempering")])
+@pytest.mark.slow
 def test_calibrated_models_are_saved(data, tmp_path, capsys, target, kind):
     out = tmp_path / "model"
     words = f"fit --data {data} --target {target} --method tagi --time-limit 1 --calibrate"
@@ -189,6 +194,7 @@ def test_calibrated_models_are_saved(data, tmp_path, capsys, target, kind):
     assert len(work.predictions(saved, pd.read_csv(data), 0.9)) == 120
 
 
+@pytest.mark.slow
 def test_a_class_of_one_row_is_fitted_and_not_calibrated(tmp_path, capsys):
     table = flats(60)
     table.loc[:, "city"] = np.where(np.arange(60) == _split_row(60), "Rome", table["city"])

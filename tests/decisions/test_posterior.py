@@ -37,6 +37,7 @@ def fitted():
 
 
 @pytest.mark.parametrize("kind", batteries.KINDS)
+@pytest.mark.slow
 def test_acquisitions_of_points_are_the_formulas(fitted, kind):
     model = fitted(kind)
     posterior = FunctionPosterior(model, NEW, output=1)

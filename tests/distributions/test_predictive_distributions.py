@@ -152,6 +152,7 @@ DISTRIBUTIONS = {
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
+@pytest.mark.slow
 def test_values_of_any_dtype(name):
     """Predictions are float64; observations of any dtype lose nothing."""
     outputs = 4 if name == "HeteroscedasticGaussian" else 2

@@ -64,6 +64,7 @@ def test_laplace_transform(index):
         np.testing.assert_allclose(transform, np.exp(-(rate**index)), rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_special_cases_of_the_general_distribution():
     x = np.array([-40.0, -3.0, -0.2, 0.0, 1e-4, 1.0, 2.5, 30.0])
     for distribution, expected in [
@@ -170,6 +171,7 @@ def test_single_precision_is_as_good_as_the_result():
     "make",
     [PositiveStable, pytest.param(lambda a: Stable(2.0 * a, 0.5), marks=pytest.mark.exhaustive)],
 )
+@pytest.mark.slow
 def test_compiled(make):
     def everything(x, index):
         distribution = make(index)

@@ -382,6 +382,7 @@ def test_variables_count_when_they_are_used():
     assert single.log_prob(y[:1]) < before - 0.5
 
 
+@pytest.mark.slow
 def test_compiled():
     x = PLANE[:2]
     partition = hyperplanes.exact(x)

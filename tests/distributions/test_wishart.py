@@ -64,6 +64,7 @@ def test_density_is_scipys(family, reference, k):
         (*DISTRIBUTIONS[1], "float64", "xla"),
     ],
 )
+@pytest.mark.slow
 def test_samples_marginals_and_densities(family, reference, dtype, mode):
     """Compiles all that a distribution does once, and checks samples by their diagonal.
 

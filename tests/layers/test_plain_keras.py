@@ -61,6 +61,7 @@ def test_each_layer_adds_its_divergence_once_a_pass(name):
         assert_allclose(loss, 0.25 * draws.kl("float32"), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_divergence_without_closed_form_is_right_on_average(assert_mean_close):
     """The loss uses one draw of the weights; the mean over 20,000 draws is the reference."""
     layer, x = LAYERS["Dense_radial"][0](kl_weight=0.25), rows_for("Dense_radial", (5,))
@@ -109,6 +110,7 @@ def test_the_posterior_of_a_linear_model_is_recovered():
     assert_allclose(stddev, precision**-0.5, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_a_converted_network_trains_predicts_and_is_saved(tmp_path):
     plain = sequential(
         keras.layers.Conv2D(2, 3, activation="relu"),
@@ -208,6 +210,7 @@ def tagi_networks():
 
 
 @pytest.mark.parametrize("kind", ["with_input", "deferred", "diwp"])
+@pytest.mark.slow
 def test_layers_of_moments_are_refused_in_words(kind):
     network = tagi_networks()[kind]
     if kind == "diwp":

@@ -67,6 +67,7 @@ def test_mixture_of_draws(float64):
     assert_allclose(parts.cdf(quantile(distribution, 0.3)).mean(axis=0), 0.3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_mixture_of_gaussians_has_the_moments_and_the_density(float64):
     variance = np.full(F.shape, 0.4)
     distribution = likelihood().mixture(moments(variance), seed=(1, 2))

@@ -164,6 +164,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.slow
 def test_expected_log_prob_against_adaptive_quadrature(name, float64):
     make, log_density, targets, error = EXPECTED[name]
     likelihood = make()
@@ -322,6 +323,7 @@ def test_every_model_has_a_scale_for_each_column_by_default(num_outputs):
         np.testing.assert_allclose(model.likelihood.scale, np.full(shape, 0.3), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_default_learns_the_noise_of_each_column():
     """A scale from 300 rows has a standard error of 4 %: 16 % fails once in 5,000 seeds."""
     rng, noise = np.random.default_rng(0), np.array([0.05, 0.6, 1.0])

@@ -98,6 +98,7 @@ def counting():
     return model
 
 
+@pytest.mark.slow
 def test_predictions_of_counts(counting):
     y, x = CASES["Poisson"][1], X[:50]
     found, distribution = counting.predict(x), counting.predict_distribution(x)
@@ -122,6 +123,7 @@ def test_predictions_of_counts(counting):
     assert_allclose(joint.log_prob(y[:3]), special.logsumexp(of_joint) - np.log(20), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_saved_and_exported_counts(counting, tmp_path):
     x = X[:10]
     counting.save(tmp_path / "model.keras")
@@ -142,6 +144,7 @@ def test_saved_and_exported_counts(counting, tmp_path):
     assert_allclose(served.sample(tf.constant(x), tf.constant([1, 2])), f, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_positive_targets_of_a_deep_kernel(tmp_path):
     """Moments of f are Gaussian given each draw: the variances add up by quadrature."""
     kernel = diwp.DeepKernel(10, kernel="squared_exponential", depth=0)
@@ -210,6 +213,7 @@ def test_ordinal_against_scipy(float64):
     assert np.isfinite(far).all()
 
 
+@pytest.mark.slow
 def test_a_model_finds_cut_points(tmp_path):
     cuts = np.array([2.2, 3.0, 3.4])
     y = np.sum(drawn(stats.logistic(TRUE, 0.1)) > cuts, axis=1)

@@ -91,6 +91,7 @@ def test_product_is_standard_wishart(order, assert_mean_close, assert_variance_c
 @pytest.mark.parametrize(
     ("order", "jit_compile"), [("lower", False), ("upper", False), ("upper", True)]
 )
+@pytest.mark.slow
 def test_no_underflow_in_single_precision(order, jit_compile):
     df = tf.constant([49.001, 49.05, 60.0])
     factor, log_diagonal = drawn(order, df, 50, [400], jit_compile)

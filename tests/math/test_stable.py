@@ -83,6 +83,7 @@ MPMATH = {
 }
 
 
+@pytest.mark.slow
 def test_values_and_gradients_are_those_of_mpmath():
     expected = np.moveaxis(list(MPMATH.values()), [0, 1, 2], [2, 0, 1])  # [3, 4, points]
     arguments = double(*np.transpose(list(MPMATH)))
@@ -125,6 +126,7 @@ def test_all_panels_hold_all_digits_for_random_distributions(monkeypatch):
     np.testing.assert_allclose(coarse, fine, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_near_alpha_one_it_is_the_inverted_characteristic_function():
     # The values are interpolated or not, at the seam, and where SciPy rounds the index to 1.
     alpha, beta, offset = np.meshgrid(

@@ -202,6 +202,7 @@ def test_crps_of_other_distributions_by_quadrature(distribution, reference):
         ([0.99, 0.01], 3.0, [0.0, 30.0], [1.0, 1.0]),  # a rare one
     ],
 )
+@pytest.mark.slow
 def test_crps_of_mixtures_of_other_components(probs, df, loc, scale):
     probs, loc, scale = map(np.asarray, (probs, loc, scale))
     y = np.array([loc[0], loc[1] + scale[1], -50.0 * scale[0], 1e3])
@@ -494,6 +495,7 @@ def functions_of_y():
     yield lambda y: metrics.crps_from_samples(y, np.arange(6.0).reshape(2, 3, 1))
 
 
+@pytest.mark.slow
 def test_what_is_masked_or_none_is_missing():
     missing = np.array([[1.0], [np.nan], [0.0]])
     masked = np.ma.array([[1.0], [99.0], [0.0]], mask=[[0], [1], [0]])

@@ -194,6 +194,7 @@ def test_energy_score_sees_correlation():
     assert metrics.energy_score(y, right) < metrics.energy_score(y, normal(zeros, zeros + 1.0))
 
 
+@pytest.mark.slow
 def test_energy_score_of_a_mixture_in_another_dtype_and_in_a_graph():
     rng = np.random.default_rng(0)
     loc, scale = rng.normal(size=(N, 2, D)), rng.uniform(0.3, 2.0, size=(N, 2, D))

@@ -34,6 +34,7 @@ def test_nothing_is_wrong_and_nothing_changes(kind):
     assert not (model.has_shapes and model.counters.has_steps)
 
 
+@pytest.mark.slow
 def test_a_check_does_not_change_the_fit():
     checked, other = batteries.variational_model(), batteries.variational_model()
     checked.check(X, Y)
@@ -62,6 +63,7 @@ def warnings_of(x, y, num_outputs=1, **options):
     return "\n".join(model.check(x, y).warnings)
 
 
+@pytest.mark.slow
 def test_columns_that_are_odd():
     x = X.copy()
     x[:, 1] = 7.0
@@ -73,12 +75,14 @@ def test_columns_that_are_odd():
     assert "Input column 2: a value is over 20 standard deviations from the mean" in found
 
 
+@pytest.mark.slow
 def test_names_of_columns():
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(X, columns=["a", "b", "c", "d"]).assign(c=1.0)
     assert "Input column 'c': all values are equal" in warnings_of(frame, Y[:, 0])
 
 
+@pytest.mark.slow
 def test_scales_without_standardisation():
     found = warnings_of(X * [1.0, 1.0, 1e3, 1.0], Y[:, :1] * 1e3, standardize=False)
     assert "Input column 2: the scale is far from 1" in found
@@ -88,6 +92,7 @@ def test_scales_without_standardisation():
     assert "wider than the targets" in warnings_of(X, Y[:, :1] * 0.01, standardize=False)
 
 
+@pytest.mark.slow
 def test_targets_of_another_kind():
     counts = np.tile(np.arange(6.0), 10)
     assert "The target takes 6 whole values only" in warnings_of(X, counts)

@@ -114,6 +114,7 @@ def test_function_samples_are_logits(fitted):
     np.testing.assert_allclose(model.predict(x)["probabilities"], expected, atol=atol)
 
 
+@pytest.mark.slow
 def test_keras_metrics_see_probabilities():
     x, y = example_data()
     model = categorical()
@@ -169,6 +170,7 @@ TWO_CLASSES = {
 
 
 @pytest.mark.parametrize("name", TWO_CLASSES)
+@pytest.mark.slow
 def test_models_of_two_classes_give_metrics_the_probability_of_the_second(name):
     x, labels = example_data()
     y = (labels == 0).astype(int)

@@ -118,6 +118,7 @@ IN_A_MODEL += MERGING
 
 
 @pytest.mark.parametrize("name", sample_of(ALL_LAYERS, IN_A_MODEL))
+@pytest.mark.slow
 def test_layer_in_a_model_trains_saves_and_loads(name, tmp_path):
     x, y = example_data()
     model = batteries.tagi_model(ALL_LAYERS[name], merging=name in MERGING)
@@ -178,6 +179,7 @@ def test_model_is_a_keras_and_a_function_space_model(make_any_model):
 
 
 @shared
+@pytest.mark.slow
 def test_scores_from_many_threads_are_those_of_one(fitted):
     model, x, y = fitted
     parts = [(x[i : i + 4], y[i : i + 4] + 1000.0 * i) for i in range(4)]
@@ -305,6 +307,7 @@ def test_user_metrics_see_distributions_or_their_means(fitted, tmp_path):
     np.testing.assert_allclose(scores["mean_absolute_error"], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_units_change_nothing_but_units(make_any_model, fitted):
     plain, x, y = fitted
     scale, shift = np.array([10.0, 0.01]), np.array([-3.0, 7.0])
@@ -321,6 +324,7 @@ def test_units_change_nothing_but_units(make_any_model, fitted):
 
 
 @shared
+@pytest.mark.slow
 def test_duplicate_and_constant_columns_and_duplicate_rows_work(make_any_model):
     x, y = example_data()
     x = np.stack([x[:, 0], x[:, 0], np.full(23, 7.7), x[:, 3]], axis=1)
@@ -342,6 +346,7 @@ def test_same_seed_same_run_in_one_fit_or_two(make_any_model, fitted):
 
 
 @shared
+@pytest.mark.slow
 def test_another_seed_another_run(make_any_model, fitted):
     model, x, y = fitted
     other = make_any_model(seed=model.seed + 1)
@@ -384,6 +389,7 @@ def test_dataset_input_equals_arrays_in_the_same_order(make_model):
 
 
 @pytest.mark.parametrize("option", [{"jit_compile": True}, {"run_eagerly": True}])
+@pytest.mark.slow
 def test_compile_options_change_nothing_but_speed(make_model, option):
     x, y = example_data()
     batches = tf.data.Dataset.from_tensor_slices((x.astype("float32"), y.astype("float32")))
@@ -399,6 +405,7 @@ def test_compile_options_change_nothing_but_speed(make_model, option):
 
 
 @pytest.mark.parametrize("policy", ["float64", "mixed_float16"])
+@pytest.mark.slow
 def test_model_under_dtype_policies(make_any_model, fitted, policy, tmp_path):
     reference, x, y = fitted
     before = keras.config.dtype_policy()
@@ -442,6 +449,7 @@ def test_early_stopping_on_validation_nll(make_any_model):
 
 
 @shared
+@pytest.mark.slow
 def test_compile_options_survive_saving(fitted, tmp_path):
     model, x, y = fitted
     model = copy_of(model, tmp_path)
@@ -457,6 +465,7 @@ def test_compile_options_survive_saving(fitted, tmp_path):
     assert "coverage_50" in ours and "mean_squared_error" in ours
 
 
+@pytest.mark.slow
 def test_loaded_model_continues_the_same_run(make_any_model, fitted, tmp_path):
     model, x, y = fitted
     loaded, undisturbed = copy_of(model, tmp_path), make_any_model()

@@ -103,6 +103,7 @@ def kinds(served):
 
 
 @EACH
+@pytest.mark.slow
 def test_what_is_served_has_no_random_operation(name, loaded):
     served, said = loaded(name)
     assert not [kind for kind in kinds(served) if graphs.RANDOM.search(kind)]
@@ -114,6 +115,7 @@ def test_what_is_served_has_no_random_operation(name, loaded):
 
 @EACH
 @EACH_RUNTIME
+@pytest.mark.slow
 def test_a_program_gives_what_tensorflow_gives(kind, name, tmp_path):
     model, path = fitted(name), tmp_path / f"m.{ENDINGS[kind]}"
     model.export(path, format=kind)

@@ -128,6 +128,7 @@ def test_gradients_of_partial_batches_add_up_to_that_of_all_rows(float64):
     ],
     ids=["default", "schedule_and_clipping", "averages"],
 )
+@pytest.mark.slow
 def test_compiled_epochs_equal_the_loop_over_batches(optimizer):
     x, y = example_data()
     compiled, looped, callback = make(), make(), Batches()
@@ -159,6 +160,7 @@ class Scores(keras.callbacks.Callback):
         self.scores.append(self.model.test_on_batch(*self.batch, return_dict=True))
 
 
+@pytest.mark.slow
 def test_a_callback_may_score_a_batch_within_a_compiled_fit():
     x, y = example_data()
     model, callback = make(), Scores(x[:7], y[:7])
@@ -275,6 +277,7 @@ def test_same_seed_same_run_another_seed_another():
 
 
 @pytest.mark.parametrize("batchwise", [False, True])
+@pytest.mark.slow
 def test_restored_fit_equals_an_undisturbed_one(tmp_path, batchwise):
     x, y = example_data()
     options = {"epochs": 5, "batch_size": 7, "verbose": 0}
@@ -333,6 +336,7 @@ def test_learning_rate_callbacks_act_on_compiled_epochs():
 
 
 @pytest.mark.parametrize("options", [{"jit_compile": True}, {"run_eagerly": True}])
+@pytest.mark.slow
 def test_compile_options_change_nothing_but_speed(options):
     x, y = example_data()
     plain, other = make(), make()
@@ -354,6 +358,7 @@ class Seen(keras.callbacks.Callback):
 
 
 @pytest.mark.parametrize("path", ["compiled", "loop", "dataset"])
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_saved(path):
     x, y = example_data()
     model, seen = make(), Seen()
@@ -382,6 +387,7 @@ def test_terminate_on_nan_ends_the_run_without_an_error():
 # Data --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_dataset_equals_arrays_in_the_same_order():
     x, y = example_data()
     arrays, dataset = make(standardize=True), make(standardize=True)
@@ -391,6 +397,7 @@ def test_dataset_equals_arrays_in_the_same_order():
     assert dataset.counters.rows.numpy() == 40
 
 
+@pytest.mark.slow
 def test_generators_need_the_number_of_rows(tmp_path):
     x, y = example_data()
 
@@ -421,6 +428,7 @@ def test_train_on_batch_continues_with_the_rows_of_fit():
     assert (model.counters.rows.numpy(), model.counters.steps.numpy()) == (40, 2)
 
 
+@pytest.mark.slow
 def test_train_on_batch_reports_its_batch_alone(tmp_path):
     x, y = example_data()
     model = make()
@@ -431,6 +439,7 @@ def test_train_on_batch_reports_its_batch_alone(tmp_path):
     assert model.train_on_batch(x[5:9], y[5:9]) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_prepare_sees_the_first_data_once():
     x, y = example_data()
     for data in ((x, y), (tf.data.Dataset.from_tensor_slices((x, y)).batch(40),)):

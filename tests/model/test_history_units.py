@@ -27,6 +27,7 @@ FAST = ("TAGI", "variational", "SIP")
 
 
 @pytest.mark.parametrize("name", sample_of(MODELS, FAST))
+@pytest.mark.slow
 def test_a_log_density_loses_the_logarithm_of_the_units_and_nothing_else_changes(name):
     ours, theirs = (history_of(MODELS[name], unit) for unit in (1.0, UNITS))
     shift = np.log(UNITS).sum()  # -1

@@ -76,6 +76,7 @@ def first_step(model):
 
 
 @EACH
+@pytest.mark.slow
 def test_a_regularizer_adds_to_the_loss_and_acts_on_its_weights(make):
     layers = [hidden(None), hidden(keras.regularizers.L2(50.0))]
     start = hidden(None)
@@ -103,6 +104,7 @@ def test_frozen_weights_have_no_penalty():
     assert_allclose(first_step(by_backprop(frozen)), first_step(by_backprop(hidden(None))))
 
 
+@pytest.mark.slow
 def test_regularizers_of_the_discriminator_are_the_discriminators():
     models = {}
     for strength in (0.0, 100.0):

@@ -40,6 +40,7 @@ class Stop(keras.callbacks.Callback):
             raise InterruptedError("power cut")
 
 
+@pytest.mark.slow
 def test_keras_file_keeps_predictions_and_needs_no_custom_objects(make_model, tmp_path):
     x, y = example_data()
     model = make_model(noise=keras.optimizers.schedules.ExponentialDecay(1.0, 1, 0.9))
@@ -68,6 +69,7 @@ def test_writing_warns_of_nothing(tmp_path):
         model.predict(x)
 
 
+@pytest.mark.slow
 def test_keras_file_of_a_graph_with_branches_and_two_inputs(tmp_path):
     x, y = example_data()
     inputs, variances = keras.Input((4,)), keras.Input((4,))
@@ -87,6 +89,7 @@ def test_keras_file_of_a_graph_with_branches_and_two_inputs(tmp_path):
     np.testing.assert_array_equal(loaded.predict(data)["stddev"], model.predict(data)["stddev"])
 
 
+@pytest.mark.slow
 def test_nested_models_train_and_load(tmp_path):
     x, y = example_data()
     mean, variance = keras.Input((6,)), keras.Input((6,))
@@ -105,6 +108,7 @@ def test_nested_models_train_and_load(tmp_path):
 
 
 @pytest.mark.parametrize("batchwise", [False, True])
+@pytest.mark.slow
 def test_restored_fit_equals_an_undisturbed_one(make_model, tmp_path, batchwise):
     x, y = example_data()
     # A callback that acts at batches makes `fit` use the loop over batches.

@@ -58,6 +58,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("first_trains", [True, False])
+@pytest.mark.slow
 def test_of_two_models_with_one_prior_one_may_train_it(first_trains):
     prior = gaussian_process()
     flags = first_trains, not first_trains
@@ -109,6 +110,7 @@ def test_a_sampler_is_trained_if_it_is_trainable(trainable):
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.slow
 def test_a_restored_model_leaves_its_prior_alone_and_goes_on_as_it_was(name, tmp_path):
     make_prior, make_model = MODELS[name]
     prior = make_prior()

@@ -49,6 +49,7 @@ def model(make):
     return model
 
 
+@pytest.mark.slow
 def test_fit_waits_for_a_fit_in_another_thread(model):
     pause, steps = Paused(), int(model.counters.steps.numpy())
     first = started(model.fit, X, Y, epochs=2, callbacks=[pause], **OPTIONS)
@@ -64,6 +65,7 @@ def test_fit_waits_for_a_fit_in_another_thread(model):
     assert model.counters.steps.numpy() == steps + 12
 
 
+@pytest.mark.slow
 def test_evaluation_during_a_fit_waits_for_no_end_and_changes_no_history(model):
     start = model.get_weights()
     options = {**OPTIONS, "epochs": 2, "validation_data": (X[:9], Y[:9])}
@@ -82,6 +84,7 @@ def test_evaluation_during_a_fit_waits_for_no_end_and_changes_no_history(model):
         np.testing.assert_allclose(found[name], values, rtol=1e-4, err_msg=name)
 
 
+@pytest.mark.slow
 def test_callbacks_of_a_fit_may_evaluate_between_its_batches(model):
     class Batches(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):

@@ -50,6 +50,7 @@ NAMES = ["TAGI_learnt", *batteries.KINDS]
 
 
 @pytest.mark.parametrize("name", sample_of(NAMES, ["TAGI_learnt", "DIWP"]))
+@pytest.mark.slow
 def test_a_given_noise_is_in_the_units_that_it_says(name):
     """Noise is in standard deviations of targets by default, else in their units, in all models."""
     y = np.array([5000.0, 0.0]) + np.array([1000.0, 3.0]) * Y
@@ -73,6 +74,7 @@ def test_units_of_a_noise_are_one_of_two():
         fns.likelihoods.Gaussian(0.3, units="metres")
 
 
+@pytest.mark.slow
 def test_predictions_are_those_in_other_units(pair):
     (model, *_), (other, *_) = pair
     x_new, _ = in_other_units(X_NEW, Y[:5])
@@ -115,6 +117,7 @@ def test_scores_are_those_in_other_units(pair):
 
 
 @pytest.mark.parametrize("method", ["TAGI", "variational"])
+@pytest.mark.slow
 def test_a_float64_stream_is_centred_before_it_is_rounded(method):
     make_model = batteries.ALL_MODELS[method]
     x, y = X + 1e8, Y * 0.5 + 1e8
@@ -127,6 +130,7 @@ def test_a_float64_stream_is_centred_before_it_is_rounded(method):
     np.testing.assert_allclose(streamed.predict(stream)["mean"], found["mean"], rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_numbers_that_float64_holds_and_float32_does_not():
     x, y = X * 1e-46, Y * 1e-46
     reference, model = batteries.tagi_model(), batteries.tagi_model()
@@ -214,6 +218,7 @@ def test_a_column_is_constant_if_only_rounding_makes_it_vary():
         np.testing.assert_allclose(scaler.inverse(values), 1e8 + scale * noise, rtol=1e-15)
 
 
+@pytest.mark.slow
 def test_a_large_column_is_constant_within_what_rounding_makes_of_it():
     # Sums of 20 equal numbers are rounded: here by 1e67 of 3e83, although the scale was 1.
     for number in (3e83, -3e83, 0.1):
@@ -232,6 +237,7 @@ def test_a_large_column_is_constant_within_what_rounding_makes_of_it():
     np.testing.assert_allclose(model.predict(x)["mean"], expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_export_changes_units_in_float64(tmp_path):
     x, y = X, Y * 30.0 + 2.46e6
     model = batteries.tagi_model()

@@ -82,6 +82,7 @@ def fitted():
     return model
 
 
+@pytest.mark.slow
 def test_scores_are_weighted_means(fitted):
     mean = fitted.predict(X)["mean"]
     density = fitted.predict_distribution(X).log_prob(Y)
@@ -93,6 +94,7 @@ def test_scores_are_weighted_means(fitted):
     assert found["nll"] == found["loss"] == pytest.approx(nll, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_scores_of_weights_are_those_of_copies(fitted):
     copies = fitted.evaluate(X[COPIES], Y[COPIES], verbose=0, return_dict=True)
     options = {"verbose": 0, "return_dict": True}
@@ -105,6 +107,7 @@ def test_scores_of_weights_are_those_of_copies(fitted):
         assert found == pytest.approx(copies, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_scores_of_classes_are_those_of_copies():
     metrics = [fns.metrics.BrierScore(), "sparse_categorical_accuracy"]
     model = batteries.variational_model(num_outputs=3, likelihood=fns.likelihoods.Categorical())
@@ -173,6 +176,7 @@ def slow_but(names, fast):
 
 
 @pytest.mark.parametrize("name", slow_but(EXACT, ["variational", "VIP"]))
+@pytest.mark.slow
 def test_steps_on_weights_are_those_on_copies(name):
     ours = prepared(EXACT[name], X, Y, WHOLE)
     theirs = prepared(EXACT[name], X[COPIES], Y[COPIES])
@@ -198,6 +202,7 @@ def test_steps_on_weights_are_those_on_copies(name):
 @pytest.mark.parametrize(
     "name", slow_but([*EXACT, "fBNN", "fBNN_closed_form", "DIWP_random"], ["VIP", "AADM"])
 )
+@pytest.mark.slow
 def test_the_term_of_a_row_is_weighted(name):
     """The data term is linear in the weights, and is the plain one for weights of one."""
     make = {**batteries.ALL_BY_GRADIENTS, **EXACT, "DIWP_random": batteries.diwp_model}[name]
@@ -218,6 +223,7 @@ def test_the_term_of_a_row_is_weighted(name):
 
 
 @pytest.mark.parametrize("kl_weight", ["data", "batch"])
+@pytest.mark.slow
 def test_the_divergence_of_an_fbnn_is_scaled_by_the_weights(kl_weight):
     model = batteries.fbnn_model(kl_weight=kl_weight)
     history = model.fit(X, Y, sample_weight=PARTS, batch_size=8, verbose=0).history
@@ -301,6 +307,7 @@ TAGI = {
 
 @pytest.mark.parametrize("name", TAGI)
 @pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.slow
 def test_tagi_in_one_batch_learns_weights_as_copies(name, missing):
     y = Y.copy()
     if missing:
@@ -320,6 +327,7 @@ def test_tagi_in_one_batch_learns_weights_as_copies(name, missing):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_tagi_learns_weighted_labels_as_copies():
     trees = [fns.likelihoods.HierarchicalCategorical(3) for _ in range(2)]
     ours, theirs = (
@@ -332,6 +340,7 @@ def test_tagi_learns_weighted_labels_as_copies():
 
 
 @pytest.mark.parametrize("covariance", slow_but(["diagonal", "full_parameters"], ["diagonal"]))
+@pytest.mark.slow
 def test_the_exact_update_learns_copies_one_by_one(covariance):
     options = {"update": "exact", "covariance": covariance}
     ours, theirs, looped, streamed = (batteries.tagi_model(**options) for _ in range(4))
@@ -347,6 +356,7 @@ def test_the_exact_update_learns_copies_one_by_one(covariance):
         ours.fit(X, Y, sample_weight=PARTS, verbose=0)
 
 
+@pytest.mark.slow
 def test_tagi_batches_of_all_loops_agree():
     models = [batteries.tagi_model() for _ in range(3)]
     options = {"epochs": 2, "verbose": 0}
@@ -481,6 +491,7 @@ def test_weights_beside_a_dataset_are_refused(untrained):
             use(dataset, sample_weight=WHOLE, verbose=0)
 
 
+@pytest.mark.slow
 def test_a_method_that_does_not_know_weights_refuses_them():
     def model():
         return toys.LinearModel(4, 2, fns.likelihoods.Gaussian(0.3), standardize=True, seed=0)

@@ -19,6 +19,7 @@ def make():
     return fns.fbnn.VariationalModel((inputs, outputs), num_eval_samples=5, seed=0)
 
 
+@pytest.mark.slow
 def test_pictures_are_those_of_their_epochs(tmp_path, monkeypatch):
     drawn = []
 
@@ -50,6 +51,7 @@ class _Stop(keras.callbacks.Callback):
         self.model.stop_training = epoch + 1 == self.epochs
 
 
+@pytest.mark.slow
 def test_a_picture_shows_something(tmp_path):
     callback = PredictivePictures(tmp_path, X, Y, epochs_between=1)
     make().fit(X, Y, epochs=1, verbose=0, callbacks=[callback])
@@ -57,6 +59,7 @@ def test_a_picture_shows_something(tmp_path):
     assert image.shape[0] > 300 and len(np.unique(image.reshape(-1, image.shape[-1]), axis=0)) > 50
 
 
+@pytest.mark.slow
 def test_pictures_go_to_tensorboard(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing import event_accumulator

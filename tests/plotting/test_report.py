@@ -87,6 +87,7 @@ def model():
     return network
 
 
+@pytest.mark.slow
 def test_report_of_a_regression(model, tmp_path):
     path = tmp_path / "report.html"
     groups = np.where(ROWS["size"] > 0, "right", "left")

@@ -256,6 +256,7 @@ def test_many_fits_in_one_program_do_not_warn_of_retracing():
     assert not messages
 
 
+@pytest.mark.slow
 def test_several_runs_see_what_changed_between_them():
     """The maximum of a concave quadratic is where another variable says."""
     place, variable = (keras.Variable([0.0, 0.0], dtype="float64") for _ in range(2))

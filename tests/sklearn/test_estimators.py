@@ -208,6 +208,7 @@ def test_weights_without_a_meaning_are_refused():
 # TAGI goes on -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_partial_fit_goes_on(tagi):
     online = copy.deepcopy(tagi)
     x, y = make_rows(200)

@@ -142,6 +142,7 @@ def linear(tmp_path_factory):
     return estimator, exported(estimator, tmp_path_factory.mktemp("linear"), num_samples=4)
 
 
+@pytest.mark.slow
 def test_a_regressor_takes_columns_and_gives_its_predictions(linear):
     check_regression(*linear, new_rows())
 
@@ -194,6 +195,7 @@ def test_an_infinite_number_makes_its_row_nan(linear):
         assert bad[3].all() and not np.delete(bad, 3, axis=0).any()
 
 
+@pytest.mark.slow
 def test_targets_with_columns(tmp_path):
     rows, y = table()
     estimator = LinearRegressor().fit(rows, np.stack([y, -y], axis=1))
@@ -211,6 +213,7 @@ def test_arrays_have_numbered_columns(tmp_path):
 
 
 @pytest.mark.parametrize("of_numbers", [False, True])
+@pytest.mark.slow
 def test_a_classifier_gives_probabilities_and_labels(of_numbers, tmp_path):
     rows, y = table()
     labels = np.digitize(y, [800.0, 1200.0]) + 5
@@ -290,6 +293,7 @@ def test_a_process_without_this_library_and_scikit_learn(linear, tmp_path):
     np.testing.assert_allclose(float(done.stdout), estimator.predict(words(rows))[0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_program_takes_what_the_encoder_makes(tmp_path):
     rows, y = table(gaps=False)
     estimator = LinearRegressor().fit(rows, y)

@@ -33,6 +33,7 @@ def fitted():
     return SkproRegressor(estimator()).fit(X, Y)
 
 
+@pytest.mark.slow
 def test_distribution_is_that_of_the_estimator(fitted):
     found = fitted.predict_proba(X)
     moments = fitted.estimator_.predict_moments(X)

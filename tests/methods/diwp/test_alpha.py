@@ -82,6 +82,7 @@ def test_zero_is_the_limit_and_objectives_rise_with_alpha():
     assert len({parts["kl"] for _, parts in found}) == 1
 
 
+@pytest.mark.slow
 def test_history_has_a_bound_where_there_is_one():
     for alpha in (0.0, 0.5):
         history = make_model(alpha=alpha).fit(X, Y, epochs=2, batch_size=6, verbose=0).history
@@ -111,6 +112,7 @@ def test_one_draw_is_refused_where_it_would_be_the_bound():
     assert diwp.DIWPModel(alpha=0.5, num_samples=1).alpha == 0.5  # a closed form needs one draw
 
 
+@pytest.mark.slow
 def test_training_moves_noise_of_the_likelihood_into_f():
     scales, random = [], np.random.default_rng(1)
     x = random.normal(size=(60, 2))
@@ -155,6 +157,7 @@ def test_student_noise_of_every_kind_of_network(options):
     assert np.all(np.isfinite(terms)) and np.all(np.diff(terms) > 0.1)
 
 
+@pytest.mark.slow
 def test_classes_in_compiled_epochs(tmp_path):
     labels = (X[:, 0] > 0.0).astype(int)
     noise = likelihoods.Categorical()

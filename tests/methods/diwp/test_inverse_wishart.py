@@ -238,6 +238,7 @@ def test_point_and_inducing_points_are_a_principal_block_of_the_process():
 @pytest.mark.parametrize(
     ("noise", "sizes"), [("independent", (7, 1000)), ("shared", (7, 1000)), ("joint", (7, 60))]
 )
+@pytest.mark.slow
 def test_distribution_of_a_point_is_the_same_in_any_batch(noise, sizes):
     k = kernel_matrix(2 + max(sizes))
     layer = make_layer(2, prior=False)

@@ -91,6 +91,7 @@ def test_fewer_rows_than_inducing_points_shrink_them_with_a_warning():
     assert model.get_build_config()["inducing_points"] == 40
 
 
+@pytest.mark.slow
 def test_one_row_and_constant_features_train():
     one = make_model(eager=True)
     with pytest.warns(UserWarning, match="1 rows"):
@@ -200,6 +201,7 @@ def objective(model, x, y, seed=(1, 2), num_samples=None):
     return {name: float(part) for name, part in model.units.logs(parts).items()}
 
 
+@pytest.mark.slow
 def test_history_is_the_bound_per_row_in_the_users_units(fitted):
     model, history = fitted
     for key in ("elbo", "log_likelihood", "kl", "jittered", "loss"):
@@ -252,6 +254,7 @@ def test_minibatches_estimate_the_bound_without_bias(monkeypatch):
     assert difference(prior_model()) < -0.025
 
 
+@pytest.mark.slow
 def test_default_learning_rates_are_those_of_section_7():
     model = make_model()
     fit(model, epochs=5)  # ten steps
@@ -328,6 +331,7 @@ def test_function_samples_are_reproducible_with_the_moments_of_predict(fitted):
 
 
 @pytest.mark.parametrize("hidden", ["inverse_wishart", "none"])
+@pytest.mark.slow
 def test_distribution_of_a_function_sample_at_a_point_does_not_depend_on_a_far_one(hidden):
     """The ReLU kernel grows with the input; in float32 rounding grows with it."""
     model = make_model(hidden=hidden, eager=True, num_eval_samples=4000, inducing_points=20)
@@ -359,6 +363,7 @@ def test_predictions_that_are_nan_come_with_a_warning():
 
 @pytest.mark.parametrize("kernel", ["squared_exponential", "relu", "matern52"])
 @pytest.mark.parametrize("hidden", ["inverse_wishart", "none"])
+@pytest.mark.slow
 def test_function_samples_in_float32_are_functions(hidden, kernel):
     """Equal x have equal values, and a grid shows no white noise, whatever rounding does."""
     model = make_model(hidden=hidden, eager=True, kernel=kernel, inducing_points=20)
@@ -425,6 +430,7 @@ def test_categorical_likelihood_learns_classes():
     assert model.sample_functions(X[:2], 3).shape == (3, 2, 3)
 
 
+@pytest.mark.slow
 def test_other_likelihoods():
     bernoulli = make_model(eager=True, likelihood=likelihoods.Bernoulli())
     fit(bernoulli, X, LABELS > 0, epochs=2)
@@ -498,6 +504,7 @@ def test_bad_arguments_are_refused(options, message):
         make_model(**options)
 
 
+@pytest.mark.slow
 def test_unfitted_models_and_bad_data_get_one_clear_error():
     model = make_model()
     for call in (model.predict, model.evaluate, model, model.predict_distribution):

@@ -70,6 +70,7 @@ def test_keras_file_keeps_all_and_training_goes_on(network, tmp_path):
     assert_same_predictions(loaded, model)
 
 
+@pytest.mark.slow
 def test_all_parameters_move_in_training(fitted):
     fresh = make_model()
     fresh.adapt(X, Y)
@@ -81,6 +82,7 @@ def test_all_parameters_move_in_training(fitted):
     assert all(moved.values()), moved
 
 
+@pytest.mark.slow
 def test_new_batch_sizes_do_not_trace_again():
     model, traces = make_model(), []
     objective = model.objective

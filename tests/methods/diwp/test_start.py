@@ -81,6 +81,7 @@ def test_with_one_kernel_it_is_the_gaussian_process_of_another_fit():
     assert_allclose(model.predict(x)["mean"], mean, atol=0.02)
 
 
+@pytest.mark.slow
 def test_all_points_have_the_log_evidence():
     """Two outputs have their own noise; SciPy gives the log density."""
     model, parts = started(inducing_points=40, depth=2, likelihood=noise([0.3, 0.3]))

@@ -133,6 +133,7 @@ def test_covariance_that_is_none_is_counted_and_said():
     assert history["jittered"] == [1.0]
 
 
+@pytest.mark.slow
 def test_gradient_is_what_the_stein_estimator_estimates():
     model = keras.Model(*network(8, posterior="full"))
     output, points = layers.GaussianOutput(model), tf.constant(X[:4])
@@ -167,6 +168,7 @@ def test_start_is_the_regression_on_the_features():
     assert_allclose(distribution.variance()[:, 0], variance + NOISE**2, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_noise_starts_at_the_best_of_each_output():
     """Each output has its own noise and its own posterior of the weights."""
     both = np.concatenate([np.cos(X) + 0.3 * GENERATOR.normal(size=X.shape), Y], axis=1)

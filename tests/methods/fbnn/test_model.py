@@ -46,6 +46,7 @@ def fit(model, x=X, y=Y, epochs=1, batch_size=20, **options):
 # What is learnt ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_it_learns_and_reports_the_parts_of_its_objective():
     model = make(num_samples=20, measurement=fbnn.Box(3))
     before = model.evaluate(X, Y, verbose=0, return_dict=True) if model.is_ready else None
@@ -59,6 +60,7 @@ def test_it_learns_and_reports_the_parts_of_its_objective():
     assert model.evaluate(X, Y, verbose=0, return_dict=True)["rmse"] < 0.9 * Y.std()
 
 
+@pytest.mark.slow
 def test_defaults_come_near_to_the_posterior_of_the_process():
     """NumPy has the posterior. The same steps of Adam with 1e-3 leave means 1.9 deviations away."""
     rng = np.random.default_rng(0)
@@ -96,6 +98,7 @@ def test_weights_of_the_divergence(kl_weight, weight):
     assert -history["loss"][0] > elbo  # the weight of the divergence is not full yet
 
 
+@pytest.mark.slow
 def test_the_divergence_is_monitored_at_every_so_many_steps():
     """Training does not depend on it, and its value stays until the next one is due."""
     every, third = (make(monitor_steps=steps) for steps in (1, 3))
@@ -108,6 +111,7 @@ def test_the_divergence_is_monitored_at_every_so_many_steps():
     assert_allclose(histories[0]["log_likelihood"], histories[1]["log_likelihood"], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_gradient_of_the_objective_is_that_of_its_parts():
     """At lambda = 0 the divergence has no effect; the loss is the likelihood's alone."""
     with_kl, without = (make(kl_weight=weight, eager=True) for weight in (1.0, 0.0))
@@ -211,6 +215,7 @@ def test_images_and_classes():
     assert model.predict(images)["probabilities"].shape == (24, 2)
 
 
+@pytest.mark.slow
 def test_a_yes_or_no_is_learnt():
     labels = (X[:, :1] > 0.0).astype("int32")
     options = {"likelihood": likelihoods.Bernoulli(), "measurement": fbnn.Box(3)}

@@ -64,6 +64,7 @@ def regularized():
 
 
 @pytest.mark.parametrize("num_points", [12, 65])
+@pytest.mark.slow
 def test_divergence_is_that_at_the_points_used_with_the_noise_of_so_many(
     regularized, num_points, assert_mean_close
 ):
@@ -89,6 +90,7 @@ def test_divergence_is_that_at_the_points_used_with_the_noise_of_so_many(
     assert_allclose(found.mean(), exact_divergence(model, x), rtol=0.15)
 
 
+@pytest.mark.slow
 def test_every_point_gets_a_gradient_in_some_step(regularized):
     """The probability that one of 65 is in none of 40 sets of 19 is 65 (46 / 65)^40 = 6e-5."""
     values = tf.random.stateless_normal([NUM_SAMPLES, 65, 1], [0, 1], dtype=tf.float64)

@@ -255,6 +255,7 @@ def prior():
     )
 
 
+@pytest.mark.slow
 def test_exact_scores_give_the_gradient_of_the_divergence(prior, assert_mean_close):
     # FALSE_FAIL is 1e-6 for all entries together.
     q, size = NormalPosterior(), 4000
@@ -370,6 +371,7 @@ def test_of_few_draws_the_estimate_is_of_all_points_and_unbiased(prior, assert_m
     assert_mean_close(values, float(q.divergence(prior)), 1e-6)
 
 
+@pytest.mark.slow
 def test_of_more_points_than_draws_the_estimate_is_at_some_and_says_so(prior):
     x = np.linspace(-1.0, 1.0, 50)[:, np.newaxis]
     f = prior.sample(x, 20, seed=0)
@@ -385,6 +387,7 @@ def test_of_more_points_than_draws_the_estimate_is_at_some_and_says_so(prior):
     np.testing.assert_allclose(dynamic(f, tf.constant(x)), first)
 
 
+@pytest.mark.slow
 def test_any_set_of_points_is_as_likely_as_any_other(assert_mean_close):
     """If there are few enough points, all are taken, in order. FALSE_FAIL = 1e-6."""
     f, x = tf.zeros([3, 7, 1]), tf.range(7.0)[:, tf.newaxis]

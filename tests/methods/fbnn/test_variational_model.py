@@ -91,6 +91,7 @@ def test_exact_posterior_and_evidence_of_a_linear_model():
 
 
 @pytest.mark.parametrize("estimator", ["function", "local_reparameterization", "flipout"])
+@pytest.mark.slow
 def test_estimators_train_to_the_same_fit(estimator):
     options = {"num_eval_samples": 100, "kl_annealing_steps": 0}
     model = make(net=network(estimator=estimator), **options)
@@ -102,6 +103,7 @@ def test_estimators_train_to_the_same_fit(estimator):
     assert scores["rmse"] < 0.6 * Y.std()
 
 
+@pytest.mark.slow
 def test_history_is_in_the_users_units():
     """The bound of y in other units differs by the logarithm of the unit."""
     ours, theirs = (fit(make(), X, y, epochs=2).history for y in (Y, 10.0 * Y))
@@ -191,6 +193,7 @@ def test_indices_and_several_inputs():
         (lambda: likelihoods.Gaussian(0.3, trainable=True), Y),
     ],
 )
+@pytest.mark.slow
 def test_likelihoods(likelihood, y):
     model = make(likelihood=likelihood())
     fit(model, y=y)
@@ -206,6 +209,7 @@ def assert_same_predictions(first, second):
         assert_array_equal(value, second.predict(X)[key])
 
 
+@pytest.mark.slow
 def test_keras_file_keeps_all_and_training_goes_on(tmp_path):
     model = make(net=network(posterior="low_rank"), kl_annealing_steps=7, kl_weight=0.5)
     fit(model, epochs=2)
@@ -220,6 +224,7 @@ def test_keras_file_keeps_all_and_training_goes_on(tmp_path):
     assert_same_predictions(loaded, model)
 
 
+@pytest.mark.slow
 def test_same_seed_same_run():
     runs = []
     for seed in (1, 1, 2):
@@ -256,6 +261,7 @@ def test_every_op_has_a_gpu_kernel(estimator):
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])
+@pytest.mark.slow
 def test_mixed_precision(policy):
     dtype = "float64" if policy == "float64" else "float32"
     net = keras.Sequential(
@@ -294,6 +300,7 @@ def digits():
     return network.evaluate(*test, verbose=0), before, after
 
 
+@pytest.mark.slow
 def test_a_converted_network_is_the_network(digits):
     (nll, accuracy), before, _ = digits
     assert_allclose([before["accuracy"], before["nll"]], [accuracy, nll], atol=0.01)
@@ -305,6 +312,7 @@ def test_a_converted_network_is_no_worse_after_training(digits):
     assert after["nll"] < 1.1 * nll
 
 
+@pytest.mark.slow
 def test_a_converted_regression_predicts_what_the_network_does(tmp_path):
     """Predictions are in the user's units, although the model's are different."""
     x = 5.0 + 3.0 * X
@@ -338,6 +346,7 @@ def test_probabilities_are_no_logits(last):
 # Defaults ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_optimizer_and_the_warm_up_follow_from_the_steps():
     model = VariationalModel(network(), seed=0, num_samples=3)
     model.compile()
@@ -361,6 +370,7 @@ class Stop(keras.callbacks.Callback):
             raise InterruptedError("power cut")
 
 
+@pytest.mark.slow
 def test_a_stopped_run_with_defaults_ends_where_another_does(tmp_path):
     whole, stopped, restored = (VariationalModel(network(), seed=0) for _ in range(3))
     fit(whole, epochs=6)
@@ -377,6 +387,7 @@ def test_a_stopped_run_with_defaults_ends_where_another_does(tmp_path):
             assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_defaults_find_a_curve_as_a_process_does(data_folder):
     """On accelerations in a crash, a network of fixed scales never leaves its prior."""
     x, y, x_new, y_new = datasets.load("mcycle", data_folder / "dev").split(0)

@@ -273,6 +273,7 @@ def test_config_of_avb():
 
 
 @pytest.mark.parametrize("name", ["vip", "aadm"])
+@pytest.mark.slow
 def test_saving_and_export(name, tmp_path):
     keras.utils.set_random_seed(0)
     model = MAKERS[name]()

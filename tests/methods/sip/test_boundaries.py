@@ -99,6 +99,7 @@ def test_joint_distribution_of_a_gaussian_posterior_is_that_of_many_functions():
 # Seeds and dtypes -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_same_seed_is_the_same_run_with_a_users_discriminator_and_contrast():
     network = dense(3, 1)
     found = []
@@ -113,6 +114,7 @@ def test_same_seed_is_the_same_run_with_a_users_discriminator_and_contrast():
 
 @pytest.mark.parametrize("cls", [sip.SIPModel, sip.VIPModel])
 @pytest.mark.parametrize(("dtype", "prior_dtype"), [("float64", "float32"), ("float32", "float64")])
+@pytest.mark.slow
 def test_prior_of_another_dtype(cls, dtype, prior_dtype):
     prior = sip.neural_sampler_prior(2, units=(4,), dtype=prior_dtype, seed=0)
     options = {"inducing_points": 3} if cls is sip.SIPModel else {}
@@ -124,6 +126,7 @@ def test_prior_of_another_dtype(cls, dtype, prior_dtype):
     assert model.sample_prior_functions(X, 2).dtype == np.float64
 
 
+@pytest.mark.slow
 def test_gaussian_process_in_float64_below_a_model_in_float32():
     prior = processes.GaussianProcess(processes.ard_squared_exponential(2), dtype="float64")
     model = made(prior=prior)
@@ -193,6 +196,7 @@ def test_what_cannot_work_is_refused(make, message):
         make()
 
 
+@pytest.mark.slow
 def test_one_draw_without_contrast_is_enough():
     model = made(num_samples=1, num_prior_samples=4)
     model.fit(X, Y, epochs=1, verbose=0)

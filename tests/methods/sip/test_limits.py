@@ -93,6 +93,7 @@ def trained_on_one_point(noise, steps=800, rates=(0.05, 0.05), **options):
         pytest.param(1.0, marks=pytest.mark.exhaustive),
     ],
 )
+@pytest.mark.slow
 def test_one_point_reaches_the_optimum_of_the_symmetric_objective(alpha):
     """The mean is within 0.03 and the variance within 4 %, with adaptive contrast.
 
@@ -141,6 +142,7 @@ def sparse_posterior(x, y, z, noise, at):
     ("contrast", "steps", "error"),
     [pytest.param(True, 1600, 0.2, marks=pytest.mark.exhaustive), ("full", 400, 0.06)],
 )
+@pytest.mark.slow
 def test_a_gaussian_process_prior_gives_the_sparse_posterior(contrast, steps, error):
     """The mean is within 0.15 standard deviations, and those within 20 % or 6 %, at 25 points.
 

@@ -59,6 +59,7 @@ def trained(network, contrast, steps=400, rows=1000):
 
 @pytest.mark.parametrize("contrast", [False, True])
 @pytest.mark.parametrize("kind", ["default", "quadratic"])
+@pytest.mark.slow
 def test_log_ratio_and_divergences_of_normal_distributions_are_recovered(kind, contrast):
     """KL(q || p), 0.50, is within 5 % and KL(p || q), 0.99, within 12 %; 4 % where T can be exact.
 

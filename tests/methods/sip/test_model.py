@@ -93,6 +93,7 @@ def test_frozen_parts_keep_their_values():
         assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_loss_is_of_the_parts_of_the_history_and_the_weight_rises():
     """An epoch has two steps of 40 rows; a warm-up of four has weights 1/4, 1/2, 3/4 and 1."""
     model = sip_models.make_model("neural_sampler", kl_annealing=0.5, dtype="float64", **SMALL)
@@ -136,6 +137,7 @@ def test_steps_of_the_discriminator_are_counted_by_its_optimizer():
     assert model.discriminator_optimizer is given and given.iterations.numpy() == 2
 
 
+@pytest.mark.slow
 def test_a_discriminator_that_knows_all_is_reported():
     def far(x, n, seed):
         return 50.0 + 0.01 * tf.random.stateless_normal([n, 1, 1], seed) + 0.0 * x[:, :1]
@@ -164,6 +166,7 @@ def test_a_discriminator_that_says_nothing_is_reported():
 
 
 @pytest.mark.parametrize("contrast", [False, True])
+@pytest.mark.slow
 def test_a_discriminator_that_died_starts_anew(contrast):
     layers = [keras.layers.Dense(4, "relu"), keras.layers.Dense(1)]
     model = make(
@@ -263,6 +266,7 @@ def test_streams_start_the_inducing_points_at_rows_of_as_many_batches_as_it_take
     assert endless.counters.steps.numpy() == 3 and endless.counters.rows.numpy() == 40
 
 
+@pytest.mark.slow
 def test_batches_before_the_first_fit_leave_it_its_warm_up():
     model = make(kl_annealing=0.5)
     model.compile(run_eagerly=True, num_rows=40)

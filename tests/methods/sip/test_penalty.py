@@ -49,6 +49,7 @@ def test_divergence_of_normal_weights_is_in_closed_form():
     assert_allclose(process.weight_divergence(X[:1], seed=1), found, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_divergence_from_a_users_prior():
     """The divergence from a Student t distribution is checked by quadrature and 4,000 seeds."""
     prior = tfp.distributions.StudentT(np.float64(3.0), np.float64(0.0), np.float64(0.5))
@@ -103,6 +104,7 @@ def test_loss_has_the_divergence_over_the_rows():
     assert_allclose(losses[1] - losses[0], 0.7 * expected / 20.0, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_large_penalty_keeps_the_prior_at_its_own_distribution():
     """Only the layers' priors themselves have no divergence."""
     model = made(prior_penalty=1e4)

@@ -97,6 +97,7 @@ def test_functions_have_the_distribution_of_the_mixture(assert_mean_close):
     assert_mean_close(squares, variances.mean(axis=0) + means.var(axis=0))
 
 
+@pytest.mark.slow
 def test_single_functions_are_of_each_set(assert_mean_close):
     """The test makes 600 calls for one function; its false-fail rate is 1e-6."""
     model = model_with(num_eval_prior_sets=3)

@@ -18,6 +18,7 @@ def make(**options):
     return batteries.sip_model(**{"adaptive_contrast": True, **options})
 
 
+@pytest.mark.slow
 def test_keras_file_keeps_both_optimizers_and_training_goes_on(tmp_path):
     model = make(kl_annealing=0.5)  # Keras does not save dropout's state
     model.compile(
@@ -53,6 +54,7 @@ def test_default_networks_are_kept(prior, tmp_path):
     assert_array_equal(*draws)
 
 
+@pytest.mark.slow
 def test_one_seed_is_one_run_with_default_networks():
     runs = []
     for seed in (0, 0, 1):

@@ -267,6 +267,7 @@ def test_a_model_that_cannot_be_small_says_so(monkeypatch):
 
 
 @pytest.mark.parametrize("given", [True, False])
+@pytest.mark.slow
 def test_file_and_export_hold_each_draw_once(monkeypatch, tmp_path, given):
     monkeypatch.setattr(store, "MAX_BYTES", 1_000_000)
     partition = hyperplanes.sampled(1, 2000, seed=0) if given else "sampled"
@@ -279,6 +280,7 @@ def test_file_and_export_hold_each_draw_once(monkeypatch, tmp_path, given):
     assert exported < 1.1e6
 
 
+@pytest.mark.slow
 def test_clients_send_single_precision(tmp_path):
     model = make_model()
     fit(model)

@@ -625,3 +625,9 @@ def test_lost_probability_is_an_error_and_not_a_wrong_distribution(monkeypatch):
     monkeypatch.setattr(plane, "MARGIN", 0.1)
     with pytest.raises(ValueError, match=r"hold all of the probability.*total probability of 0\."):
         hyperplanes.exact(normal(10, 2))
+
+
+def test_cells_that_cannot_fit_are_refused_before_they_are_made():
+    rule = "exact partition of 20,000 points in a plane.*sampled partition.*Received: .* GiB"
+    with pytest.raises(MemoryError, match=rule):  # 2 * 10^8 cells
+        hyperplanes.exact(normal(20_000, 2))

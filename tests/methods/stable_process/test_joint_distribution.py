@@ -86,6 +86,7 @@ def check_prior(state, problem, settings, alphas, false_fail=FALSE_FAIL):
 
 
 @pytest.mark.parametrize("name", [*PROBLEMS, "many"])
+@pytest.mark.slow
 def test_relocation_leaves_the_joint_distribution(name, monkeypatch):
     monkeypatch.setitem(PROBLEMS, "many", MANY)
     state, problem = from_the_joint_distribution(name, 8_000, (0.4, 1.95))
@@ -126,6 +127,7 @@ def test_relocation_leaves_the_joint_distribution(name, monkeypatch):
         ("factors", "scale"),
     ],
 )
+@pytest.mark.slow
 def test_walks_leave_the_joint_distribution(move, prior):
     settings = everything(prior)
     state, problem = from_the_joint_distribution(

@@ -66,6 +66,7 @@ def test_history_has_the_parts_of_every_epoch_and_the_scores():
     np.testing.assert_array_equal(history["alpha"], 1.1)
 
 
+@pytest.mark.slow
 def test_moments_and_quantiles_are_those_of_the_stored_draws(fitted):
     values = fitted.stored_values(X_NEW)[..., 0]  # [N, S]
     outputs = fitted.predict(X_NEW)
@@ -147,6 +148,7 @@ def test_several_outputs_are_independent_processes():
     np.testing.assert_allclose(distribution.stddev(), outputs["stddev"], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_student_t_noise_and_inferred_hyperparameters():
     likelihood = fns.likelihoods.StudentT(1.5, 0.3, trainable=True)
     model = make_model(alpha="infer", nu="infer", likelihood=likelihood)
@@ -168,6 +170,7 @@ def test_student_t_noise_and_inferred_hyperparameters():
     ],
     ids=["one_point", "equal_inputs_constant_targets"],
 )
+@pytest.mark.slow
 def test_degenerate_data_work(x, y, options):
     model = make_model(**options)
     fit(model, x=x, y=y, epochs=3)
@@ -265,6 +268,7 @@ def test_killed_process_is_restored_by_another(tmp_path):
     np.testing.assert_array_equal(stored(restored), stored(undisturbed))
 
 
+@pytest.mark.slow
 def test_other_data_start_warm():
     model = make_model(alpha=0.5, **QUICK)
     fit(model)
@@ -381,6 +385,7 @@ def test_the_number_of_hyperplanes_is_that_of_the_partition(name, tmp_path):
 # Cross-validation --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_cross_validation_finds_that_a_step_is_no_gaussian_process():
     model = make_model(standardize=False, sweeps_per_epoch=40, **QUICK)
     table = model.cross_validate(X, 5.0 * F, (0.8, 2.0), 1.0, num_folds=2, epochs=4, burn_in=2)

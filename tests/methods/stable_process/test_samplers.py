@@ -208,6 +208,7 @@ def test_coordinates_are_standard_normal_under_the_prior_and_give_the_state_back
         np.testing.assert_allclose(getattr(back, name), getattr(state, name), rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_differences_and_finite_far_out():
     settings = samplers.Settings(noise_prior="scale", nu_prior=NU_PRIOR)
     problem, _, state = problem_and_state("three_points", 16, alphas=[0.4, 1.1, 1.99, 2.0])
@@ -243,6 +244,7 @@ def value_and_gradient(position, state, problem, settings):
 # HMC is left out: a kernel does not depend on its sampler, and HMC would compile here again.
 @pytest.mark.parametrize("sampler", ["grouped", "metropolis"])
 @pytest.mark.parametrize("structure", [list, lambda parts: samplers.ChainState(*parts)])
+@pytest.mark.slow
 def test_kernels_are_the_samplers(sampler, structure):
     # Other tests compile these shapes too.
     settings = NOISE_ONLY

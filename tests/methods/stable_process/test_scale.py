@@ -40,12 +40,14 @@ def test_hyperparameters_move_on_raw_targets(y):
         assert num_values(model, name) > 5, name
 
 
+@pytest.mark.slow
 def test_noise_moves_after_a_warm_start_on_larger_targets():
     model = fitted(Y, epochs=3)
     fitted(1e5 * Y, model=model)
     assert num_values(model, "noise_scale") > 5
 
 
+@pytest.mark.slow
 def test_nu_moves_beside_a_fixed_noise_below_the_smallest_inferred_one():
     model = fitted(Y, nu="infer", likelihood=likelihoods.Gaussian(scale=5e-5))
     assert num_values(model, "nu") > 5

@@ -133,6 +133,7 @@ def test_indices_that_are_moved_first_are_indices(move, dtype):
         model.predict(x + 1)
 
 
+@pytest.mark.slow
 def test_inputs_of_whole_numbers_are_standardised():
     """Integers are treated like real numbers; Keras would cast standardised values to integers."""
     x = rng().integers(0, 100_000, size=(300, 3))
@@ -191,6 +192,7 @@ def stateful_model():
     return tagi_model(inputs, tagi.Dense(1)(tagi.LSTM(2, stateful=True)(inputs)))
 
 
+@pytest.mark.slow
 def test_a_stateful_model_takes_whole_batches_of_its_own_size():
     model, x, y = stateful_model(), rng().normal(size=(10, 2, 1)), rng(1).normal(size=(10, 1))
     model.fit(x, y, shuffle=False, verbose=0)
@@ -263,6 +265,7 @@ def test_layers_that_do_not_fit_are_refused(make, message):
 
 
 @pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.slow
 def test_dilated_convolutions_in_groups_are_those_of_keras_and_learn_under_xla(rank):
     make = {1: "Conv1D", 2: "Conv2D"}[rank]
     options = {"filters": 4, "kernel_size": 3, "groups": 2, "dilation_rate": (3, 2)[:rank]}

@@ -287,6 +287,7 @@ def test_bad_priors_of_inputs():
 # The model ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_saved_and_served(tmp_path):
     options = {"update": "exact", "covariance": "full_parameters", "standardize": True}
     model, _ = build([2, 4, 2], ["relu"], **options)

@@ -177,6 +177,7 @@ def model_of(likelihood, num_outputs):
     return tagi.TAGIModel(inputs, tagi.Dense(num_outputs)(hidden), likelihood=likelihood, seed=0)
 
 
+@pytest.mark.slow
 def test_noise_curve_is_recovered_saved_and_served(tmp_path):
     x, y = known_noise()
     model = model_of(likelihoods.HeteroscedasticGaussian(), 2)

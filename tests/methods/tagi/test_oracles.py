@@ -119,6 +119,7 @@ def learn(model, x, y, path):
 
 @pytest.mark.parametrize("path", ["train_on_batch", "fit"])
 @pytest.mark.parametrize("oracle", NAMES, indirect=True)
+@pytest.mark.slow
 def test_every_step_is_that_of_pytagi(oracle, path):
     model, layers = build(oracle)
     for step, (x, y) in enumerate(zip(oracle["x"], targets(oracle), strict=True)):
@@ -138,6 +139,7 @@ def test_every_step_is_that_of_pytagi(oracle, path):
 
 
 @pytest.mark.parametrize("oracle", NAMES, indirect=True)
+@pytest.mark.slow
 def test_one_epoch_over_all_steps_ends_where_pytagi_does(oracle):
     model, layers = build(oracle)
     x = oracle["x"].reshape(-1, oracle["x"].shape[-1])

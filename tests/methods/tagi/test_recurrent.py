@@ -197,6 +197,7 @@ def test_a_model_updates_the_weights_as_the_reference(float64):
         assert_allclose(after[1], prior_variance + prior_variance**2 * sums[name][1], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_missing_target_is_as_if_its_row_were_absent():
     x, y = rng(1).normal(size=(6, STEPS, FEATURES)), rng(2).normal(size=(6, 1))
     gone = np.array([1, 4])
@@ -381,6 +382,7 @@ def test_attention_passes_innovations_of_scores_values_and_weights():
         assert_allclose(got, want, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_both_directions_and_attention_to_another_series_are_loaded(tmp_path):
     first, second = keras.Input((3, 2)), keras.Input((4, 1))
     hidden = tagi.Bidirectional(tagi.LSTM(2, return_sequences=True))(first)

@@ -179,6 +179,7 @@ def test_exact_update_with_orthogonal_rows_is_bayesian_linear_regression(float64
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 10])
+@pytest.mark.slow
 def test_exact_fit_does_not_depend_on_the_batch_size(batch_size):
     """Results are equal to the bit: a compiled epoch takes rows one by one, whatever the batch."""
     posteriors = []
@@ -267,6 +268,7 @@ def test_float32_is_the_reference_to_its_precision(rule):
 
 @pytest.mark.parametrize("path", ["fit", "train_on_batch"])
 @pytest.mark.parametrize("rule", ["capped", "exact"])
+@pytest.mark.slow
 def test_residual_branch_and_shared_layer_are_the_hand_written_pass(float64, rule, path):
     generator = np.random.default_rng(4)
     graph = reference.Graph(
@@ -612,6 +614,7 @@ def test_cross_validation_puts_the_parameters_back():
     assert int(model.counters.epochs.numpy()) == int(model.counters.steps.numpy()) == 0
 
 
+@pytest.mark.slow
 def test_cross_validated_fit_is_a_fit_with_that_scale_and_happens_once():
     options = {"epochs": 2, "batch_size": 10, "verbose": 0}
     model, layers = build(random_network(**SMALL), noise="cross_validate", seed=5)
@@ -625,6 +628,7 @@ def test_cross_validated_fit_is_a_fit_with_that_scale_and_happens_once():
     assert float(model.likelihood.scale.numpy()) == scale and model.noise_scores is table
 
 
+@pytest.mark.slow
 def test_cross_validation_with_missing_targets():
     """A fold without observations has no effect."""
     x, y = linear_data(60)
@@ -662,6 +666,7 @@ def test_search_is_exact_for_a_parabola_and_survives_nan():
 
 @pytest.mark.parametrize("name", ["tanh", "exact relu"])
 @pytest.mark.parametrize("input_stddev", [None, 0.5])
+@pytest.mark.slow
 def test_input_gradient_is_that_of_the_predicted_mean(float64, input_stddev, name):
     x, y = random_data()
     x, y = 3.0 + 10.0 * x, 100.0 * y

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfp_fnspace.boundary import memory
 from tfp_fnspace.methods.stable_process.hyperplanes.atoms import (
     MARGIN,
     Partition,
@@ -33,6 +34,9 @@ TOLERANCE = 4e-15
 #: their angles), they are moved to have them. Otherwise corners would be unreliable: their errors
 #: are 1e-16 divided by this distance.
 _COMMON = 1e-11
+
+#: Bytes of a cell while the cells are made, as measured, and of each point of its pattern.
+_BYTES_OF_CELL, _BYTES_OF_SIGN = 1500, 4
 
 
 class Polygons(NamedTuple):
@@ -92,10 +96,18 @@ def exact_2d(x: ArrayLike) -> Partition:
         a line, fewer otherwise. Patterns are +1 at the first row of `x`.
 
     Raises:
+        MemoryError: If the cells do not fit into memory.
         ValueError: If `x` is not an array of this kind, or too large.
     """
     x = checked_points(x, 2)
-    normals = _normals(np.unique(x, axis=0))
+    points = np.unique(x, axis=0)
+    most_cells = len(points) * (len(points) - 1) // 2 + 1
+    memory.check_room(
+        f"The exact partition of {len(points):,} points in a plane, up to {most_cells:,} cells,",
+        most_cells * (_BYTES_OF_CELL + _BYTES_OF_SIGN * len(points)),
+        "take a sampled partition, or fewer rows",
+    )
+    normals = _normals(points)
     polygons = _arrangement(_without_noise(normals))
     hyperplanes = _centres(polygons)
     areas = _areas(polygons, hyperplanes)

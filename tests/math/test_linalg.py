@@ -166,6 +166,46 @@ def test_log_determinant():
     np.testing.assert_allclose(linalg.log_determinant(factor), np.linalg.slogdet(matrix)[1])
 
 
+@pytest.mark.parametrize("jit", JIT)
+def test_log_determinant_of_a_matrix_has_its_inverse_as_gradient(jit):
+    plain, needs_jitter = positive_definite(8, (2,)), not_quite(8, "float64")
+
+    def value_and_gradient(matrix):
+        with tf.GradientTape() as tape:
+            tape.watch(matrix)
+            value, jitter = linalg.log_determinant_of(matrix)
+        return value, jitter, tape.gradient(value, matrix)
+
+    matrices = tf.constant([*plain, needs_jitter])
+    value, jitter, gradient = compiled(value_and_gradient, jit)(matrices)
+    np.testing.assert_array_equal(jitter > 0.0, [False, False, True])
+    np.testing.assert_allclose(value[:2], np.linalg.slogdet(plain)[1], rtol=1e-12)
+    np.testing.assert_allclose(gradient[:2], np.linalg.inv(plain), rtol=1e-8, atol=1e-12)
+    raised = needs_jitter + jitter[2] * np.eye(8)
+    np.testing.assert_allclose(gradient[2], np.linalg.inv(raised), rtol=1e-2)
+
+
+def test_second_derivative_of_a_log_determinant():
+    matrix = tf.constant(positive_definite(3))
+    with tf.GradientTape() as outer:
+        outer.watch(matrix)
+        with tf.GradientTape() as inner:
+            inner.watch(matrix)
+            value = linalg.log_determinant_of(0.5 * (matrix + tf.transpose(matrix))).value
+        gradient = inner.gradient(value, matrix)
+    actual, inverse = outer.jacobian(gradient, matrix), np.linalg.inv(matrix)
+    expected = -0.5 * (
+        np.einsum("ik,lj->ijkl", inverse, inverse) + np.einsum("il,kj->ijkl", inverse, inverse)
+    )
+    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-10)
+
+
+def test_inverse():
+    matrix = positive_definite(5, (2,))
+    factor = linalg.cholesky(tf.constant(matrix)).factor
+    np.testing.assert_allclose(linalg.inverse(factor) @ matrix, [np.eye(5)] * 2, atol=1e-12)
+
+
 def gradients_of(function, *arguments):
     """Returns the gradients of a nonlinear function of `function`'s output in all arguments."""
     tensors = [tf.constant(value) for value in arguments]

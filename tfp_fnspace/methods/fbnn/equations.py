@@ -320,12 +320,11 @@ def gaussian_divergence(
     num_points, num_outputs = tf.unstack(tf.shape(mean))
     size = num_points * num_outputs
     flat = tf.reshape(root, [size, root.shape[-1]])
-    covariance = tf.matmul(flat, flat, transpose_b=True)
+    covariance = linalg.outer_product(flat)
     covariance += tf.cast(injected_noise, tf.float64) ** 2 * tf.eye(size, dtype=tf.float64)
-    theirs, ours = linalg.cholesky(prior_covariance), linalg.cholesky(covariance)
+    theirs, ours = linalg.cholesky(prior_covariance), linalg.log_determinant_of(covariance)
     factor = theirs.factor  # [D, N, N]
-    log_det = tf.reduce_sum(linalg.log_determinant(factor))
-    log_det -= linalg.log_determinant(ours.factor)
+    log_det = tf.reduce_sum(linalg.log_determinant(factor)) - ours.value
     by_output = [num_points, num_outputs, num_points, num_outputs]
     own = tf.einsum("ndmd->dnm", tf.reshape(covariance, by_output))
     trace, square = _trace_and_square(factor, own, tf.transpose(difference - prior_mean))
@@ -370,7 +369,7 @@ def exact_moments(mean: Tensor, covariance: Tensor) -> Moments:
         mean: `[N, D]`.
         covariance: `[D, N, N]`.
     """
-    log_det = linalg.log_determinant(linalg.cholesky(covariance).factor)
+    log_det = linalg.log_determinant_of(covariance).value
     return Moments(tf.transpose(mean), covariance, log_det, None)
 
 
@@ -392,7 +391,7 @@ def moments_of_draws(functions: Tensor, num_draws: int) -> Moments:
     size, degrees = tf.cast(tf.shape(covariance)[-1], dtype), tf.cast(num_draws - 1, dtype)
     halves = 0.5 * (degrees - tf.range(size, dtype=dtype))
     bias = tf.reduce_sum(tf.math.digamma(halves)) - size * tf.math.log(0.5 * degrees)
-    log_det = linalg.log_determinant(linalg.cholesky(covariance).factor) - bias
+    log_det = linalg.log_determinant_of(covariance).value - bias
     return Moments(mean, covariance, log_det, num_draws)
 
 
@@ -427,5 +426,6 @@ def _trace_and_square(
     factor: Tensor, covariance: Tensor, difference: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Returns `tr(P^-1 C)` and `d^T P^-1 d`, `[D]`, given the Cholesky factor of P, `[D, N, N]`."""
-    trace = tf.linalg.trace(tf.linalg.cholesky_solve(factor, covariance))
+    # With the inverse as a matrix, the gradient in C needs no further solution.
+    trace = tf.reduce_sum(linalg.inverse(factor) * covariance, axis=[-2, -1])
     return trace, linalg.squared_norm_of_solution(factor, difference[..., tf.newaxis])

@@ -101,7 +101,9 @@ def sharing(tensors: list[Tensor], gather: bool = False) -> Iterator[list[Tensor
         return
     context = tf.distribute.get_replica_context()
     if gather:
-        share, tensors = None, [context.all_gather(tensor, axis=0) for tensor in tensors]
+        # Data as they came have no device, which `all_gather` over hosts needs; the copy has one.
+        copies = [tf.identity(tensor) for tensor in tensors]
+        share, tensors = None, [context.all_gather(copy, axis=0) for copy in copies]
     else:
         count = tf.shape(tensors[0])[0]
         own = tf.one_hot(context.replica_id_in_sync_group, number(), dtype=tf.int32)

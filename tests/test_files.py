@@ -7,10 +7,13 @@ import json
 import os
 import pathlib
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 import zipfile
 
 import batteries
@@ -117,6 +120,30 @@ def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError) as caught, files.replacing(tmp_path / "no" / "a.txt"):
         pass
     assert caught.value.filename == str(tmp_path / "no" / "a.txt")
+
+
+def test_a_folder_that_another_writer_takes_for_remains_is_not_used(tmp_path, monkeypatch):
+    make, taken = tempfile.mkdtemp, []
+
+    def remove(folder, lock):
+        time.sleep(0.3)  # the owner is at its own lock meanwhile
+        shutil.rmtree(folder)
+        files._unlock(lock)
+
+    def make_and_lose(*arguments):
+        folder = make(*arguments)
+        if not taken:
+            remover = threading.Thread(target=remove, args=(folder, files._lock(folder)))
+            taken.append(folder)
+            remover.start()
+        return folder
+
+    monkeypatch.setattr(files.tempfile, "mkdtemp", make_and_lose)
+    with files.replacing(tmp_path / "a.txt") as part:
+        assert str(part.parent) != taken[0]
+        time.sleep(0.5)
+        part.write_text("new")
+    assert (tmp_path / "a.txt").read_text() == "new"
 
 
 # ------------------------------------------------------------------------------------ models
@@ -456,6 +483,7 @@ def test_threads_on_one_results_file_lose_no_record(tmp_path):
 
 ADDING = """
 import sys
+import tempfile
 from tfp_fnspace import benchmark
 for i in range(40):
     list(benchmark.run_missing(sys.argv[1], [{"worker": sys.argv[2], "i": i}], lambda **cell: {}))

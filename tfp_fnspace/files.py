@@ -199,8 +199,9 @@ def _hidden_folder(path):
     """Makes a folder beside a path, and a lock which shows that its process is alive."""
     while True:
         folder = Path(tempfile.mkdtemp(_SUFFIX, f".{path.name}.", path.parent))
-        lock = _lock(folder)
-        if folder.exists():  # otherwise another process removed it before it was locked
+        # Another writer may have taken the new folder for remains, and be about to remove it.
+        lock = _lock(folder, wait=True)
+        if folder.exists():  # otherwise it was removed
             return folder, lock
         _unlock(lock)
 

@@ -104,6 +104,8 @@ test: $(STAMP) ## all tests but the exhaustive ones; METHOD=diwp: those of one m
 	  if [ $$word = slow ]; then marked=slow; else marked="not slow"; fi; \
 	  grep -rl --include='test_*.py' $$word tests | LC_ALL=C sort -r \
 	    | xargs -P $(WORKERS) -n $(FILES_PER_RUN) sh -c '\
+	      if [ "$$0" = slow ] && [ "$$(date +%s)" -gt "$${TFP_FNSPACE_SLOW_TESTS_UNTIL:-9999999999}" ]; then \
+	        echo "==> the time for slow tests is over, skipped: $$*"; exit 0; fi; \
 	      printed=$$("$(VENV_PYTHON)" -m pytest -m "$$0 and not exhaustive" "$$@" </dev/null 2>&1) && code=0 || code=$$?; \
 	      printf "==> pytest -m \"%s\" %s\n%s\n" "$$0" "$$*" "$$printed"; \
 	      [ $$code -eq 5 ] || exit $$code' "$$marked" || status=1; \

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
-from scipy import stats
+from scipy import integrate, stats
 
 from tfp_fnspace import metrics
 from tfp_fnspace.distributions import marginal_cdf, observations, quantile
@@ -61,7 +61,7 @@ def test_density_is_the_derivative_and_integrates_to_one(both):
     base, distribution = both
     x = grid(base)
     density = distribution.prob(x).numpy()
-    total = np.trapezoid(density, x, axis=0)
+    total = integrate.trapezoid(density, x, axis=0)
     np.testing.assert_allclose(total, 1.0, atol=2e-3)  # it jumps at the knots
     step = 1e-5
     slope = (distribution.cdf(Y + step) - distribution.cdf(Y - step)) / (2.0 * step)
@@ -87,7 +87,7 @@ def test_moments_and_crps_are_those_of_a_fine_grid(both):
     assert np.all(np.abs(distribution.mean() - mean) < tolerance * stddev)
     np.testing.assert_allclose(distribution.stddev(), stddev, rtol=tolerance)
     above = (x >= Y).astype(float)
-    crps = np.trapezoid(np.square(below - above), x, axis=0)
+    crps = integrate.trapezoid(np.square(below - above), x, axis=0)
     np.testing.assert_allclose(metrics.crps(Y, distribution), crps.mean(), rtol=1e-3)
 
 

@@ -56,8 +56,8 @@ else \
 fi
 endef
 
-# Shell lines that define `install LOG ARGUMENTS...`: by uv, in a tenth of pip's time; by pip where uv
-# cannot (it has its own settings for indexes and certificates, and no wheel on some machines).
+# Shell lines that define `install LOG ARGUMENTS...`: by uv, in an eighth of pip's time; by pip where
+# uv cannot (it has its own settings for indexes and certificates, and no wheel on some machines).
 define INSTALL
 show() { tee "$$1" | while IFS= read -r line; do case $$line in \
     *Downloading*"("*M*B")"*) echo "    downloading $${line##*Downloading }" ;; \

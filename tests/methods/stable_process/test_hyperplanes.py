@@ -627,7 +627,11 @@ def test_lost_probability_is_an_error_and_not_a_wrong_distribution(monkeypatch):
         hyperplanes.exact(normal(10, 2))
 
 
-def test_cells_that_cannot_fit_are_refused_before_they_are_made():
-    rule = "exact partition of 20,000 points in a plane.*sampled partition.*Received: .* GiB"
-    with pytest.raises(MemoryError, match=rule):  # 2 * 10^8 cells
-        hyperplanes.exact(normal(20_000, 2))
+def test_cells_that_cannot_fit_are_refused_before_they_are_made(monkeypatch):
+    monkeypatch.setattr(plane.memory, "free_bytes", lambda: 2.0**20)
+    hyperplanes.exact(normal(20, 2))  # 191 cells
+    rule = (
+        "60 points in a plane, up to 1,771 cells.*sampled partition.*Received: .* GiB"
+    )
+    with pytest.raises(MemoryError, match=rule):
+        hyperplanes.exact(normal(60, 2))

@@ -630,8 +630,6 @@ def test_lost_probability_is_an_error_and_not_a_wrong_distribution(monkeypatch):
 def test_cells_that_cannot_fit_are_refused_before_they_are_made(monkeypatch):
     monkeypatch.setattr(plane.memory, "free_bytes", lambda: 2.0**20)
     hyperplanes.exact(normal(20, 2))  # 191 cells
-    rule = (
-        "60 points in a plane, up to 1,771 cells.*sampled partition.*Received: .* GiB"
-    )
+    rule = "60 points in a plane, up to 1,771 cells.*sampled partition.*Received: .* GiB"
     with pytest.raises(MemoryError, match=rule):
         hyperplanes.exact(normal(60, 2))

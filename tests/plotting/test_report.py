@@ -120,6 +120,13 @@ def test_columns_are_chosen_by_name(model, tmp_path):
     assert "Residuals by a<b & c" not in read(path).texts
 
 
+def test_the_model_writes_the_page_itself(model, tmp_path):
+    options = {"columns": ["size"], "title": "Rents"}
+    path = model.report(ROWS, Y, tmp_path / "method.html", **options)
+    same = plotting.write_report(model, ROWS, Y, tmp_path / "function.html", **options)
+    assert path.read_text() == same.read_text()
+
+
 def test_an_existing_page_stays_if_the_report_fails(model, tmp_path, monkeypatch):
     path = tmp_path / "report.html"
     path.write_text("old")

@@ -75,8 +75,11 @@ def test_estimators_are_a_method_and_their_arguments():
     names = {f"{name}Regressor" for name in REGRESSORS} | {f"{n}Classifier" for n in CLASSIFIERS}
     assert names <= set(estimators.__all__)
     for name in names:
-        estimator = getattr(estimators, name)(time_limit=5.0, random_state=3, verbose=1)
-        assert estimator.get_params() == {"time_limit": 5.0, "random_state": 3, "verbose": 1}
+        given = {"time_limit": 5.0, "random_state": 3, "verbose": 1}
+        if name.endswith("Classifier"):
+            given["class_weight"] = "balanced"
+        estimator = getattr(estimators, name)(**given)
+        assert estimator.get_params() == given
         assert clone(estimator).get_params() == estimator.get_params()
         importlib.import_module(f"tfp_fnspace.methods.{estimator.method}.recipe")
     with pytest.raises(TypeError, match="positional"):
@@ -196,6 +199,60 @@ def test_an_estimator_predicts_the_weighted_mean(name):
     assert found["weighted"] == pytest.approx(0.1, abs=0.07)
     weighted_score = estimator.score(x, y, sample_weight=weights)
     assert weighted_score < estimator.score(x, y) - 0.5
+
+
+WEIGHTS_OF_CLASSES = [
+    ({"yes": 3.0}, np.where(LABELS == "yes", 3.0, 1.0)),
+    (
+        "balanced",
+        np.where(LABELS == "yes", 0.5 / np.mean(LABELS == "yes"), 0.5 / np.mean(LABELS == "no")),
+    ),
+]
+
+
+@pytest.mark.parametrize(("class_weight", "weights"), WEIGHTS_OF_CLASSES)
+def test_weights_of_classes_are_weights_of_rows(class_weight, weights):
+    found = (
+        LinearClassifier(class_weight=class_weight, random_state=0).fit(X, LABELS).predict_proba(X)
+    )
+    expected = LinearClassifier(random_state=0).fit(X, LABELS, weights).predict_proba(X)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert np.max(np.abs(found - LinearClassifier().fit(X, LABELS).predict_proba(X))) > 0.01
+
+
+def test_weights_of_classes_count_copies_of_rows():
+    copies = np.random.default_rng(0).integers(0, 4, len(X))
+    balanced = LinearClassifier(class_weight="balanced", random_state=0)
+    weighted = clone(balanced).fit(X, LABELS, copies)
+    repeated = clone(balanced).fit(np.repeat(X, copies, axis=0), np.repeat(LABELS, copies))
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), rtol=1e-5)
+
+
+def test_first_partial_fit_with_weights_of_classes_is_fit():
+    weighted = LinearClassifier(class_weight={"yes": 3.0}, random_state=0)
+    first = clone(weighted).partial_fit(X, LABELS, classes=["no", "yes"])
+    expected = weighted.fit(X, LABELS).predict_proba(X)
+    np.testing.assert_array_equal(first.predict_proba(X), expected)
+
+
+@pytest.mark.slow
+def test_partial_fit_learns_with_weights_of_classes():
+    fitted = {}
+    for weight in (1.0, 20.0):
+        tagi = estimators.TAGIClassifier(time_limit=0.01, random_state=0).fit(X, LABELS)
+        tagi.set_params(class_weight={"yes": weight}).partial_fit(X, LABELS)
+        fitted[weight] = np.mean(tagi.predict_proba(X)[:, 1])
+    assert fitted[20.0] > fitted[1.0] + 0.03
+
+
+def test_bad_weights_of_classes():
+    message = r"`class_weight\['no'\]` must be a positive.*Received: class_weight\['no'\]=-1"
+    with pytest.raises(ValueError, match=message):
+        LinearClassifier(class_weight={"no": -1.0}).fit(X, LABELS)
+    with pytest.raises(ValueError, match="not in class_weight"):
+        LinearClassifier(class_weight={"maybe": 2.0}).fit(X, LABELS)
+    with pytest.raises(ValueError, match='dict or None for `partial_fit`.*"balanced"'):
+        LinearClassifier(class_weight="balanced").partial_fit(X, LABELS)
 
 
 def test_weights_without_a_meaning_are_refused():

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import keras
@@ -954,6 +955,31 @@ class FunctionSpaceModel(keras.Model):
             export_program(self, filepath, format, input_signature)
         else:
             export_saved_model(self, filepath, num_samples, verbose, input_signature)
+
+    def report(
+        self, x: ArrayLike, y: ArrayLike, path: str | os.PathLike[str], **options: Any
+    ) -> Path:
+        """Writes scores, calibration and pictures to one HTML file that reads offline.
+
+        Args:
+            x: Rows that the model has not seen, as for `predict`.
+            y: Targets `[N, D]` or `[N]`, as for `fit`.
+            path: Path of the file; an existing one is replaced in one step.
+            **options: `groups`, `columns` and `title`, as for `plotting.write_report`.
+
+        Returns:
+            The path.
+
+        Raises:
+            ImportError: If matplotlib is not installed.
+            OSError: If the file cannot be written; an existing one is then unchanged.
+            TypeError: If the data or the path are of a wrong type.
+            ValueError: If the model is not fitted, x and y do not fit it, or a column or a label is
+                missing.
+        """
+        from tfp_fnspace import plotting  # it imports this module
+
+        return plotting.write_report(self, x, y, path, **options)
 
     # Keras ------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, validate_data
 
@@ -325,6 +326,17 @@ class TableRegressor(RegressorMixin, TableEstimator):
 class TableClassifier(ClassifierMixin, TableEstimator):
     """Base of all classifiers; see [the guide](../howto/sklearn.md) for columns."""
 
+    def __init__(
+        self,
+        *,
+        time_limit: float = 15.0,
+        class_weight: dict[Any, float] | str | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ):
+        super().__init__(time_limit=time_limit, random_state=random_state, verbose=verbose)
+        self.class_weight = class_weight
+
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fits the method to a table, with its recipe.
 
@@ -341,9 +353,8 @@ class TableClassifier(ClassifierMixin, TableEstimator):
             ValueError: If the data are bad, or weights are refused.
         """
         y = self._labels(y)
-        kept = slice(None)
-        if sample_weight is not None:
-            kept = np.flatnonzero(self._checked_weights(sample_weight, len(y)))
+        sample_weight = self._weights_of(y, sample_weight)
+        kept = slice(None) if sample_weight is None else np.flatnonzero(sample_weight)
         self.classes_ = np.unique(y[kept])
         # A label of rows without weight is none of the classes; `_fit` leaves these rows out.
         labels = np.searchsorted(self.classes_, y)
@@ -353,6 +364,26 @@ class TableClassifier(ClassifierMixin, TableEstimator):
         y = self._checked_y(y)
         check_classification_targets(y)
         return y
+
+    def _weights_of(self, y, sample_weight=None):
+        """Returns the weights of rows times those of their classes, or `None` if all are 1."""
+        if sample_weight is not None:
+            sample_weight = self._checked_weights(sample_weight, len(y))
+        if self.class_weight is None:
+            return sample_weight
+        if isinstance(self.class_weight, dict):
+            for label, weight in self.class_weight.items():
+                arguments.checked_positive(f"class_weight[{label!r}]", weight)
+        if self.class_weight != "balanced":
+            of_rows = compute_sample_weight(self.class_weight, y)
+        else:  # all classes get the same sum of weights
+            labels = np.unique(y, return_inverse=True)[1]
+            sums = np.bincount(labels, sample_weight)
+            present = sums > 0.0
+            of_rows = (np.mean(sums[present]) / np.where(present, sums, 1.0))[labels]
+        return self._checked_weights(
+            of_rows if sample_weight is None else sample_weight * of_rows, len(y)
+        )
 
     def _fit_labels(self, X, labels, sample_weight=None):
         if len(self.classes_) < 2:

@@ -16,6 +16,9 @@ class TAGIClassifier(WithTAGI, TableClassifier):
 
     Args:
         time_limit: Seconds that `fit` may take, 15 by default; a step that has begun is finished.
+        class_weight: Dict from labels to positive numbers, by which the weights of their rows are
+            multiplied, or "balanced": all classes then have the same sum of weights. The default
+            is 1 for all.
         random_state: As in scikit-learn: an integer makes `fit` repeatable, unless its time limit
             ends it: then it takes as many steps as the machine can do.
         verbose: 1 for a progress bar.
@@ -44,8 +47,14 @@ class TAGIClassifier(WithTAGI, TableClassifier):
             The classifier.
 
         Raises:
-            ValueError: If y has a label that is none of the classes.
+            ValueError: If y has a label that is none of the classes, or `class_weight` is
+                "balanced", for which the number of rows of each class must be known at the start.
         """
+        if self.class_weight == "balanced":
+            raise ValueError(
+                "`class_weight` must be a dict or None for `partial_fit`, which does not know the "
+                'rows to come. Received: class_weight="balanced"'
+            )
         y, is_first = self._labels(y), not hasattr(self, "model_")
         if is_first:
             self.classes_ = np.unique(y if classes is None else classes)
@@ -56,9 +65,10 @@ class TAGIClassifier(WithTAGI, TableClassifier):
                 f"Received: y with {unknown.tolist()}, classes={self.classes_.tolist()}"
             )
         labels = np.searchsorted(self.classes_, y)
+        weights = self._weights_of(y)
         if is_first:
-            return self._fit_labels(X, labels)
-        return self._learn(X, labels)
+            return self._fit_labels(X, labels, weights)
+        return self._learn(X, labels, weights)
 
 
 class FBNNClassifier(TableClassifier):
@@ -66,6 +76,7 @@ class FBNNClassifier(TableClassifier):
 
     Args:
         time_limit: As for `TAGIClassifier`.
+        class_weight: As for `TAGIClassifier`.
         random_state: As for `TAGIClassifier`.
         verbose: As for `TAGIClassifier`.
     """
@@ -78,6 +89,7 @@ class DIWPClassifier(TableClassifier):
 
     Args:
         time_limit: As for `TAGIClassifier`.
+        class_weight: As for `TAGIClassifier`.
         random_state: As for `TAGIClassifier`.
         verbose: As for `TAGIClassifier`.
     """

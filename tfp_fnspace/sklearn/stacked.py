@@ -2,6 +2,7 @@
 
 import time
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
@@ -18,15 +19,6 @@ _ROWS_FOR_KERNELS = 2000
 
 class _Stacked:
     """Common part of both estimators: trials of several recipes, weights, and fits to all rows."""
-
-    def __init__(
-        self,
-        *,
-        time_limit: float = 60.0,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: int = 0,
-    ):
-        super().__init__(time_limit=time_limit, random_state=random_state, verbose=verbose)
 
     def _fit_model(
         self, x, y, *, time_limit, seed, report=None, num_classes=None, sample_weight=None
@@ -117,6 +109,15 @@ class FunctionSpaceRegressor(_Stacked, TableRegressor):
         distributions", Bayesian Analysis 13(3).
     """
 
+    def __init__(
+        self,
+        *,
+        time_limit: float = 60.0,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ):
+        super().__init__(time_limit=time_limit, random_state=random_state, verbose=verbose)
+
 
 class FunctionSpaceClassifier(_Stacked, TableClassifier):
     """Classification by several methods at once, the classifier to begin with.
@@ -125,6 +126,22 @@ class FunctionSpaceClassifier(_Stacked, TableClassifier):
 
     Args:
         time_limit: Seconds that `fit` may take, 60 by default; a step that has begun is finished.
+        class_weight: As for `TAGIClassifier`.
         random_state: As for `TAGIRegressor`.
         verbose: As for `TAGIRegressor`.
     """
+
+    def __init__(
+        self,
+        *,
+        time_limit: float = 60.0,
+        class_weight: dict[Any, float] | str | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ):
+        super().__init__(
+            time_limit=time_limit,
+            class_weight=class_weight,
+            random_state=random_state,
+            verbose=verbose,
+        )

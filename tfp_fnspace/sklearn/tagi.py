@@ -31,15 +31,17 @@ class WithTAGI(TableEstimator):
         takes_variances = encoder.uncertain and not all(encoder.is_category_)
         return self._model_of([]) if takes_variances else self.model_
 
-    def _learn(self, X, targets):
-        """Learns from rows in one pass; the targets must have been checked."""
+    def _learn(self, X, targets, weights=None):
+        """Learns from rows in one pass; targets and weights must have been checked."""
         inputs = self._inputs(X)
         check_consistent_length(X, targets)
         batch_size = min(self.settings_["batch_size"], len(targets))
         model = self._model_of(inputs)
         if isinstance(model, WarpedModel):
             model, targets = model.member, model.warp(targets)
-        model.fit(inputs, targets, epochs=1, batch_size=batch_size, verbose=0)
+        model.fit(
+            inputs, targets, epochs=1, batch_size=batch_size, sample_weight=weights, verbose=0
+        )
         return self
 
 

@@ -158,6 +158,14 @@ def test_layers_that_take_rows_for_steps_are_refused(layer):
         variational(layer)
 
 
+def test_steep_functions_are_not_taken_for_mixed_rows():
+    """Their values feel how a product of matrices is rounded, which depends on its shape."""
+    kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(1.0, 1e-6)
+    steep = fns.layers.RandomFourierFeatures(100, kernel, seed=0)
+    model = fns.fbnn.VariationalModel(network(steep))
+    assert np.all(np.isfinite(model.draw_functions(X, 3, tf.constant([0, 1]))))
+
+
 def test_stateful_layers_and_added_losses_are_refused():
     inputs = keras.Input((3, 2), batch_size=8)
     outputs = fns.layers.VariationalDense(1)(L.LSTM(3, stateful=True, name="s")(inputs))

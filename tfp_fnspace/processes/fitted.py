@@ -9,6 +9,10 @@ from tfp_fnspace.processes.gaussian import GaussianProcess
 from tfp_fnspace.processes.kernel_weights import ard_squared_exponential
 from tfp_fnspace.typing import ArrayLike
 
+#: The least length scale of a column, in its standard deviations. A column of two values, say,
+#: may have one that is next to zero: then the frequencies of the kernel are beyond float32.
+_LEAST_LENGTH_SCALE = 1e-3
+
 
 def fitted_prior(
     x: ArrayLike,
@@ -47,6 +51,9 @@ def fitted_prior(
     kernel = ard_squared_exponential(x.shape[1])
     prior = GaussianProcess(kernel, num_outputs=y.shape[1], dtype=dtype)
     prior.fit(x, y, max_iterations=max_iterations)
+    lengths = prior.kernel_weights.parameter_weights["scale_diag"]
+    least = np.log(np.expm1(_LEAST_LENGTH_SCALE))  # softplus of the weight is the length scale
+    lengths.assign(np.maximum(lengths.numpy(), least))
     return prior
 
 

@@ -2,7 +2,12 @@
 
 from tfp_fnspace import fbnn
 
-KINDS = {"stein": fbnn.Stein, "regularized": fbnn.Regularized, "closed_form": fbnn.ClosedForm}
+KINDS = {
+    "stein": fbnn.Stein,
+    "regularized": fbnn.Regularized,
+    "closed_form": fbnn.ClosedForm,
+    "linearized": fbnn.Linearized,
+}
 
 
 def make_model(network, prior, kl="stein", **options):

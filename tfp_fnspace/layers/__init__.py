@@ -7,6 +7,7 @@ from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.layers.embedding import VariationalEmbedding
 from tfp_fnspace.layers.fourier import RandomFourierFeatures
 from tfp_fnspace.layers.gaussian_output import GaussianOutput
+from tfp_fnspace.layers.linearized import LinearizedNetwork
 from tfp_fnspace.layers.per_sample import PerSample, RepeatSamples
 from tfp_fnspace.layers.posterior_base import Posterior
 from tfp_fnspace.layers.posteriors import (
@@ -23,6 +24,7 @@ __all__ = [
     "FactorizedGaussian",
     "FullCovarianceGaussian",
     "GaussianOutput",
+    "LinearizedNetwork",
     "LowRankGaussian",
     "PerSample",
     "Posterior",

@@ -12,6 +12,7 @@ from tfp_fnspace.layers.dense import VariationalDense
 from tfp_fnspace.layers.networks import acts_in_training
 from tfp_fnspace.layers.posteriors import ConditionedGaussian
 from tfp_fnspace.layers.variational import VariationalLayer
+from tfp_fnspace.math import linalg
 from tfp_fnspace.math.regression import LinearRegression
 from tfp_fnspace.typing import Array, Network, Tensor
 
@@ -32,6 +33,14 @@ class JointGaussian(NamedTuple):
     def variance(self) -> Tensor:
         """Returns the variance of each value, `[N, D]`."""
         return tf.reduce_sum(tf.square(self.root), axis=-1)
+
+    def covariance(self) -> Tensor:
+        """Returns the covariance of all values in float64, `[N D, N D]`.
+
+        The outputs of a point are one after another.
+        """
+        root = tf.cast(self.root, tf.float64)
+        return linalg.outer_product(tf.reshape(root, [tf.size(self.mean), root.shape[-1]]))
 
 
 class GaussianOutput:

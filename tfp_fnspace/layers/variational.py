@@ -319,6 +319,15 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
             kept[id(self)] = make()
         return kept[id(self)]
 
+    def take_weights(self, draws: FunctionDraws, weights: dict[str, Tensor]) -> None:
+        """Makes all calls of the layer for these draws use given weights.
+
+        Args:
+            draws: The `FunctionDraws` of a scope in which the layer was not called yet.
+            weights: Dict of tensors `[S, *shape]` by part, as `Posterior.sample` returns them.
+        """
+        self._once(draws, lambda: weights)
+
     def _drawn_weights(self, draws, num_samples):
         """Draws weights and reports their divergence."""
         weights = self.posterior.sample(draws.next_seed(), num_samples)

@@ -10,6 +10,7 @@ from exhaustive import sample_of
 from numpy.testing import assert_allclose
 
 from tfp_fnspace import fbnn, layers, likelihoods, processes
+from tfp_fnspace.layers.gaussian_output import JointGaussian
 from tfp_fnspace.methods.fbnn.functional_kl import gaussian_kl, kl_surrogate
 
 tfd = tfp.distributions
@@ -79,13 +80,15 @@ def test_divergence_is_that_of_tfp(outputs):
     root = GENERATOR.normal(size=(size, size))
     gamma = 0.3
     parts = mean, root.reshape(4, outputs, size)
-    ours = gaussian_kl(*map(tf.constant, parts), X[:4], prior, gamma)
+    joint = JointGaussian(*map(tf.constant, parts))
+    ours = gaussian_kl(joint.mean, joint.covariance(), X[:4], prior, gamma)
     assert ours.num_jittered == 0
     one = prior.moments(X[:4], gamma)[1].numpy()[0]
     q = tfd.MultivariateNormalFullCovariance(mean.ravel(), root @ root.T + gamma**2 * np.eye(size))
     p = tfd.MultivariateNormalFullCovariance(np.zeros(size), np.kron(one, np.eye(outputs)))
     assert_allclose(ours.kl, tfd.kl_divergence(q, p), rtol=1e-7)
-    narrow = gaussian_kl(*(tf.constant(v, tf.float32) for v in parts), X[:4], prior, gamma).kl
+    joint = JointGaussian(*(tf.constant(v, tf.float32) for v in parts))
+    narrow = gaussian_kl(joint.mean, joint.covariance(), X[:4], prior, gamma).kl
     assert narrow.dtype == tf.float32  # the computation is in float64
     assert_allclose(narrow, ours.kl, rtol=1e-5)
 
@@ -102,7 +105,7 @@ def test_divergence_of_a_float32_network_is_right_with_little_noise(gamma):
     solved = np.linalg.solve(p, np.concatenate([q, mean], axis=1))
     logs = np.linalg.slogdet(p)[1] - np.linalg.slogdet(q)[1]
     expected = 0.5 * (np.trace(solved[:, :30]) + mean[:, 0] @ solved[:, 30] - 30.0 + logs)
-    kl, num_jittered = gaussian_kl(*joint, points, process(), gamma)
+    kl, num_jittered = gaussian_kl(joint.mean, joint.covariance(), points, process(), gamma)
     assert_allclose(kl, expected, rtol=1e-4)
     assert num_jittered == 0
 
@@ -116,7 +119,8 @@ def test_gradient_of_a_float32_network_and_prior_is_not_turned_by_rounding():
     mean, parts = tf.zeros([40, 1]), tf.constant(root)
     with tf.GradientTape() as tape:
         tape.watch(parts)
-        divergence = gaussian_kl(mean, parts, points, prior, gamma)
+        covariance = JointGaussian(mean, parts).covariance()
+        divergence = gaussian_kl(mean, covariance, points, prior, gamma)
     p = prior.moments(points, gamma)[1].numpy()[0].astype(np.float64)
     flat = root[:, 0].astype(np.float64)
     c = flat @ flat.T + np.float64(gamma) ** 2 * np.eye(40)
@@ -140,7 +144,7 @@ def test_gradient_is_what_the_stein_estimator_estimates():
     output.layer.posterior._raw.assign_add(0.1 * np.eye(9))
     with tf.GradientTape() as tape:
         joint = output.joint(points)
-        kl = gaussian_kl(*joint, points, process(), 0.3).kl
+        kl = gaussian_kl(joint.mean, joint.covariance(), points, process(), 0.3).kl
     exact = tape.gradient(kl, model.trainable_variables)
     with tf.GradientTape() as tape:
         with layers.function_draws(2000, seed=0, noise="joint"):
@@ -315,7 +319,9 @@ def test_last_layer_that_other_networks_have_too(assert_mean_close):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kl", sample_of(["closed_form", "regularized"], ["closed_form"]))
+@pytest.mark.parametrize(
+    "kl", sample_of(["closed_form", "linearized", "regularized"], ["closed_form", "linearized"])
+)
 def test_compiles_by_xla(kl):
     model = make(network(dtype="float32"), kl=kl, injected_noise=0.1, dtype="float32")
     model.compile(optimizer=keras.optimizers.Adam(1e-3), jit_compile=True)

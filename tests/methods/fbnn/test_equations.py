@@ -39,7 +39,7 @@ def test_bound_is_the_evidence_less_the_divergence_from_the_posterior():
     log_likelihood = np.sum(stats.norm(mean[:3], noise).logpdf(y) - np.diag(q)[:3] / 2 / noise**2)
     kl = equations.gaussian_divergence(
         tf.constant(mean[:, np.newaxis]),
-        tf.constant(root[:, np.newaxis]),
+        tf.constant(q),
         tf.zeros([5, 1], tf.float64),
         tf.constant(prior[np.newaxis]),
     ).kl
@@ -111,13 +111,13 @@ def test_injected_noise_is_normal():
 def test_with_regularized_noise_the_divergence_has_a_limit():
     def at(count, gamma):
         x = np.linspace(-1.0, 1.0, count)
-        root = np.stack([np.cos(w * x) for w in range(4)], axis=-1)[:, np.newaxis]
+        root = np.stack([np.cos(w * x) for w in range(4)], axis=-1)
         prior = np.exp(-0.5 * (x[:, np.newaxis] - x) ** 2 / 0.3**2)
         if gamma is None:
             gamma = equations.regularized_noise(0.05, tf.zeros([1, count, 1], tf.float64))
         total = prior + np.square(gamma) * np.eye(count)
         zeros = tf.zeros([count, 1], tf.float64)
-        parts = tf.constant(root), zeros, tf.constant(total[np.newaxis])
+        parts = tf.constant(root @ root.T), zeros, tf.constant(total[np.newaxis])
         return equations.gaussian_divergence(zeros, *parts, gamma).kl
 
     regularized, fixed = ([float(at(n, gamma)) for n in (50, 100, 200)] for gamma in (None, 0.05))

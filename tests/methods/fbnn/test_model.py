@@ -157,6 +157,7 @@ def flat(values):
     "options",
     [
         {"kl": "regularized", "injected_noise": 0.1},
+        {"kl": "linearized", "injected_noise": 0.1},
         {"measurement": fbnn.Adversarial(3)},
         {"measurement": fbnn.Normal(3)},
         {"measurement": fbnn.DataStream(3)},

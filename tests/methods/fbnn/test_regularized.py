@@ -105,7 +105,7 @@ def test_every_point_gets_a_gradient_in_some_step(regularized):
     assert np.all(np.any(reached, axis=0))
 
 
-@pytest.mark.parametrize("kl", ["stein", "regularized", "closed_form"])
+@pytest.mark.parametrize("kl", ["stein", "regularized", "closed_form", "linearized"])
 def test_adversarial_points_go_up_the_objective_s_divergence(kl, float64):
     """At the points of a step, the function that `ascend` gets equals the step's divergence."""
     measurement = fbnn.Adversarial(4, low=-2.0, high=2.0, margin=0.0)

@@ -6,7 +6,7 @@ References:
 
 from tfp_fnspace.about import About
 from tfp_fnspace.methods.fbnn.adversarial import Adversarial
-from tfp_fnspace.methods.fbnn.divergences import ClosedForm, Regularized, Stein
+from tfp_fnspace.methods.fbnn.divergences import ClosedForm, Linearized, Regularized, Stein
 from tfp_fnspace.methods.fbnn.functional_kl import kl_estimate, kl_surrogate
 from tfp_fnspace.methods.fbnn.measurement import (
     Box,
@@ -68,6 +68,7 @@ __all__ = [
     "ClosedForm",
     "DataStream",
     "FBNNModel",
+    "Linearized",
     "MeasurementSet",
     "Normal",
     "Regularized",

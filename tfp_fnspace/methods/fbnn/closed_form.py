@@ -35,11 +35,7 @@ def gaussian_output(model: "FBNNModel") -> GaussianOutput | None:
     if not isinstance(model.divergence, ClosedForm):
         return None
     output = GaussianOutput(model.network)
-    if not model.prior.is_gaussian:
-        raise ValueError(
-            "`ClosedForm` needs a Gaussian process as prior. "
-            f"Received: prior={type(model.prior).__name__}"
-        )
+    refuse_other_priors(model)
     if model.in_users_units:
         raise ValueError(
             "`ClosedForm` needs a network from inputs to values in model units. "
@@ -53,6 +49,22 @@ def gaussian_output(model: "FBNNModel") -> GaussianOutput | None:
             )
         output.prior_scales()  # refuses unsuitable layers
     return output
+
+
+def refuse_other_priors(model: "FBNNModel") -> None:
+    """Refuses a prior that is no Gaussian process.
+
+    Args:
+        model: `FBNNModel` with `divergence` and `prior`.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    if not model.prior.is_gaussian:
+        raise ValueError(
+            f"`{type(model.divergence).__name__}` needs a Gaussian process as prior. "
+            f"Received: prior={type(model.prior).__name__}"
+        )
 
 
 def fit_output(

@@ -1,7 +1,7 @@
 """The ways in which `FBNNModel` computes the divergence of functions and its gradient."""
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 
@@ -112,7 +112,44 @@ class ClosedForm(Divergence):
     fit_output: bool = False
 
 
-def checked_divergence(divergence: Any) -> Stein | Regularized | ClosedForm:
+@keras.saving.register_keras_serializable(package="tfp_fnspace.fbnn")
+@dataclasses.dataclass(frozen=True)
+class Linearized(Divergence):
+    r"""The exact divergence of the network's first-order expansion in its weights.
+
+        f(x; w) ~ f(x; m) + J(x) (w - m),     w ~ N(m, V):     N(f(x; m), J V J^T)
+
+    is Gaussian at all rows and points, so that its divergence from a Gaussian process has a closed
+    form (`layers.LinearizedNetwork`). The value and its gradient have no noise, and a step needs no
+    draws for them. As for `Regularized`, noise of variance `injected_noise^2` for each point is
+    added on both sides, with which the divergence has a limit for many points. The expected
+    log-likelihood and all predictions are those of the network itself, from draws. So the objective
+    is no bound unless the network is linear in its random weights.
+
+    A step takes time in proportion to the square of the number of rows and points; batches of about
+    100 rows are a good size. The posteriors of all layers must be Gaussian, and the prior must be a
+    Gaussian process.
+
+    Args:
+        injected_noise: As for `Divergence`.
+        learn_prior: As for `Divergence`.
+
+    Raises:
+        ValueError: If `injected_noise` is negative.
+
+    References:
+        Rudner, Chen, Teh and Gal (2022), "Tractable function-space variational inference in
+        Bayesian neural networks", NeurIPS.
+        Cinquin and Bamler (2024), "Regularized KL-divergence for well-defined function-space
+        variational inference in Bayesian neural networks".
+    """
+
+
+#: All divergences.
+AnyDivergence: TypeAlias = Stein | Regularized | ClosedForm | Linearized
+
+
+def checked_divergence(divergence: Any) -> AnyDivergence:
     """Returns a divergence, `Stein()` for `None`.
 
     Raises:
@@ -120,9 +157,9 @@ def checked_divergence(divergence: Any) -> Stein | Regularized | ClosedForm:
     """
     if divergence is None:
         return Stein()
-    if not isinstance(divergence, Stein | Regularized | ClosedForm):
+    if not isinstance(divergence, AnyDivergence):
         raise TypeError(
-            "`divergence` must be a Stein, Regularized or ClosedForm of `tfp_fnspace.fbnn`. "
-            f"Received: divergence={divergence!r}"
+            "`divergence` must be a Stein, Regularized, ClosedForm or Linearized of "
+            f"`tfp_fnspace.fbnn`. Received: divergence={divergence!r}"
         )
     return divergence

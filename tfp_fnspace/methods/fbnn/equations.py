@@ -290,7 +290,7 @@ class GaussianDivergence(NamedTuple):
 
 def gaussian_divergence(
     mean: Tensor,
-    root: Tensor,
+    covariance: Tensor,
     prior_mean: Tensor,
     prior_covariance: Tensor,
     injected_noise: float | Tensor = 0.0,
@@ -298,7 +298,7 @@ def gaussian_divergence(
     r"""Returns `KL[N(m, C) || N(m_p, P)]` of all outputs jointly, in closed form.
 
         1/2 [tr(P^-1 C) + (m - m_p)^T P^-1 (m - m_p) - N D + log |P| - log |C|],
-        C = R R^T + gamma^2 I
+        C = S + gamma^2 I
 
     It is computed in float64, whatever the dtypes of the arguments. C has the condition 1 /
     gamma^2, and in float32 a rounding error of an input would change the gradient by more than a
@@ -306,7 +306,7 @@ def gaussian_divergence(
 
     Args:
         mean: m, `[N, D]`.
-        root: R, `[N, D, Q]`.
+        covariance: S, the outputs of a point one after another, `[N D, N D]`.
         prior_mean: m_p, `[N, D]`.
         prior_covariance: P of each output, with the injected noise, `[D, N, N]`.
         injected_noise: gamma, a non-negative scalar.
@@ -314,13 +314,11 @@ def gaussian_divergence(
     Returns:
         `GaussianDivergence` of the dtype of the mean.
     """
-    prior_mean, prior_covariance, difference, root = (
-        tf.cast(v, tf.float64) for v in (prior_mean, prior_covariance, mean, root)
+    prior_mean, prior_covariance, difference, covariance = (
+        tf.cast(v, tf.float64) for v in (prior_mean, prior_covariance, mean, covariance)
     )
     num_points, num_outputs = tf.unstack(tf.shape(mean))
     size = num_points * num_outputs
-    flat = tf.reshape(root, [size, root.shape[-1]])
-    covariance = linalg.outer_product(flat)
     covariance += tf.cast(injected_noise, tf.float64) ** 2 * tf.eye(size, dtype=tf.float64)
     theirs, ours = linalg.cholesky(prior_covariance), linalg.log_determinant_of(covariance)
     factor = theirs.factor  # [D, N, N]

@@ -82,21 +82,21 @@ def kl_surrogate(
 
 def gaussian_kl(
     mean: Tensor,
-    root: Tensor,
+    covariance: Tensor,
     points: ArrayLike,
     prior: Process,
     injected_noise: float | Tensor = 0.0,
 ) -> equations.GaussianDivergence:
-    """Returns `KL[N(m, R R^T) * N || p * N]` at points for a Gaussian process p, in closed form.
+    """Returns `KL[N(m, S) * N || p * N]` at points for a Gaussian process p, in closed form.
 
     `equations.gaussian_divergence` computes it in float64. The prior's covariance is still computed
     in its own dtype, so use a prior in float64 if gamma is below a thousandth of its scale. At
-    `gamma = 0` the divergence is finite only if R has as many columns as there are values, and the
-    prior's covariance has a factor. Otherwise jitter is added and counted.
+    `gamma = 0` the divergence is finite only if both covariances have a factor. Otherwise jitter is
+    added and counted.
 
     Args:
         mean: m, `[N, D]`.
-        root: R, `[N, D, Q]`.
+        covariance: S, the outputs of a point one after another, `[N D, N D]`.
         points: X, `[N, ...]`.
         prior: `Process` with `is_gaussian`.
         injected_noise: gamma, a number at least 0.
@@ -105,7 +105,7 @@ def gaussian_kl(
         `GaussianDivergence` of the dtype of the mean.
     """
     prior_moments = prior.moments(points, injected_noise)
-    return equations.gaussian_divergence(mean, root, *prior_moments, injected_noise)
+    return equations.gaussian_divergence(mean, covariance, *prior_moments, injected_noise)
 
 
 def kl_estimate(

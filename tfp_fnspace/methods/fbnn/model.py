@@ -11,6 +11,7 @@ from tfp_fnspace.boundary.streams import Batch
 from tfp_fnspace.callbacks import JitterReport
 from tfp_fnspace.layers import networks
 from tfp_fnspace.layers.draws import function_draws
+from tfp_fnspace.layers.linearized import LinearizedNetwork
 from tfp_fnspace.likelihoods.base import Likelihood
 from tfp_fnspace.math.random import fold_in, split
 from tfp_fnspace.math.row_weights import weighted
@@ -19,6 +20,7 @@ from tfp_fnspace.methods.fbnn.adversarial import Adversarial
 from tfp_fnspace.methods.fbnn.divergences import (
     ClosedForm,
     Divergence,
+    Linearized,
     Regularized,
     Stein,
     checked_divergence,
@@ -58,7 +60,7 @@ class FBNNModel(VariationalModel):
     - A number is lambda itself.
 
     `divergence` says how the divergence and its gradient are computed: `Stein` as in the paper,
-    `Regularized`, or `ClosedForm` for networks whose functions are Gaussian.
+    `Regularized`, `Linearized`, or `ClosedForm` for networks whose functions are Gaussian.
 
     Args:
         network: As for `VariationalModel`; the priors of its layers have no effect.
@@ -68,13 +70,14 @@ class FBNNModel(VariationalModel):
         measurement: `MeasurementSet`, in model units. The default is 5 uniform points in a box that
             exceeds the data by half their width on each side (`Box(5)`). A set that has not seen
             data yet is adapted to the data of the first `fit`, or to the first batch of a dataset.
-        divergence: `fbnn.Stein()` by default, `fbnn.Regularized()` or `fbnn.ClosedForm()`.
+        divergence: `fbnn.Stein()` by default, `fbnn.Regularized()`, `fbnn.Linearized()` or
+            `fbnn.ClosedForm()`.
         kl_weight: `"batch"`, `"data"` or a non-negative number lambda.
         kl_annealing_steps: Number of steps over which lambda rises linearly to its value.
         fit_prior: Whether the prior is fitted to the data of the first `fit` by its marginal
             likelihood (`prior.fit`) before training.
-        num_samples: S, the number of functions in a training step, at least 4; not used in closed
-            form.
+        num_samples: S, the number of functions in a training step, at least 4 unless the divergence
+            is linearised; not used in closed form.
         num_eval_samples: S of all predictions.
         standardize: As for `VariationalModel`.
         seed: As for `VariationalModel`.
@@ -144,7 +147,7 @@ class FBNNModel(VariationalModel):
         )
         self._weight_argument = kl_weight if named else self.kl_weight
         self.divergence = checked_divergence(divergence)
-        if num_samples < 4 and not isinstance(self.divergence, ClosedForm):
+        if num_samples < 4 and isinstance(self.divergence, Stein | Regularized):
             raise ValueError(
                 "`num_samples` must be at least 4: scores and moments are estimated from them. "
                 f"Received: num_samples={num_samples}"
@@ -155,6 +158,10 @@ class FBNNModel(VariationalModel):
         )
         self._setup_prior(prior)
         self._output = closed_form.gaussian_output(self)
+        self._linear = None
+        if isinstance(self.divergence, Linearized):
+            closed_form.refuse_other_priors(self)
+            self._linear = LinearizedNetwork(self.network)
         networks.refuse_acting_in_training(self.network, type(self).__name__)
         self._setup_measurement(Box(5) if measurement is None else measurement)
 
@@ -279,6 +286,11 @@ class FBNNModel(VariationalModel):
         return loss, {"elbo": elbo, **parts}
 
     @property
+    def _is_gaussian(self):
+        """Whether the divergence is one of normal distributions, in closed form."""
+        return self._output is not None or self._linear is not None
+
+    @property
     def _is_named(self):
         return isinstance(self._weight_argument, str)
 
@@ -288,21 +300,33 @@ class FBNNModel(VariationalModel):
         The function takes a seed. It returns the divergence, a scalar with its gradient, and parts
         for `History`.
         """
+        joint = None
         if self._output is None:
             values = self._functions(points, seed)
             moments = GaussianMoments(values, None)
-            return moments, lambda s: (*self._divergence(values, points, s), {})
-        joint = self._output.joint(points)
+            if self._linear is None:
+                return moments, lambda s: (*self._divergence(values, points, s), {})
+        else:
+            joint = self._output.joint(points)
+            moments = closed_form.moments_of(joint, self.variable_dtype)
 
         def divergence(_):
-            kl, num_jittered = self._closed_form_at(joint, points)
+            kl, num_jittered = self._gaussian_divergence_at(points, joint)
             return kl, kl, {"jittered": tf.cast(num_jittered, kl.dtype)}
 
-        return closed_form.moments_of(joint, self.variable_dtype), divergence
+        return moments, divergence
 
-    def _closed_form_at(self, joint, points):
-        mean, root = (tf.cast(v, self.variable_dtype) for v in joint)
-        return gaussian_kl(mean, root, points, self.prior, self.divergence.injected_noise)
+    def _gaussian_divergence_at(self, points, joint=None):
+        """Returns the `GaussianDivergence` of Gaussian functions, or of linearised ones."""
+        noise = self.divergence.injected_noise
+        if self._linear is None:
+            joint = self._output.joint(points) if joint is None else joint
+            mean, covariance = joint.mean, joint.covariance()
+        else:
+            mean, covariance = self._linear.moments(lambda x: self._values([x]), points)
+            noise = equations.regularized_noise(noise, mean[tf.newaxis])
+        mean = tf.cast(mean, self.variable_dtype)
+        return gaussian_kl(mean, covariance, points, self.prior, noise)
 
     def _functions(self, points, seed):
         with function_draws(self.num_samples, seed, noise="joint"):
@@ -312,8 +336,8 @@ class FBNNModel(VariationalModel):
         """Returns the objective's value of the divergence at rows and places `[M, I]`."""
         places = tf.reshape(tf.cast(places, x.dtype), [-1, *self._row_shape])
         points = tf.concat([x, places], axis=0)
-        if self._output is not None:
-            return self._closed_form_at(self._output.joint(points), points).kl
+        if self._is_gaussian:
+            return self._gaussian_divergence_at(points).kl
         return self._estimate(self._functions(points, seeds[0]), points, seeds[1])
 
     def _divergence(self, values, points, seed):
@@ -362,7 +386,7 @@ class FBNNModel(VariationalModel):
     def callbacks_of_fit(
         self, given: list[keras.callbacks.Callback]
     ) -> list[keras.callbacks.Callback]:
-        return [] if self._output is None else [JitterReport()]
+        return [JitterReport()] if self._is_gaussian else []
 
     @staticmethod
     def jittered_when_predicting() -> int:

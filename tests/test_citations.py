@@ -40,6 +40,12 @@ def test_a_model_has_the_paper_of_its_method(name, expected):
     assert keys(fns.citation(batteries.ALL_MODELS[name]())) == [*expected, "tfp_fnspace"]
 
 
+def test_a_divergence_has_the_paper_that_it_is_from():
+    for kind, key in (("linearized", "rudner2022tractable"), ("regularized", "cinquin2025well")):
+        model = batteries.fbnn_model(kl=kind)
+        assert keys(fns.citation(model)) == ["sun2019functional", key, "tfp_fnspace"]
+
+
 @pytest.mark.slow
 def test_wrappers_have_those_of_all_members():
     x = np.random.default_rng(0).normal(size=(30, 2))

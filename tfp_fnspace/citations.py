@@ -200,6 +200,27 @@ _PAPERS = {
         archiveprefix="arXiv",
     ),
     "Stein": _STEIN,
+    "Regularized": _entry(
+        "inproceedings",
+        "cinquin2025well",
+        author="Cinquin, Tristan and Bamler, Robert",
+        title="Well-defined function-space variational inference in {Bayesian} neural networks "
+        "via regularized {KL}-divergence",
+        booktitle="Uncertainty in Artificial Intelligence",
+        year="2025",
+        eprint="2406.04317",
+        archiveprefix="arXiv",
+    ),
+    "Linearized": _entry(
+        "inproceedings",
+        "rudner2022tractable",
+        author="Rudner, Tim G. J. and Chen, Zonghao and Teh, Yee Whye and Gal, Yarin",
+        title="Tractable function-space variational inference in {Bayesian} neural networks",
+        booktitle="Advances in Neural Information Processing Systems",
+        year="2022",
+        eprint="2312.17199",
+        archiveprefix="arXiv",
+    ),
 }
 
 #: Attributes that hold other parts with papers of their own.

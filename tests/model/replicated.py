@@ -64,6 +64,7 @@ MODELS = {
     "flipout": lambda: variational("flipout"),
     "fBNN": lambda: fbnn(measurement=fns.fbnn.Adversarial(2)),
     "closed_form": batteries.closed_form_model,
+    "linearized": lambda: fbnn(divergence=fns.fbnn.Linearized(injected_noise=0.1)),
     "DIWP": lambda: diwp_models.make_model(depth=1, **small),
     "power": lambda: diwp_models.make_model(depth=1, alpha=0.5, likelihood=heavy_tails(), **small),
     "SIP": lambda: sip_models.make_model(

@@ -32,7 +32,10 @@ print("done")
 
 #: One model for each way to learn: gradients of a bound, a discriminator too, moments, all rows.
 IN_ALL = ("function", "SIP", "TAGI", "stable")
-OTHERS = [("flipout", "fBNN", "closed_form", "AADM"), ("DIWP", "power", "VIP", "noise")]
+OTHERS = [
+    ("flipout", "fBNN", "closed_form", "linearized", "AADM"),
+    ("DIWP", "power", "VIP", "noise"),
+]
 
 
 @pytest.mark.slow

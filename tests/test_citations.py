@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import batteries
+import fbnn_models
 import numpy as np
 import pytest
+import tensorflow_probability as tfp
 import toys
 
 import tfp_fnspace as fns
@@ -42,7 +44,10 @@ def test_a_model_has_the_paper_of_its_method(name, expected):
 
 def test_a_divergence_has_the_paper_that_it_is_from():
     for kind, key in (("linearized", "rudner2022tractable"), ("regularized", "cinquin2025well")):
-        model = batteries.fbnn_model(kl=kind)
+        network = batteries.variational_network(2)
+        kernel = tfp.math.psd_kernels.ExponentiatedQuadratic()
+        prior = fns.processes.GaussianProcess(kernel, num_outputs=2)
+        model = fbnn_models.make_model(network, prior, kind)
         assert keys(fns.citation(model)) == ["sun2019functional", key, "tfp_fnspace"]
 
 

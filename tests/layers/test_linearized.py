@@ -17,16 +17,12 @@ GENERATOR = np.random.default_rng(0)
 X, IMAGES = GENERATOR.normal(size=(5, 2)), GENERATOR.normal(size=(3, 4, 4, 1))
 
 
-@pytest.fixture(autouse=True)
-def float64():
-    keras.backend.set_floatx("float64")
-    keras.utils.set_random_seed(0)
-    yield
-    keras.backend.set_floatx("float32")
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def network(posterior="factorized", num_outputs=2):
     """Returns a network with a layer that is not random, and one that is called twice."""
+    keras.utils.set_random_seed(0)
     inputs = keras.Input((2,))
     hidden = layers.VariationalDense(4, activation="tanh", posterior=posterior)(inputs)
     twice = layers.VariationalDense(4, activation="softplus", posterior=posterior)
@@ -35,6 +31,7 @@ def network(posterior="factorized", num_outputs=2):
 
 
 def images():
+    keras.utils.set_random_seed(0)
     inputs = keras.Input((4, 4, 1))
     hidden = layers.VariationalConv2D(2, 3, activation="tanh")(inputs)
     hidden = layers.PerSample(L.Flatten())(hidden)
@@ -43,7 +40,7 @@ def images():
 
 def by_jacobian(linear, net, x):
     """Returns mean and covariance, with the Jacobian in memory."""
-    means = linear._means(1)
+    means = linear._means()
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(means)
         values = linear._values(net, x, means)[0]
@@ -68,12 +65,12 @@ CASES = [
 @pytest.mark.parametrize("most", [2**22, 150])
 @pytest.mark.parametrize("make", CASES)
 def test_moments_and_their_gradients_are_those_of_a_jacobian(make, most, monkeypatch):
-    """With few copies of the weights at once, the columns are computed in several parts."""
-    monkeypatch.setattr(linearized, "_MOST_COPIES", most)
+    """With few entries of the Jacobian at once, the covariance is computed in several blocks."""
+    monkeypatch.setattr(linearized, "_MOST_ENTRIES", most)
     net, x = make()
     linear, x = LinearizedNetwork(net), tf.constant(x)
-    columns = linearized._Columns(net(x)[0], sum(v.posterior.size for v in linear.layers))
-    assert columns.is_one_part == (most == 2**22)
+    blocks = linearized._Blocks(net(x)[0], sum(v.posterior.size for v in linear.layers))
+    assert blocks.is_one == (most == 2**22)
     variables = net.trainable_variables
 
     def with_gradients(moments_of):
@@ -94,7 +91,7 @@ def test_moments_and_their_gradients_are_those_of_a_jacobian(make, most, monkeyp
 
 
 def test_no_tensor_is_a_jacobian(monkeypatch):
-    monkeypatch.setattr(linearized, "_MOST_COPIES", 3000)
+    monkeypatch.setattr(linearized, "_MOST_ENTRIES", 3000)
     inputs = keras.Input((2,))
     hidden = layers.VariationalDense(30, activation="tanh")(inputs)
     hidden = layers.VariationalDense(30, activation="tanh")(hidden)

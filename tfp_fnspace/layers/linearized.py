@@ -1,6 +1,7 @@
 """Networks as linear functions of their random weights, about the posterior means."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -9,8 +10,8 @@ from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.layers.variational import VariationalLayer
 from tfp_fnspace.typing import Network, Tensor
 
-#: At most so many numbers are copies of weights at once.
-_MOST_COPIES = 2**22
+#: At most so many entries of the Jacobian are in memory at once.
+_MOST_ENTRIES = 2**22
 
 _ZERO = tf.UnconnectedGradients.ZERO
 
@@ -33,15 +34,9 @@ class LinearizedNetwork:
         f(x; w) ~ f(x; m) + J(x) (w - m),     w ~ N(m, V),     J = df/dw at m.
 
     At any points it is Gaussian, with mean `f(x; m)` and covariance `J V J^T`. It is exact if the
-    network is linear in its random weights, and in the limit of a small V. The covariance is
-    computed by products with the Jacobian, which is never in memory. With e_k a column of the
-    identity, a column k of it, and the part of this column in the gradient of `tr(G J V J^T)` for a
-    symmetric G, are
-
-        J (V (J^T e_k)),     grad (J^T G e_k)^T V (J^T e_k).
-
-    As many columns as fit into memory are computed at once. A column costs as much as a few passes
-    through the network at all points.
+    network is linear in its random weights, and in the limit of a small V. The rows of J are
+    gradients, one for each value. The covariance is computed in blocks `J_i V J_j^T`, for as many
+    rows as fit into memory, and so is its gradient: a large Jacobian is never in memory.
 
     Args:
         network: Keras model with variational layers, whose posteriors are Gaussian.
@@ -74,128 +69,134 @@ class LinearizedNetwork:
         Returns:
             `LinearMoments` of the dtype of the values.
         """
-        mean = self._values(values, points, self._means(1))[0]
-        columns = _Columns(mean, sum(layer.posterior.size for layer in self.layers))
+        mean = self._values(values, points, self._means())[0]
+        blocks = _Blocks(mean, sum(layer.posterior.size for layer in self.layers))
+
+        def rows(points, start):
+            index, is_there = blocks.entries(start)
+            each = tf.gather(points, index // blocks.num_outputs)
+            outputs = tf.one_hot(index % blocks.num_outputs, blocks.num_outputs, dtype=mean.dtype)
+            gradients = tf.vectorized_map(
+                lambda pair: self._gradient(values, *pair), (each, outputs)
+            )
+            return self._times_root(gradients) * is_there[:, tf.newaxis]
+
+        def block(points, i, j):
+            return tf.matmul(rows(points, i), rows(points, j), transpose_b=True)
+
+        if blocks.is_one:
+            own = rows(points, 0)
+            return LinearMoments(mean, tf.matmul(own, own, transpose_b=True))
 
         @tf.custom_gradient
         def covariance(points):
             def gradient(upstream, variables=()):
-                upstream, of = 0.5 * (upstream + tf.transpose(upstream)), [points, *variables]
+                padded, of = blocks.padded(upstream), [points, *variables]
 
-                def part(rows):
+                def part(i, j):
                     with tf.GradientTape(watch_accessed_variables=False) as tape:
                         tape.watch(of)
-                        both = rows, tf.matmul(rows, upstream)
-                        ours, theirs = self._pulled_back(values, points, columns, *both)
-                        total = _inner(theirs, self._times_covariance(ours))
+                        total = tf.reduce_sum(blocks.of(padded, i, j) * block(points, i, j))
                     return tape.gradient(total, of, unconnected_gradients=_ZERO)
 
-                of_points, *of_variables = columns.summed(part, of)
+                of_points, *of_variables = blocks.summed(part, of)
                 return of_points, of_variables
 
-            return columns.stacked(lambda rows: self._product(values, points, columns, rows)), (
-                gradient
-            )
+            return blocks.joined(lambda i, j: block(points, i, j)), gradient
 
         return LinearMoments(mean, covariance(points))
 
-    def _product(self, values, points, columns, rows):
-        """Returns `J V J^T r` for rows r `[count, N D]`; `J v` is the gradient of `r^T J v`."""
+    def _gradient(self, values, point, output):
+        """Returns the gradient of one output at one point, a list of a dict for each layer."""
+        means = self._means()
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(rows)
-            (pulled,) = self._pulled_back(values, points, columns, rows)
-            with tape.stop_recording():
-                direction = self._times_covariance(pulled)
-            total = _inner(pulled, direction)
-        return tape.gradient(total, rows)
-
-    def _pulled_back(self, values, points, columns, *rows):
-        """Returns `J^T r` in the structure of the weights, for each of the rows `[count, N D]`."""
-        means = self._means(columns.count)
-        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(means)
-            drawn = self._values(values, points, means)
-        return [
-            tape.gradient(drawn, means, columns.like_values(each), unconnected_gradients=_ZERO)
-            for each in rows
-        ]
+            drawn = self._values(values, point[tf.newaxis], means)[0, 0]
+        return tape.gradient(drawn, means, output, unconnected_gradients=_ZERO)
 
-    def _means(self, count):
-        """Returns copies `[count, ...]` of all means, a list of a dict for each layer."""
+    def _means(self):
+        """Returns the means as one draw, a list of a dict for each layer."""
         return [
-            {
-                name: tf.tile(mean[tf.newaxis], [count] + [1] * len(mean.shape))
-                for name, mean in layer.posterior.mean_values().items()
-            }
+            {name: mean[tf.newaxis] for name, mean in layer.posterior.mean_values().items()}
             for layer in self.layers
         ]
 
     def _values(self, values, points, weights):
-        """Returns the values with given weights, a function for each copy."""
-        copies = next(iter(weights[0].values()))
-        count = copies.shape[0] or tf.shape(copies)[0]
-        with function_draws(count, 0, noise="joint") as draws:
+        """Returns the values with given weights, `[1, N, D]`."""
+        with function_draws(1, 0, noise="joint") as draws:
             for layer, own in zip(self.layers, weights, strict=True):
                 layer.take_weights(draws, own)
             return values(points)
 
-    def _times_covariance(self, parts):
-        """Returns `V v` in the structure of v."""
-        return [
-            layer.posterior.times_covariance(own)
-            for layer, own in zip(self.layers, parts, strict=True)
-        ]
+    def _times_root(self, gradients):
+        """Returns `J R` for rows of J, where `R R^T` is V, `[count, Q]`."""
+        found = []
+        for layer, parts in zip(self.layers, gradients, strict=True):
+            sizes = [(name, math.prod(shape)) for name, shape in layer.posterior.shapes.items()]
+            flat = [tf.reshape(parts[name], [-1, size]) for name, size in sizes]
+            found.append(layer.posterior.times_root(tf.concat(flat, axis=1)))
+        return tf.concat(found, axis=1)
 
 
-class _Columns:
-    """The columns of a matrix `[N D, N D]`, some of which are computed at once.
+class _Blocks:
+    """The square blocks of a matrix `[N D, N D]`, which are computed one after another.
 
     Args:
         mean: Tensor `[N, D]`.
-        num_weights: Number of weights of a copy of the network.
+        num_weights: Number of entries of a row of the Jacobian.
     """
 
     def __init__(self, mean, num_weights):
-        self.shape, self.dtype = tf.shape(mean), mean.dtype
-        self.size, static = tf.size(mean), mean.shape.num_elements()
-        most = max(_MOST_COPIES // num_weights, 1)
-        self.is_one_part = static is not None and static <= most
+        self.size, static, self.dtype = tf.size(mean), mean.shape.num_elements(), mean.dtype
+        self.num_outputs = mean.shape[1]
+        most = max(_MOST_ENTRIES // num_weights, 1)
+        self.is_one = static is not None and static <= most
         self.count = tf.minimum(self.size, most) if static is None else min(static, most)
         self._starts = tf.range(0, self.size, self.count)
 
-    def _rows(self, start):
-        """Returns rows of the identity, `[count, N D]`; those beyond the last are zeros."""
-        return tf.one_hot(start + tf.range(self.count), self.size, dtype=self.dtype)
+    def entries(self, start):
+        """Returns the numbers of the rows of a block, and 0 for those beyond the last, else 1."""
+        index = start + tf.range(self.count)
+        return tf.minimum(index, self.size - 1), tf.cast(index < self.size, self.dtype)
 
-    def like_values(self, rows):
-        """Reshapes rows `[count, N D]` to `[count, N, D]`."""
-        return tf.reshape(rows, tf.concat([[self.count], self.shape], axis=0))
+    def padded(self, matrix):
+        """Returns a matrix with zeros on the right and below, so that all blocks are whole."""
+        more = tf.size(self._starts) * self.count - self.size
+        return tf.pad(matrix, [[0, more], [0, more]])
 
-    def stacked(self, make: Callable[[Tensor], Tensor]) -> Tensor:
-        """Returns the results of all rows, one below the other."""
-        if self.is_one_part:
-            return make(self._rows(0))
+    def of(self, padded, i, j):
+        """Returns the block that begins in row i and column j."""
+        return padded[i : i + self.count, j : j + self.count]
+
+    def joined(self, make: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Returns the matrix of all blocks."""
         found = tf.map_fn(
-            lambda start: make(self._rows(start)),
-            self._starts,
-            parallel_iterations=1,  # so that one part is in memory
+            lambda place: make(*self._at(place)),
+            self._places(),
+            parallel_iterations=1,  # so that one block is in memory
             fn_output_signature=self.dtype,
         )
-        return tf.reshape(found, [-1, self.size])[: self.size]
+        side = tf.size(self._starts)
+        found = tf.reshape(found, [side, side, self.count, self.count])
+        matrix = tf.reshape(tf.transpose(found, [0, 2, 1, 3]), [side * self.count] * 2)
+        return matrix[: self.size, : self.size]
 
-    def summed(self, make: Callable[[Tensor], list[Tensor]], like: list[Any]) -> list[Tensor]:
-        """Returns the sums of the results of all rows, whose shapes are those of `like`."""
-        if self.is_one_part:
-            return make(self._rows(0))
+    def summed(
+        self, make: Callable[[Tensor, Tensor], list[Tensor]], like: Sequence[Any]
+    ) -> list[Tensor]:
+        """Returns the sums of the results of all blocks, whose shapes are those of `like`."""
+        return tf.foldl(
+            lambda sums, place: [a + b for a, b in zip(sums, make(*self._at(place)), strict=True)],
+            self._places(),
+            [tf.zeros_like(each) for each in like],
+            parallel_iterations=1,
+        )
 
-        def added(sums, start):
-            return [a + b for a, b in zip(sums, make(self._rows(start)), strict=True)]
+    def _places(self):
+        """Returns numbers of all blocks, in one loop: TensorFlow 2.21 fails in two nested ones."""
+        return tf.range(tf.square(tf.size(self._starts)))
 
-        zeros = [tf.zeros_like(each) for each in like]
-        return tf.foldl(added, self._starts, zeros, parallel_iterations=1)
-
-
-def _inner(a, b):
-    """Returns the inner product of two structures."""
-    pairs = zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True)
-    return tf.add_n([tf.reduce_sum(x * y) for x, y in pairs])
+    def _at(self, place):
+        """Returns the row and the column in which a block begins."""
+        side = tf.size(self._starts)
+        return self._starts[place // side], self._starts[place % side]

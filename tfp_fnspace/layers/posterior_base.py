@@ -150,23 +150,6 @@ class Posterior:
         """Whether all weights have a Gaussian distribution jointly."""
         return type(self).times_root is not Posterior.times_root
 
-    def times_covariance(self, parts: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns `R R^T v` for vectors v of weights, if the distribution is Gaussian.
-
-        Args:
-            parts: Dict of tensors `[B, *shape]`.
-
-        Returns:
-            Dict of tensors of the same shapes.
-        """
-        flat = [tf.reshape(parts[name], [-1, math.prod(s)]) for name, s in self.shapes.items()]
-        rows = tf.concat(flat, axis=1)
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(rows)
-            products = self.times_root(rows)
-        found = tape.gradient(products, rows, products)
-        return self._by_part(tf.ensure_shape(found, rows.shape))
-
     # Shared -----------------------------------------------------------------------------------
 
     @property

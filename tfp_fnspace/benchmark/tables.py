@@ -85,12 +85,13 @@ def mean_ranks(cells: pd.DataFrame, score: str) -> pd.Series:
         score: Column; smaller is better.
 
     Returns:
-        Series by estimator.
+        Series by estimator, rounded to 9 digits: how sums are rounded must not decide between
+        equal ranks, since it differs between machines.
     """
     values: Any = cells[score].where(cells["status"] == "done")
     ranks = values.groupby([cells[key] for key in _KEYS]).rank(na_option="bottom")
     by_set = ranks.groupby([cells["estimator"], cells["dataset"]]).mean()
-    return by_set.groupby("estimator").mean()
+    return by_set.groupby("estimator").mean().round(9)
 
 
 def summary(cells: pd.DataFrame) -> pd.DataFrame:

@@ -1,5 +1,7 @@
 import base64
 import re
+import types
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 import keras
@@ -11,7 +13,7 @@ from scipy import stats
 
 import tfp_fnspace as fns
 from tfp_fnspace import metrics, plotting
-from tfp_fnspace.plotting import page, score_tables
+from tfp_fnspace.plotting import page, report, score_tables
 
 tfd = tfp.distributions
 
@@ -120,11 +122,14 @@ def test_columns_are_chosen_by_name(model, tmp_path):
     assert "Residuals by a<b & c" not in read(path).texts
 
 
-def test_the_model_writes_the_page_itself(model, tmp_path):
+def test_the_model_writes_the_page_itself(model, tmp_path, monkeypatch):
+    noon = types.SimpleNamespace(now=lambda: datetime(2026, 1, 2, 12, 5, tzinfo=UTC))
+    monkeypatch.setattr(report, "datetime", types.SimpleNamespace(datetime=noon))
     options = {"columns": ["size"], "title": "Rents"}
     path = model.report(ROWS, Y, tmp_path / "method.html", **options)
     same = plotting.write_report(model, ROWS, Y, tmp_path / "function.html", **options)
     assert path.read_text() == same.read_text()
+    assert "Written on 2026-01-0" in path.read_text()
 
 
 def test_an_existing_page_stays_if_the_report_fails(model, tmp_path, monkeypatch):

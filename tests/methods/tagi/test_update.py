@@ -647,18 +647,18 @@ def test_cross_validation_with_missing_targets():
 @pytest.mark.parametrize("best", [0.02, 0.3, 1.7])
 def test_search_finds_the_maximum_of_a_concave_score(best, start):
     """The score is the Gaussian log-likelihood of a residual variance best^2, which is skewed."""
-    scale, table = noise.search_scale(lambda s: -np.log(s) - 0.5 * best**2 / s**2, start)
+    scale, table = noise.search_scale(lambda s, _: -np.log(s) - 0.5 * best**2 / s**2, start)
     assert_allclose(scale, best, rtol=0.05)
     assert table[0][0] == pytest.approx(start)
 
 
 def test_search_is_exact_for_a_parabola_and_survives_nan():
-    scale, _ = noise.search_scale(lambda s: -(np.log(s / 0.37) ** 2), 1.0)
+    scale, _ = noise.search_scale(lambda s, _: -(np.log(s / 0.37) ** 2), 1.0)
     assert_allclose(scale, 0.37, rtol=1e-9)
-    scale, _ = noise.search_scale(lambda s: np.nan if s < 0.2 else -(np.log(s / 0.4) ** 2), 1.0)
+    scale, _ = noise.search_scale(lambda s, _: np.nan if s < 0.2 else -(np.log(s / 0.4) ** 2), 1.0)
     assert_allclose(scale, 0.4, rtol=0.05)
     with pytest.raises(ValueError, match="no noise scale with a finite"):
-        noise.search_scale(lambda s: np.nan, 1.0)
+        noise.search_scale(lambda s, _: np.nan, 1.0)
 
 
 # Derivatives -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace.datasets import k_fold
+from tfp_fnspace.methods.tagi import runs
 from tfp_fnspace.metrics import scores as metric_scores
 from tfp_fnspace.tracing import traced
 from tfp_fnspace.typing import Array
@@ -44,7 +45,7 @@ class Schedule(keras.callbacks.Callback):
 
 
 def search_scale(
-    score: Callable[[float], float], start: float
+    score: Callable[[float, list[float]], float], start: float
 ) -> tuple[float, list[tuple[float, float]]]:
     """Maximises a smooth unimodal score over a positive scale.
 
@@ -53,7 +54,8 @@ def search_scale(
     through the best candidate and its neighbours in log scale.
 
     Args:
-        score: Function of a scale. Higher is better; NaN counts as minus infinity.
+        score: Function of a scale, and of the scales that follow it if the search goes on in its
+            direction. Higher is better; NaN counts as minus infinity.
         start: First candidate, positive.
 
     Returns:
@@ -67,15 +69,17 @@ def search_scale(
     def walk(direction):
         step, misses = direction, 0
         while misses < _PATIENCE and abs(step) <= _MOST_STEPS:
-            evaluate(step)
+            evaluate(step, direction)
             misses = misses + 1 if scores[step] < max(scores.values()) else 0
             step += direction
 
-    def evaluate(step):
-        value = float(score(start * _RATIO**step))
+    def evaluate(step, direction):
+        steps = range(step, direction * (_MOST_STEPS + 1), direction)
+        scale, *following = (start * _RATIO**k for k in steps)
+        value = float(score(scale, following))
         scores[step] = value if math.isfinite(value) else -math.inf
 
-    evaluate(0)
+    evaluate(0, +1)
     walk(+1)
     if max(scores, key=scores.get) == 0:
         walk(-1)
@@ -150,16 +154,18 @@ def cross_validate(
     initial = [variable.numpy() for variable in model.parameter_variables]
     initial_scale = model.likelihood.scale.numpy()
     start = float(np.mean(initial_scale))
+    of_folds = runs.Runs(model, learner, [train for train, _ in folds], epochs, shuffle)
+    learnt_ahead = {}
 
-    def score(scale):
+    def score(scale, following):
+        if scale not in learnt_ahead:
+            together = [scale, *following][: of_folds.at_once]
+            found = of_folds.learnt([initial_scale * (one / start) for one in together])
+            learnt_ahead.update(zip(together, found, strict=True))
         model.likelihood.set_scale(initial_scale * (scale / start))
         total = 0.0
-        for train, held_out in folds:
-            for variable, value in zip(model.parameter_variables, initial, strict=True):
-                variable.assign(value)
-            for epoch in range(epochs):
-                order = model.counters.seeds.epoch_order(epoch, len(train), shuffle)
-                learner(train[order].astype(np.int32))
+        for values, (_, held_out) in zip(learnt_ahead.pop(scale), folds, strict=True):
+            runs.assign(model, values)
             rows = held_out[observed[held_out]]
             if len(rows):
                 x = [tf.constant(a[rows]) for a in inputs]
@@ -173,7 +179,6 @@ def cross_validate(
     try:
         scale, table = search_scale(score, start)
     finally:
-        for variable, value in zip(model.parameter_variables, initial, strict=True):
-            variable.assign(value)
+        runs.assign(model, initial)
         model.likelihood.set_scale(initial_scale)
     return initial_scale * (scale / start), table

@@ -180,19 +180,41 @@ def epoch(
         mean, both in the user's units, the number of rows with an observed target, and the number
         of observed targets.
     """
-    batch_size = index.shape[1]
 
     def body(step, sums):
-        rows = index[step]
-        batch = [tf.gather(x, rows) for x in inputs]
-        valid = None if batch_size == 1 else tf.range(batch_size) < counts[step]
-        weights = None if row_weights is None else tf.gather(row_weights, rows)
-        scores = observe(model, batch, tf.gather(targets, rows), valid, weights)
+        scores = observe_rows(model, inputs, targets, index[step], counts[step], row_weights)
         return step + 1, [a + b for a, b in zip(sums, scores, strict=True)]
 
     start = (tf.constant(0), [tf.zeros([], tf.float64) for _ in range(4)])
     _, sums = tf.while_loop(lambda step, _: step < num_batches, body, start)
     return tuple(sums)
+
+
+def observe_rows(
+    model: "TAGIModel",
+    inputs: list[Tensor],
+    targets: Tensor,
+    rows: Tensor,
+    count: Tensor,
+    row_weights: Tensor | None = None,
+) -> Scores:
+    """Updates the posterior from a batch of given rows.
+
+    Args:
+        model: `TAGIModel`.
+        inputs: List of tensors `[N, ...]` in model units.
+        targets: Tensor `[N, D]` in model units; NaN is missing.
+        rows: int32 tensor `[B]`.
+        count: Scalar, how many entries of `rows` count; a batch of one row counts always.
+        row_weights: Tensor `[N]`, see `observe`.
+
+    Returns:
+        Four scalars: log-likelihood, squared error, rows and entries, see `epoch`.
+    """
+    batch = [tf.gather(x, rows) for x in inputs]
+    valid = None if rows.shape[0] == 1 else tf.range(rows.shape[0]) < count
+    weights = None if row_weights is None else tf.gather(row_weights, rows)
+    return observe(model, batch, tf.gather(targets, rows), valid, weights)
 
 
 def batch_index(
@@ -223,6 +245,7 @@ class CompiledEpochs:
         model: `TAGIModel`.
 
     Attributes:
+        is_one_xla_program: Whether XLA compiles the whole epoch.
         fuses_updates: Whether the update of each parameter is one compiled function. Without XLA
             around the whole epoch, it would make many passes over the weights, and as many copies.
     """
@@ -235,6 +258,7 @@ class CompiledEpochs:
         """Sets whether XLA compiles, see `TAGIModel.compile`, and drops what is compiled."""
         self._wanted = jit_compile
         self._trained: list[str] | None = None
+        self.is_one_xla_program = False
         self.fuses_updates = False
 
     def learner(
@@ -257,6 +281,7 @@ class CompiledEpochs:
         slow = slow and not tf.config.list_physical_devices("GPU")
         is_auto = self._wanted == "auto"
         jit_compile = not slow if is_auto else bool(self._wanted)
+        self.is_one_xla_program = jit_compile
         self.fuses_updates = is_auto and not jit_compile
         one_epoch = functools.partial(epoch, self._model)
         self._function = traced(one_epoch, jit_compile=jit_compile)
@@ -315,8 +340,12 @@ class EpochLearner:
 
     def __call__(self, order: Array, count_steps: bool = False) -> Scores:
         num_steps = tf.constant(self.steps_of(len(order)), tf.int64)
-        if self.copies is not None:
-            order = np.repeat(order, self.copies[order])
-        index = map(tf.constant, batch_index(order, self.batch_size, self.num_batches))
+        index = map(tf.constant, self.index_of(order))
         arguments = self.inputs, self.targets, *index, *self.weights
         return self.counted(num_steps, *arguments) if count_steps else self.function(*arguments)
+
+    def index_of(self, order: Array) -> tuple[Array, Array, int]:
+        """Returns `batch_index` of rows, for the number of batches that all rows have."""
+        if self.copies is not None:
+            order = np.repeat(order, self.copies[order])
+        return batch_index(order, self.batch_size, self.num_batches)

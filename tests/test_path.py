@@ -63,7 +63,7 @@ class Walk:
 
 @pytest.mark.parametrize(
     ("make", "most"),
-    [(batteries.tagi_model, 15), (batteries.fbnn_model, 20), (batteries.diwp_model, 20)],
+    [(batteries.tagi_model, 14), (batteries.fbnn_model, 20), (batteries.diwp_model, 20)],
 )
 @pytest.mark.slow
 def test_x_passes_few_files(make, most):

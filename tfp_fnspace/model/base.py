@@ -28,7 +28,7 @@ from tfp_fnspace.model.check_up import CheckUp, check_up
 from tfp_fnspace.model.checks import Checks
 from tfp_fnspace.model.counters import Counters
 from tfp_fnspace.model.no_optimizer import NoOptimizer
-from tfp_fnspace.model.turns import Turns, one_thread_at_a_time
+from tfp_fnspace.model.turns import Turns
 from tfp_fnspace.model.units import Units
 from tfp_fnspace.tracing import collectable, count_apart, traced
 from tfp_fnspace.typing import (
@@ -441,7 +441,6 @@ class FunctionSpaceModel(keras.Model):
 
     # Training ---------------------------------------------------------------------------------
 
-    @one_thread_at_a_time
     def adapt(
         self, x: Rows, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> None:
@@ -456,8 +455,9 @@ class FunctionSpaceModel(keras.Model):
             ValueError: If a dataset's length is infinite or unknown, the data are bad, or the
                 model has learnt already.
         """
-        checks.refuse_weights(self, sample_weight=sample_weight)
-        fitting.adapt(self, fitting.learn_shapes(self, x, y), y, sample_weight)
+        with self.turns.training:
+            checks.refuse_weights(self, sample_weight=sample_weight)
+            fitting.adapt(self, fitting.learn_shapes(self, x, y), y, sample_weight)
 
     def check(self, x: Rows, y: ArrayLike, batch_size: int | None = None) -> CheckUp:
         """Looks for what is probably wrong with the data or the model before a long `fit`.
@@ -488,7 +488,6 @@ class FunctionSpaceModel(keras.Model):
         if hasattr(self.likelihood, "adapt"):
             self.likelihood.adapt(unit)
 
-    @one_thread_at_a_time
     def fit(
         self,
         x: Rows = None,
@@ -561,27 +560,27 @@ class FunctionSpaceModel(keras.Model):
             ValueError: If the data are bad, or an argument cannot be honoured.
         """
         arguments.refuse_unknown("fit", unknown)
-        return fitting.fit(
-            self,
-            x,
-            y,
-            sample_weight=sample_weight,
-            class_weight=class_weight,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            validation_split=validation_split,
-            steps_per_epoch=steps_per_epoch,
-            epochs=epochs,
-            verbose=verbose,
-            callbacks=callbacks,
-            validation_data=validation_data,
-            initial_epoch=initial_epoch,
-            validation_steps=validation_steps,
-            validation_batch_size=validation_batch_size,
-            validation_freq=validation_freq,
-        )
+        with self.turns.training:
+            return fitting.fit(
+                self,
+                x,
+                y,
+                sample_weight=sample_weight,
+                class_weight=class_weight,
+                batch_size=batch_size,
+                shuffle=shuffle,
+                validation_split=validation_split,
+                steps_per_epoch=steps_per_epoch,
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=callbacks,
+                validation_data=validation_data,
+                initial_epoch=initial_epoch,
+                validation_steps=validation_steps,
+                validation_batch_size=validation_batch_size,
+                validation_freq=validation_freq,
+            )
 
-    @one_thread_at_a_time
     def train_on_batch(
         self,
         x: Rows,
@@ -591,7 +590,8 @@ class FunctionSpaceModel(keras.Model):
         return_dict: bool = False,
     ) -> Any:
         """Runs one update on one batch; continues a fitted model (`fit` adapts, this does not)."""
-        return fitting.train_on_batch(self, x, y, sample_weight, class_weight, return_dict)
+        with self.turns.training:
+            return fitting.train_on_batch(self, x, y, sample_weight, class_weight, return_dict)
 
     def checked_stream(
         self,

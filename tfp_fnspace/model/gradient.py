@@ -20,7 +20,6 @@ from tfp_fnspace.model.fitting import batch_of
 from tfp_fnspace.model.penalties import penalty, refuse_added_losses
 from tfp_fnspace.model.progress import warn_of_no_progress
 from tfp_fnspace.model.seeds import seed_layers
-from tfp_fnspace.model.turns import one_thread_at_a_time
 from tfp_fnspace.tracing import traced
 from tfp_fnspace.typing import Array, ArrayLike, Config, Rows, Seed, Tensor
 
@@ -526,7 +525,6 @@ class GradientModel(FunctionSpaceModel):
         self.begin(num_rows, epochs * num_batches if num_batches else None, mean_weight)
         return loops.by_stream(self, stream, steps_per_epoch, options)
 
-    @one_thread_at_a_time
     def train_on_batch(
         self,
         x: Rows,
@@ -540,15 +538,16 @@ class GradientModel(FunctionSpaceModel):
         The objective is scaled by the number of rows of the last `fit`, or `compile(num_rows=...)`,
         and by their mean weight.
         """
-        checks.refuse_weights(self, class_weight=class_weight, sample_weight=sample_weight)
-        self.check_ready()
-        self.ensure_compiled()
-        inputs, targets = self.checks.data(x, y)
-        if not self.counters.has_steps:
-            weights = self.checks.weights(sample_weight, len(targets), learnt=True)
-            self.prepare(inputs, targets, [batch_of(inputs, targets, weights)])
-        self.begin(None, None)
-        return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)
+        with self.turns.training:
+            checks.refuse_weights(self, class_weight=class_weight, sample_weight=sample_weight)
+            self.check_ready()
+            self.ensure_compiled()
+            inputs, targets = self.checks.data(x, y)
+            if not self.counters.has_steps:
+                weights = self.checks.weights(sample_weight, len(targets), learnt=True)
+                self.prepare(inputs, targets, [batch_of(inputs, targets, weights)])
+            self.begin(None, None)
+            return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)
 
 
 class _Passes:

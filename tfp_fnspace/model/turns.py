@@ -1,14 +1,8 @@
 """Calls of one model from several threads."""
 
 import contextlib
-import functools
 import threading
-from collections.abc import Callable, Iterator
-from typing import Concatenate, ParamSpec, TypeVar
-
-_Model = TypeVar("_Model")
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+from collections.abc import Iterator
 
 
 class Turns:
@@ -16,6 +10,9 @@ class Turns:
 
     Predictions and function draws change nothing and need no lock. Two models never wait for each
     other. A thread that holds one lock may take the other: callbacks of `fit` may evaluate.
+
+    Attributes:
+        training: The lock of what changes the model, held in a `with` block.
     """
 
     def __init__(self):
@@ -37,16 +34,3 @@ class Turns:
     def is_scoring(self) -> bool:
         """Whether this thread is computing scores."""
         return self._scorer == threading.get_ident()
-
-
-def one_thread_at_a_time(
-    method: Callable[Concatenate[_Model, _P], _R],
-) -> Callable[Concatenate[_Model, _P], _R]:
-    """Decorates a method that trains a model: calls from other threads wait for their turn."""
-
-    @functools.wraps(method)
-    def in_turn(self, *args, **kwargs):
-        with self.turns.training:
-            return method(self, *args, **kwargs)
-
-    return in_turn

@@ -14,7 +14,6 @@ from tfp_fnspace.math.random import fold_in, normal, split
 from tfp_fnspace.methods.sip import adversarial, equations, given_prior, options, parts, prediction
 from tfp_fnspace.model import GradientModel, inducing
 from tfp_fnspace.model.checks import input_tensor
-from tfp_fnspace.model.turns import one_thread_at_a_time
 from tfp_fnspace.processes.base import Process
 from tfp_fnspace.typing import (
     Array,
@@ -208,14 +207,14 @@ class SIPModel(GradientModel):
         z = tf.convert_to_tensor(self.inducing_inputs.value)
         return int(prediction.predictive_distribution(self, z[:1])[0].num_jittered)
 
-    @one_thread_at_a_time
     def adapt(
         self, x: Rows, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> None:
         """Sets the standardisation from data and, for arrays, the initial inducing points."""
-        super().adapt(x, y, sample_weight)
-        if self._start is not None or not streams.is_stream(x):
-            self._place([] if streams.is_stream(x) else self.checks.inputs(x))
+        with self.turns.training:
+            super().adapt(x, y, sample_weight)
+            if self._start is not None or not streams.is_stream(x):
+                self._place([] if streams.is_stream(x) else self.checks.inputs(x))
 
     def prepare(self, inputs: list[Array], targets: Array, batches: Iterable[Any]) -> None:
         self._place(inputs)

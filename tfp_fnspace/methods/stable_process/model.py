@@ -17,7 +17,6 @@ from tfp_fnspace.methods.stable_process.samplers.state import NOISE_PRIORS
 from tfp_fnspace.methods.stable_process.store import ChainStore
 from tfp_fnspace.model import FunctionSpaceModel, checks, fitting, loops, summary
 from tfp_fnspace.model.checks import input_tensor
-from tfp_fnspace.model.turns import one_thread_at_a_time
 from tfp_fnspace.typing import (
     Array,
     ArrayLike,
@@ -184,15 +183,14 @@ class StableProcessModel(FunctionSpaceModel):
             )
         super().compile(metrics=metrics, jit_compile=jit_compile, run_eagerly=run_eagerly)
 
-    @one_thread_at_a_time
     def adapt(
         self, x: Rows, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> None:
         """Sets the standardisation from arrays; `fit` does so by itself the first time."""
-        _refuse_stream(x)
-        super().adapt(x, y, sample_weight)
+        with self.turns.training:
+            _refuse_stream(x)
+            super().adapt(x, y, sample_weight)
 
-    @one_thread_at_a_time
     def fit(
         self,
         x: Rows | None = None,
@@ -261,34 +259,31 @@ class StableProcessModel(FunctionSpaceModel):
                 "has a variance of its own. "
                 f"Received: likelihood={type(self.likelihood).__name__}"
             )
-        refused = {
-            "batch_size": batch_size,
-            "shuffle": shuffle,
-            "steps_per_epoch": steps_per_epoch,
-        }
+        refused = {"batch_size": batch_size, "shuffle": shuffle, "steps_per_epoch": steps_per_epoch}
         for name, value in refused.items():
             if value is not None:
                 raise ValueError(
                     f"{_ALL_ROWS_AT_ONCE}`{name}` must not be given. Received: {name}={value!r}"
                 )
         held_out = validation_split if validation_data is None else 0.0
-        fitting.learn_shapes(self, x, y, held_out)
-        self._x_predict = training.checked_x_predict(self, x_predict, x)
-        history = super().fit(
-            x,
-            y,
-            sample_weight=sample_weight,
-            class_weight=class_weight,
-            epochs=epochs,
-            verbose=verbose,
-            callbacks=callbacks,
-            validation_split=validation_split,
-            validation_data=validation_data,
-            initial_epoch=initial_epoch,
-            validation_freq=validation_freq,
-        )
-        training.warn(self)
-        return history
+        with self.turns.training:
+            fitting.learn_shapes(self, x, y, held_out)
+            self._x_predict = training.checked_x_predict(self, x_predict, x)
+            history = super().fit(
+                x,
+                y,
+                sample_weight=sample_weight,
+                class_weight=class_weight,
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=callbacks,
+                validation_split=validation_split,
+                validation_data=validation_data,
+                initial_epoch=initial_epoch,
+                validation_freq=validation_freq,
+            )
+            training.warn(self)
+            return history
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raises an error: there are no batches."""
@@ -345,7 +340,6 @@ class StableProcessModel(FunctionSpaceModel):
                 found[name] = diagnostics.convergence(np.moveaxis(store.stored(name), 0, 2))
         return found
 
-    @one_thread_at_a_time
     def cross_validate(
         self,
         x: ArrayLike,
@@ -380,20 +374,21 @@ class StableProcessModel(FunctionSpaceModel):
         Raises:
             ValueError: If the model has been fitted, or an argument is bad.
         """
-        if self.store is not None:
-            raise ValueError(
-                "`cross_validate` chooses alpha and nu before the first `fit`. "
-                "Received: a fitted model"
+        with self.turns.training:
+            if self.store is not None:
+                raise ValueError(
+                    "`cross_validate` chooses alpha and nu before the first `fit`. "
+                    "Received: a fitted model"
+                )
+            inputs, targets = checks.first_data(x, y, self.likelihood, self.input_tensor_dtype)
+            burn_in = self.chains.burn_in if burn_in is None else burn_in
+            grid = validation.checked_grid(alphas, nus)
+            validation.check_budget(num_folds, len(targets), epochs, burn_in)
+            table = validation.cross_validate(
+                self, inputs, targets, grid, num_folds, epochs, burn_in, verbose
             )
-        inputs, targets = checks.first_data(x, y, self.likelihood, self.input_tensor_dtype)
-        burn_in = self.chains.burn_in if burn_in is None else burn_in
-        grid = validation.checked_grid(alphas, nus)
-        validation.check_budget(num_folds, len(targets), epochs, burn_in)
-        table = validation.cross_validate(
-            self, inputs, targets, grid, num_folds, epochs, burn_in, verbose
-        )
-        self.alpha, self.nu = table[0]["alpha"], table[0]["nu"]
-        return table
+            self.alpha, self.nu = table[0]["alpha"], table[0]["nu"]
+            return table
 
     # Prediction -------------------------------------------------------------------------------
 

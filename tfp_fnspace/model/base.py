@@ -845,6 +845,7 @@ class FunctionSpaceModel(keras.Model):
             the link if the likelihood has one, see `LinkedLikelihood.mean`.
 
         Raises:
+            MemoryError: If the functions do not fit into memory.
             ValueError: If `num_samples` is not a positive integer, or the data are bad.
         """
         return predicting.functions(self, x, num_samples, seed)

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_fnspace import notices
-from tfp_fnspace.boundary import arguments, arrays, streams
+from tfp_fnspace.boundary import arguments, arrays, memory, streams
 from tfp_fnspace.callbacks import checked_callbacks
 from tfp_fnspace.math.random import as_seed
 from tfp_fnspace.model import checks, summary
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 #: How many numbers the widest tensor of one chunk of functions or of a mixture may hold.
 CHUNK_NUMBERS = 2**22
+
+#: Matrices over the points that are in memory while functions are drawn jointly, at least.
+_MATRICES_OF_JOINT_DRAWS = 4
 
 
 def predict(
@@ -139,6 +142,7 @@ def functions(model: "FunctionSpaceModel", x: Rows, num_samples: int, seed: Seed
     num_samples, seed = arguments.checked_count("num_samples", num_samples), as_seed(seed)
     inputs = model.checked_inputs(x)
     rows = len(inputs[0])
+    _check_room_for(model, rows, num_samples)
     if not model.draws_jointly:
         rows = max(1, CHUNK_NUMBERS // model.numbers_per_row(num_samples))
     draw = model.traced(model.draw_functions)
@@ -146,6 +150,20 @@ def functions(model: "FunctionSpaceModel", x: Rows, num_samples: int, seed: Seed
     drawn = np.concatenate(chunks, axis=1)
     _warn_of_nan("function samples", [np.swapaxes(drawn, 0, 1)])
     return drawn
+
+
+def _check_room_for(model: "FunctionSpaceModel", rows: int, num_samples: int) -> None:
+    """Refuses functions that do not fit into memory, and joint draws whose matrices do not."""
+    num_bytes = 8.0 * num_samples * rows * model.units.num_functions
+    if model.draws_jointly:
+        size = np.dtype(model.variable_dtype).itemsize
+        num_bytes = max(num_bytes, float(size) * _MATRICES_OF_JOINT_DRAWS * rows**2)
+    what = "joint draws" if model.draws_jointly else "functions"
+    memory.check_room(
+        f"{num_samples:,} {what} at {rows:,} rows",
+        num_bytes,
+        "draw fewer at a time, or at fewer rows",
+    )
 
 
 def _warn_of_nan(what: str, arrays: Iterable[Array]) -> None:

@@ -183,7 +183,8 @@ def measure(out):
 
 def draw(records):
     """Draws a panel for each method; dashed lines have the power, through the largest size."""
-    figure, panels = plt.subplots(1, len(METHODS), figsize=(15, 3.6), sharey=True)
+    figure, grid = plt.subplots(2, 3, figsize=(9.5, 6.0), sharex=True, sharey=True)
+    *panels, empty = grid.flat
     for panel, (method, (_, curves)) in zip(panels, METHODS.items(), strict=True):
         for i, curve in enumerate(curves):
             own = [r for r in records if (r["method"], r["size"]) == (method, curve.size)]
@@ -193,9 +194,12 @@ def draw(records):
             panel.loglog(ratio, times, "o-", color=f"C{i}", label=label)
             line = times[-1] * (ratio[-2:] / ratio[-1]) ** curve.power
             panel.loglog(ratio[-2:], line, "--", color=f"C{i}")
-        panel.set(title=method, xlabel="times the smallest")
-        panel.legend(fontsize=7)
-    panels[0].set_ylabel("milliseconds of a step")
+        panel.set_title(method, fontsize=10)
+        panel.tick_params(labelbottom=True)
+        panel.legend(fontsize=8)
+    empty.axis("off")
+    figure.supxlabel("times the smallest", fontsize=10)
+    figure.supylabel("milliseconds of a step", fontsize=10)
     figure.tight_layout()
     figure_style.save(figure, "growth.png")
 

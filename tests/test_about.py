@@ -35,6 +35,8 @@ LIKELIHOODS = {
     "Gaussian": (lambda: fns.likelihoods.Gaussian(0.3), 2, 2),
     "HeteroscedasticGaussian": (fns.likelihoods.HeteroscedasticGaussian, 2, 1),
     "HierarchicalCategorical": (lambda: fns.likelihoods.HierarchicalCategorical(3), 3, 1),
+    "IntervalCensoredGaussian": (fns.likelihoods.IntervalCensoredGaussian, 2, 4),
+    "IntervalCensoredLogNormal": (fns.likelihoods.IntervalCensoredLogNormal, 2, 4),
     "LogNormal": (fns.likelihoods.LogNormal, 2, 2),
     "NegativeBinomial": (fns.likelihoods.NegativeBinomial, 2, 2),
     "Ordinal": (lambda: fns.likelihoods.Ordinal(3), 1, 1),
@@ -55,6 +57,8 @@ def takes(method, make, num_outputs, num_columns):
     """Whether a model of a method learns under a likelihood."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(12, 4)), rng.integers(0, 2, size=(12, num_columns))
+    if make().targets_are_limits:
+        y = np.sort(1 + y, axis=1)  # lower limits and upper ones, some of them equal
     if type(make()).__name__ in BETWEEN:
         y = (1 + y) / 3
     with warnings.catch_warnings():

@@ -273,6 +273,7 @@ def check_targets(
     name: str = "y",
     num_labels: int | None = None,
     largest: float = LARGEST_VALUE,
+    are_limits: bool = False,
 ) -> Array:
     """Checks targets and returns them as an array `[N, D]`.
 
@@ -285,6 +286,7 @@ def check_targets(
         name: Name of the argument, for messages.
         num_labels: The number of classes if the targets are labels, else `None`.
         largest: The largest magnitude that a value may have.
+        are_limits: Whether they are limits of intervals, which may be infinite.
 
     Raises:
         TypeError: If the values are not real numbers.
@@ -302,7 +304,9 @@ def check_targets(
             f"`{name}` must have shape ({rows}, {num_outputs}), a row for each row of the inputs "
             f"and a column for each target{labels}. Received: {name} of shape {array.shape}"
         )
-    if missing_allowed:
+    if are_limits:
+        _check_none(name, np.isnan(array), "must not be NaN (infinite is no limit)", "NaN values")
+    elif missing_allowed:
         check_not_infinite(name, array)
     else:
         is_missing = num_labels is None and np.any(np.isnan(array))
@@ -310,7 +314,7 @@ def check_targets(
         _check_none(name, ~np.isfinite(array), f"must be finite{who}", _what_is_bad(y))
     if num_labels is not None:
         check_labels(array, num_labels, name)
-    check_size(name, array, largest)
+    check_size(name, np.where(np.isinf(array), 0.0, array) if are_limits else array, largest)
     return _cast(array, dtype)
 
 

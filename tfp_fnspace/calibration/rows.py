@@ -46,7 +46,7 @@ def held_out(model: Any, x: Rows, y: ArrayLike) -> HeldOut:
 
     Raises:
         TypeError: If `model` is neither.
-        ValueError: If it is not fitted, or the data are bad.
+        ValueError: If it is not fitted, its targets are limits, or the data are bad.
     """
     if is_estimator(model):
         distribution = model.predict_distribution(x)
@@ -54,6 +54,11 @@ def held_out(model: Any, x: Rows, y: ArrayLike) -> HeldOut:
         return HeldOut(distribution, targets_of(model, y, distribution.batch_shape[0], width))
     arguments.check_model(model, "predict", "predict_distribution", "predicted")
     model.check_ready()
+    if model.likelihood.targets_are_limits:
+        raise ValueError(
+            "Calibration must have the values of targets, not limits. "
+            f"Received: a model with the likelihood {type(model.likelihood).__name__}"
+        )
     inputs, targets = model.checks.data(x, y)
     return HeldOut(model.predict_distribution(model.checks.pack(inputs)), targets)
 

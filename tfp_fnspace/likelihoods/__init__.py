@@ -12,6 +12,8 @@
 | `Beta` | D logits of means | `[N, D]`, between 0 and 1 | quadrature |
 | `CensoredGaussian` | D | `[N, D]`, between limits | quadrature |
 | `CensoredLogNormal` | D logarithms of medians | `[N, D]`, positive, between limits | quadrature |
+| `IntervalCensoredGaussian` | D | `[N, 2 D]`, limits of each row | quadrature |
+| `IntervalCensoredLogNormal` | D logarithms of medians | `[N, 2 D]`, the same | quadrature |
 | `Bernoulli` | D logits | `[N, D]` of 0 and 1 | quadrature |
 | `Categorical` | D logits, one per class | `[N]` or `[N, 1]`, labels 0 to D - 1 | draws |
 | `Ordinal` | one | `[N]` or `[N, 1]`, labels 0 to K - 1 for K ordered classes | quadrature |
@@ -26,7 +28,12 @@ from tfp_fnspace.likelihoods.additive import Gaussian, StudentT
 from tfp_fnspace.likelihoods.base import Likelihood
 from tfp_fnspace.likelihoods.bounded import Beta
 from tfp_fnspace.likelihoods.categorical import Bernoulli, Categorical, Remax
-from tfp_fnspace.likelihoods.censored import CensoredGaussian, CensoredLogNormal
+from tfp_fnspace.likelihoods.censored import (
+    CensoredGaussian,
+    CensoredLogNormal,
+    IntervalCensoredGaussian,
+    IntervalCensoredLogNormal,
+)
 from tfp_fnspace.likelihoods.counts import NegativeBinomial, Poisson
 from tfp_fnspace.likelihoods.heteroscedastic import HeteroscedasticGaussian
 from tfp_fnspace.likelihoods.hierarchical import HierarchicalCategorical
@@ -43,6 +50,8 @@ __all__ = [
     "Gaussian",
     "HeteroscedasticGaussian",
     "HierarchicalCategorical",
+    "IntervalCensoredGaussian",
+    "IntervalCensoredLogNormal",
     "Likelihood",
     "LogNormal",
     "NegativeBinomial",

@@ -54,6 +54,9 @@ class Likelihood(keras.layers.Layer):
     #: likelihood has a `function_scaler`, `mean` and `observed_moments`, see `LinkedLikelihood`.
     has_link = False
 
+    #: Whether targets are limits `[N, 2 D]` of D outputs, the lower ones first.
+    targets_are_limits = False
+
     function_scaler: Any  # the `Standardizer` of f if there is a link
 
     def check_outputs(self, num_outputs: int) -> None:
@@ -73,6 +76,14 @@ class Likelihood(keras.layers.Layer):
         Raises:
             ValueError: If there are such targets; the message has the first rows.
         """
+
+    def known_values(self, targets: Tensor) -> Tensor:
+        """Returns the values `[N, D]` that scores compare with predictions, NaN if not known."""
+        return targets
+
+    def values_near(self, targets: Array) -> Array:
+        """Returns values `[N, D]` near the targets, in their units, NaN where nothing is known."""
+        return targets
 
     def best_constant(self, targets: Array) -> Tensor:
         """Returns the constant f `[D]` in model units for targets `[N, D]` in model units."""

@@ -130,8 +130,9 @@ class LinkedLikelihood(MixtureLikelihood):
 
     def best_constant(self, targets: Array) -> Tensor:
         """Returns the constant f in model units, `[D]`, for targets `[N, D]`."""
-        moments = RunningMoments(targets.shape[-1])
-        moments.update(self.statistic(targets))
+        statistic = self.statistic(targets)
+        moments = RunningMoments(statistic.shape[-1])
+        moments.update(statistic)
         return self.function_scaler(tf.constant(self._units_of(moments)[0]))
 
     def start_values(self, targets: Tensor) -> Tensor:

@@ -76,6 +76,31 @@ def nll(y: ArrayLike, distribution: Distribution) -> Tensor:
     return scores.evaluate(scores.nll(), y, distribution)
 
 
+def interval_censored_nll(limits: ArrayLike, distribution: Distribution) -> Tensor:
+    """Returns the mean negative log probability of intervals, a density where they are one value.
+
+        -1/N sum_n log P(low_n < y_n <= high_n)
+
+    Outputs of a row are joint, as in `nll`. Example: a value above 0 and a value of 0 exactly.
+
+    >>> distribution = tfd.Independent(tfd.Normal([[0.0], [0.0]], 1.0), 1)
+    >>> round(float(interval_censored_nll([[0.0, np.inf], [0.0, 0.0]], distribution)), 4)
+    0.806
+
+    Args:
+      limits: tensor `[N, 2 D]`: lower limits of D outputs, then upper ones. `-inf` and `inf` are no
+        limits.
+      distribution: `tfd.Distribution` with batch `[N]` and event `[D]`.
+
+    Returns:
+      Scalar tensor, in nats.
+
+    Raises:
+      TypeError: also for dependent outputs that are not a mixture of independent ones.
+    """
+    return scores.evaluate(scores.interval_censored_nll(), limits, distribution)
+
+
 def crps(y: ArrayLike, distribution: Distribution) -> Tensor:
     """Returns the mean continuous ranked probability score over the observed entries.
 

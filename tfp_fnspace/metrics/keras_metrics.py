@@ -105,6 +105,24 @@ class NLL(_ScoreMetric):
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
+class IntervalCensoredNLL(_ScoreMetric):
+    """Negative log probability of intervals: `metrics.interval_censored_nll` over batches.
+
+    Args:
+      name: string.
+      dtype: dtype of the sums, float64 if None.
+    """
+
+    #: Models pass targets that are limits to metrics with this mark, and known values to others.
+    takes_limits = True
+
+    def __init__(
+        self, name: str = "interval_censored_nll", dtype: str | keras.DTypePolicy | None = None
+    ):
+        super().__init__(scores.interval_censored_nll(), name, dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace")
 class CRPS(_ScoreMetric):
     """Continuous ranked probability score: `metrics.crps` over batches.
 

@@ -12,6 +12,7 @@ import tensorflow_probability as tfp
 
 from tfp_fnspace.boundary import arrays, data
 from tfp_fnspace.boundary.arguments import check_count, checked_level
+from tfp_fnspace.distributions.censored import log_prob_between
 from tfp_fnspace.distributions.quantile import (
     check_distribution,
     event_rank,
@@ -85,6 +86,11 @@ def mae() -> Score:
 def nll() -> Score:
     """Makes the score of `functions.nll`."""
     return Score(_nll_sums)
+
+
+def interval_censored_nll() -> Score:
+    """Makes the score of `functions.interval_censored_nll`."""
+    return Score(_interval_censored_sums)
 
 
 def crps() -> Score:
@@ -293,6 +299,37 @@ def _nll_sums(y, distribution, row_weights=None):
     log_density = tf.where(counts, log_density, tf.zeros_like(log_density))
     total = tf.reduce_sum(weighted(log_density, row_weights))
     return -total, tf.reduce_sum(weighted(tf.cast(counts, total.dtype), row_weights))
+
+
+def _interval_censored_sums(limits, distribution, row_weights=None):
+    check_distribution(distribution)
+    if not tf.is_tensor(limits):
+        limits = tf.constant(arrays.as_array(limits, "limits").astype(np.float64))
+    limits = tf.cast(limits, distribution.dtype)
+    low, high = tf.split(limits, 2, axis=-1)
+    shape = distribution.batch_shape.concatenate(distribution.event_shape)
+    if shape.rank == 1:
+        shape = shape.concatenate(1)
+    if not low.shape.is_compatible_with(shape):
+        raise ValueError(
+            "The limits must have two columns for every output of the distribution, lower limits "
+            f"first. Received: limits of shape {limits.shape}, distribution output shape={shape}"
+        )
+    if is_factorised(distribution):
+        scalars = marginals(distribution)
+        rows = tf.reduce_sum(log_prob_between(scalars, low, high), axis=-1)
+    elif is_mixture(distribution) and is_factorised(distribution.components_distribution):
+        components = marginals(with_weights_of_components(distribution)).components_distribution
+        each = log_prob_between(components, low[..., tf.newaxis], high[..., tf.newaxis])
+        log_weights = tf.nn.log_softmax(distribution.mixture_distribution.logits_parameter())
+        rows = tf.reduce_logsumexp(log_weights + tf.reduce_sum(each, axis=-2), axis=-1)
+    else:
+        raise TypeError(
+            "interval_censored_nll needs independent outputs, or a mixture of such. "
+            f"Received: distribution={distribution}"
+        )
+    total = tf.reduce_sum(weighted(rows, row_weights))
+    return -total, tf.reduce_sum(weighted(tf.ones_like(rows), row_weights))
 
 
 def _log_density(y, observed, distribution):

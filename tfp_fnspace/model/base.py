@@ -267,7 +267,10 @@ class FunctionSpaceModel(keras.Model):
             scores = [metrics.Accuracy(), metrics.NLL(), metrics.ExpectedCalibrationError()]
         else:
             coverage = metrics.IntervalCoverage(level=0.9)
-            scores = [metrics.RMSE(), metrics.NLL(), metrics.CRPS(), coverage]
+            nll = metrics.NLL()
+            if likelihood.targets_are_limits:
+                nll = metrics.IntervalCensoredNLL(name="nll")
+            scores = [metrics.RMSE(), nll, metrics.CRPS(), coverage]
         self.default_metrics, self.user_metrics = scores, []
         # Hidden from Keras's tracking, so they are not saved: the means that training steps update
         # (`evaluate` updates others), by their names in `History`.

@@ -74,8 +74,9 @@ def check_up(model: "FunctionSpaceModel", x: Rows, y: ArrayLike, batch_size: int
     if trial.likelihood.is_classifier:
         warnings += _about_labels(targets, trial.checks.num_labels)
     else:
-        facts.append(_range_of(targets))
-        warnings += _about_targets(targets, trial)
+        values = trial.likelihood.values_near(targets)
+        facts.append(_range_of(values))
+        warnings += _about_targets(values, trial)
     if not trial.is_ready:
         trial.adapt(trial.checks.pack(inputs), targets)
     most = _MOST_ROWS_AT_ONCE if trial.needs_steps else _MOST_ROWS
@@ -240,6 +241,7 @@ def _look_at_predictions(
     if not np.all(np.isfinite(found)):
         warnings.append(f"Predictions {start} are not finite")
         return
+    targets = model.likelihood.values_near(targets)
     low, high = found[..., 0].min(), found[..., 3].max()
     inside = (targets >= found[..., 0]) & (targets <= found[..., 3])
     share = np.mean(inside[~np.isnan(targets)])

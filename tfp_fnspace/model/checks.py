@@ -142,6 +142,7 @@ class Checks:
             name=name,
             num_labels=self.num_labels,
             largest=data.LARGEST_VALUE if self.standardize else data.LARGEST_SCALED,
+            are_limits=self.likelihood.targets_are_limits,
         )
         self.likelihood.check_targets(targets, name)
         if not first:

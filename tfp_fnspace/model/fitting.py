@@ -150,7 +150,7 @@ def adapt_to_batches(model: "FunctionSpaceModel", batches: Iterable[streams.Batc
     scalers = model.units.scalers
     moments = [RunningMoments(scaler.mean.shape[0]) for scaler in scalers]
     names = ["x"] * (len(scalers) - 1) + ["y"]
-    likelihood, of_targets = model.likelihood, RunningMoments(model.num_target_columns)
+    likelihood, of_targets = model.likelihood, RunningMoments(model.num_outputs)
     for inputs, targets, *row_weights in batches:
         for scaler, running, values in zip(scalers, moments, [*inputs, targets], strict=True):
             if scaler.enabled:

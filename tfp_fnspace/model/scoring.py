@@ -85,10 +85,12 @@ def step(model: "FunctionSpaceModel", x: Any, y: Any, row_weights: Tensor | None
     y = model.checks.as_columns(y)
     distribution = model.predictive(x)
     weighted = {} if row_weights is None else {"sample_weight": row_weights}
+    known = model.likelihood.known_values(y)
     for metric in model.scores:
+        of_metric = y if getattr(metric, "takes_limits", False) else known
         whole = getattr(metric, "takes_distribution", False)
         predicted = distribution if whole else _point(model, distribution, metric)
-        metric.update_state(y, predicted, **weighted)
+        metric.update_state(of_metric, predicted, **weighted)
     return results(model)
 
 

@@ -54,6 +54,8 @@ ABOUT = About(
         "Categorical",
         "Ordinal",
         "HierarchicalCategorical",
+        "IntervalCensoredGaussian",
+        "IntervalCensoredLogNormal",
         "Remax",
     ),
     learns_noise=True,

@@ -48,6 +48,8 @@ ABOUT = About(
         "Categorical",
         "Ordinal",
         "HierarchicalCategorical",
+        "IntervalCensoredGaussian",
+        "IntervalCensoredLogNormal",
         "Remax",
     ),
     learns_noise=True,

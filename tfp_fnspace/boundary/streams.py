@@ -129,7 +129,7 @@ def parts_of(batch: Any, with_targets: bool) -> tuple[Any, ...]:
         return parts if with_targets else parts[:1]
     rule = "a pair (x, y) of inputs and targets, or (x, y, sample_weight)"
     if not with_targets:
-        rule = "inputs x, or a pair (x, y)"
+        rule = "inputs x, a pair (x, y), or (x, y, sample_weight)"
     given = f"{len(parts)} parts"
     if len(parts) == 1:
         given = f"one part of type {type(parts[0]).__name__.removesuffix('Spec')}"

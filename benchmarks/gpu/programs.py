@@ -18,7 +18,7 @@ import tensorflow_probability as tfp
 import tfp_fnspace as fns
 from tfp_fnspace.methods.stable_process import chains, hyperplanes, samplers
 
-_WIDTH = 100
+_WIDTH, _EPOCHS = 100, 20
 
 
 def tagi(columns):
@@ -68,8 +68,11 @@ def data(rows, columns):
 
 
 def steps_of(model, x, y):
-    """Fits a model for one epoch; returns name -> (function in the graph, its arguments)."""
-    model.fit(x, y, epochs=1, batch_size=len(x), verbose=0)
+    """Fits a model for some epochs; returns name -> (function in the graph, its arguments).
+
+    The first steps of Adam divide a gradient by itself, which makes rounding large where it is 0.
+    """
+    model.fit(x, y, epochs=_EPOCHS, batch_size=len(x), verbose=0)
 
     def train(inputs, targets):
         logs = model.train_step((inputs, targets))

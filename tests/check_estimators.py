@@ -68,7 +68,10 @@ EXCEPTIONS = {
     **dict.fromkeys(estimators.__all__, WITH_WEIGHTS),
     "StableProcessRegressor": WITHOUT_WEIGHTS,
     "FBNNRegressor": {**WITH_WEIGHTS, **OF_LINES},
-    **dict.fromkeys(("SIPRegressor", "TAGIClassifier"), {**WITH_WEIGHTS, **IN_FLOAT32}),
+    **dict.fromkeys(
+        ("FunctionSpaceClassifier", "SIPRegressor", "TAGIClassifier"),
+        {**WITH_WEIGHTS, **IN_FLOAT32},
+    ),
     "DIWPRegressor": {**WITH_WEIGHTS, **IN_FLOAT32},
     "DIWPClassifier": {**WITH_WEIGHTS, **IN_FLOAT32},
 }

@@ -59,9 +59,9 @@ IN_FLOAT32 = {
     "check_methods_subset_invariance": _ROUNDING,
 }
 
-#: The check that a line shows: its length scale is long, so that differences of cosines in float32
-#: are small and their weights large. Predictions then depend on the rows beside a row by 3e-4.
-OF_LINES = {"check_methods_subset_invariance": "large weights times the rounding of cosines"}
+#: The check that a line shows: its length scale is long (frequencies of 2e-4), and in float32
+#: predictions then depend on the rows beside a row by 3e-4.
+OF_LINES = {"check_methods_subset_invariance": "cosines of a long length scale, in float32"}
 
 #: Name of an estimator -> check -> why it does not pass.
 EXCEPTIONS = {

@@ -18,6 +18,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "tfp_fnspace"
 LEVELS = {
     "about": 0,
     "typing": 0,
+    "cores": 0,
     "startup": 0,
     "tracing": 0,
     "boundary": 0,

@@ -199,7 +199,7 @@ def survival():
 
 @pytest.mark.slow
 def test_a_model_finds_times_that_were_not_seen_to_their_end(survival):
-    """A third of the rows has no end, and more of those with long times."""
+    """A third of the rows has no end; medians of a fit to the ends as times are up to 56 % low."""
     assert 0.25 < np.mean(np.isinf(Y[:, 1])) < 0.4
     x = np.linspace(-0.8, 0.8, 9)[:, np.newaxis]
     medians = survival.predict_quantiles(x, [0.5])[:, 0, 0]

@@ -21,6 +21,7 @@ from tfp_fnspace import datasets
 from tfp_fnspace.benchmark import cell, estimators
 from tfp_fnspace.benchmark.selection import load, parse_splits
 from tfp_fnspace.boundary.arguments import check_count
+from tfp_fnspace.cores import num_cores
 
 try:
     import fcntl
@@ -276,16 +277,9 @@ def claimed(path: pathlib.Path) -> Iterator[bool]:
                 lock.unlink(missing_ok=True)
 
 
-def _num_cores():
-    """Returns the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _environment(jobs):
     """Returns an environment with a part of the cores for each job, and with this package."""
-    threads = str(max(1, _num_cores() // jobs))
+    threads = str(max(1, num_cores() // jobs))
     package = str(pathlib.Path(__file__).resolve().parents[2])
     search = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
     return {

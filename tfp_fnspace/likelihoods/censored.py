@@ -127,6 +127,9 @@ class _IntervalCensored(WithScale):
 
     targets_are_limits = True
 
+    def __init__(self, scale: float = 0.3, trainable: bool = True, **kwargs: Any):
+        super().__init__(checked_positive("scale", scale), trainable, **kwargs)
+
     def num_target_columns(self, num_outputs: int) -> int:
         return 2 * num_outputs
 
@@ -196,9 +199,6 @@ class IntervalCensoredGaussian(_IntervalCensored):
         ValueError: If `scale` is not a positive finite number.
     """
 
-    def __init__(self, scale: float = 0.3, trainable: bool = True, **kwargs: Any):
-        super().__init__(checked_positive("scale", scale), trainable, **kwargs)
-
     def _link(self, mean: Tensor) -> Tensor:
         return tf.convert_to_tensor(mean)
 
@@ -225,9 +225,6 @@ class IntervalCensoredLogNormal(_IntervalCensored):
     Raises:
         ValueError: If `scale` is not a positive finite number.
     """
-
-    def __init__(self, scale: float = 0.3, trainable: bool = True, **kwargs: Any):
-        super().__init__(checked_positive("scale", scale), trainable, **kwargs)
 
     def check_targets(self, targets: Array, name: str = "y") -> None:
         super().check_targets(targets, name)

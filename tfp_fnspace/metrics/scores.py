@@ -315,14 +315,13 @@ def _interval_censored_sums(limits, distribution, row_weights=None):
             "The limits must have two columns for every output of the distribution, lower limits "
             f"first. Received: limits of shape {limits.shape}, distribution output shape={shape}"
         )
+    distribution = with_weights_of_components(distribution)
     if is_factorised(distribution):
-        scalars = marginals(distribution)
-        rows = tf.reduce_sum(log_prob_between(scalars, low, high), axis=-1)
+        rows = tf.reduce_sum(log_prob_between(marginals(distribution), low, high), axis=-1)
     elif is_mixture(distribution) and is_factorised(distribution.components_distribution):
-        components = marginals(with_weights_of_components(distribution)).components_distribution
+        components = marginals(distribution).components_distribution
         each = log_prob_between(components, low[..., tf.newaxis], high[..., tf.newaxis])
-        log_weights = tf.nn.log_softmax(distribution.mixture_distribution.logits_parameter())
-        rows = tf.reduce_logsumexp(log_weights + tf.reduce_sum(each, axis=-2), axis=-1)
+        rows = _over_components(each, distribution)
     else:
         raise TypeError(
             "interval_censored_nll needs independent outputs, or a mixture of such. "
@@ -348,6 +347,10 @@ def _log_density(y, observed, distribution):
 def _mixture_log_density(y, observed, mixture):
     components = marginals(mixture).components_distribution
     log_densities = components.log_prob(y[..., tf.newaxis])  # [N, D, K]
-    log_densities = tf.where(observed[..., tf.newaxis], log_densities, 0.0)
+    return _over_components(tf.where(observed[..., tf.newaxis], log_densities, 0.0), mixture)
+
+
+def _over_components(log_densities, mixture):
+    """Returns the log density of each row, `[N]`, given those of K components, `[N, D, K]`."""
     log_weights = tf.nn.log_softmax(mixture.mixture_distribution.logits_parameter())  # [N, K]
     return tf.reduce_logsumexp(log_weights + tf.reduce_sum(log_densities, axis=-2), axis=-1)

@@ -1,7 +1,6 @@
 """Runs that differ in rows and noise as one computation: the folds and candidates of `noise`."""
 
 import functools
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfp_fnspace.cores import num_cores
 from tfp_fnspace.methods.tagi import training
 from tfp_fnspace.tracing import traced
 from tfp_fnspace.typing import Array, Tensor
@@ -59,7 +59,9 @@ class Runs:
         self._start = [variable.numpy() for variable in model.parameter_variables]
         self.at_once = self._wanted_at_once()
         if self.at_once > 1:
-            self._num_threads = 1 if tf.config.list_physical_devices("GPU") else _num_cores()
+            has_gpu = tf.config.list_physical_devices("GPU")
+            threads = tf.config.threading.get_intra_op_parallelism_threads() or num_cores()
+            self._num_threads = 1 if has_gpu else threads
             self._program = traced(functools.partial(_epoch, model), jit_compile=True)
 
     def _wanted_at_once(self):
@@ -142,12 +144,6 @@ def _has_loop(model, inputs):
     program = traced(model.network_moments).get_concrete_function(specs).graph.as_graph_def()
     parts = [program.node, *(function.node_def for function in program.library.function)]
     return any(node.op in ("While", "StatelessWhile") for part in parts for node in part)
-
-
-def _num_cores():
-    if threads := tf.config.threading.get_intra_op_parallelism_threads():
-        return threads
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _epoch(

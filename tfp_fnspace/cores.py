@@ -1,0 +1,10 @@
+"""The cores of the machine."""
+
+import os
+
+
+def num_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

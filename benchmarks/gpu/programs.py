@@ -1,10 +1,11 @@
 """Writes what XLA compiles of the five methods, so that `run.py` runs it without TensorFlow.
 
-`python benchmarks/gpu/programs.py DIR [--models tagi,diwp] [--rows 1000] [--columns 10]` writes
-two files for a prediction and two for a training step of each model: `<model>-<step>.hlo`, the
-serialized HLO program before XLA's optimisation; and `<model>-<step>.npz`, what it is given
-(`in0`, `in1`, ...) and what TensorFlow returns here (`out0`, `out1`, ..., in the order of the
-program's own outputs). A training step returns its logs and the new weights.
+`python benchmarks/gpu/programs.py DIR [--models tagi,diwp] [--rows 1000] [--columns 10]
+[--floatx float64]` writes two files for a prediction and two for a training step of each model:
+`<model>-<step>.hlo`, the serialized HLO program before XLA's optimisation; and
+`<model>-<step>.npz`, what it is given (`in0`, `in1`, ...) and what TensorFlow returns here
+(`out0`, `out1`, ..., in the order of the program's own outputs). A training step returns its logs
+and the new weights.
 """
 
 import argparse
@@ -60,11 +61,11 @@ _STABLE_ROWS, _STABLE_PLANES = 100, 200
 
 
 def data(rows, columns):
-    """Returns a smooth function with noise, float32 `[N, X]` and `[N, 1]`."""
+    """Returns a smooth function with noise, `[N, X]` and `[N, 1]`, in Keras's float type."""
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(rows, columns)).astype("float32")
+    x = rng.normal(size=(rows, columns))
     y = np.sin(x[:, :1]) + 0.1 * rng.normal(size=(rows, 1))
-    return x, y.astype("float32")
+    return x.astype(keras.config.floatx()), y.astype(keras.config.floatx())
 
 
 def steps_of(model, x, y):
@@ -136,7 +137,9 @@ def main():
     parser.add_argument("--models", default=",".join([*MODELS, "stable_process"]))
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--columns", type=int, default=10)
+    parser.add_argument("--floatx", default="float32", help="Keras's float type")
     options = parser.parse_args()
+    keras.config.set_floatx(options.floatx)
     options.folder.mkdir(parents=True, exist_ok=True)
     for name in options.models.split(","):
         if name == "stable_process":

@@ -69,7 +69,7 @@ EXCEPTIONS = {
     "StableProcessRegressor": WITHOUT_WEIGHTS,
     "FBNNRegressor": {**WITH_WEIGHTS, **OF_LINES},
     **dict.fromkeys(
-        ("FunctionSpaceClassifier", "SIPRegressor", "TAGIClassifier"),
+        ("FunctionSpaceClassifier", "FunctionSpaceRegressor", "SIPRegressor", "TAGIClassifier"),
         {**WITH_WEIGHTS, **IN_FLOAT32},
     ),
     "DIWPRegressor": {**WITH_WEIGHTS, **IN_FLOAT32},

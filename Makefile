@@ -85,7 +85,7 @@ help: ## this list (also what `make` alone does)
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | while IFS='|' read -r name text; do \
 	  printf '  %-11s %s\n' "$$name" "$$text"; done
 
-demo: $(STAMP) ## the commands on a real table, every method: scores, a picture, export, in build/demo
+demo: $(STAMP) ## the commands on a real table, the quick methods: scores, a picture, export, in build/demo
 	@echo "==> running the demo"
 	@"$(VENV_PYTHON)" -m tfp_fnspace demo --output-dir build/demo
 	@echo "==> demo finished: see build/demo"

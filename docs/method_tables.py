@@ -97,7 +97,7 @@ def noises(said):
 def estimators(said):
     """Estimators, and how they learn."""
     learns = {
-        "FunctionSpace": "several methods, weighed by held-out rows: the one to begin with",
+        "FunctionSpace": "DIWP and TAGI, weighed by held-out rows: the one to begin with",
         **{a.model.removesuffix("Model"): a.learns for a in said.values()},
     }
     rows = []

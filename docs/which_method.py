@@ -17,7 +17,7 @@ BLUE, VERMILLION, GREY, INK = "#0072B2", "#D55E00", "#6E6E6E", "#1A1A1A"
 QUESTIONS = [
     (
         "A table with a target,\nand nothing to choose?",
-        "all methods, weighed",
+        "several methods, weighed",
         "fns.sklearn.FunctionSpaceRegressor, Classifier",
     ),
     (
@@ -51,7 +51,7 @@ QUESTIONS = [
         "fns.diwp: a deep kernel that is learnt",
     ),
 ]
-LAST = ("TAGI first, then DIWP", "compare by nll on rows held out")
+LAST = ("DIWP first, then TAGI", "compare by nll on rows held out")
 
 
 def box(ax, x, y, text, *, colour, filled, width):

@@ -32,19 +32,7 @@ OF_THE_RECIPE = [
     "check_estimators_pickle",
 ]
 
-_NO_WEIGHTS = "the method gives no meaning to weights, and refuses them"
-
-#: The checks that fail for an estimator that refuses weights, and why.
-WITHOUT_WEIGHTS = {
-    "check_sample_weights_pandas_series": _NO_WEIGHTS,
-    "check_sample_weights_not_an_array": _NO_WEIGHTS,
-    "check_sample_weights_list": _NO_WEIGHTS,
-    "check_sample_weights_shape": _NO_WEIGHTS,
-    "check_sample_weights_not_overwritten": _NO_WEIGHTS,
-    "check_sample_weight_equivalence_on_dense_data": _NO_WEIGHTS,
-}
-
-#: The check that fails for an estimator that takes weights, and why.
+#: The check that fails for every estimator, and why.
 WITH_WEIGHTS = {
     "check_sample_weight_equivalence_on_dense_data": (
         "a recipe holds out all copies of a row that has a weight, but only some of several rows"
@@ -66,14 +54,19 @@ OF_LINES = {"check_methods_subset_invariance": "cosines of a long length scale, 
 #: Name of an estimator -> check -> why it does not pass.
 EXCEPTIONS = {
     **dict.fromkeys(estimators.__all__, WITH_WEIGHTS),
-    "StableProcessRegressor": WITHOUT_WEIGHTS,
     "FBNNRegressor": {**WITH_WEIGHTS, **OF_LINES},
     **dict.fromkeys(
-        ("FunctionSpaceClassifier", "FunctionSpaceRegressor", "SIPRegressor", "TAGIClassifier"),
+        (
+            "DIWPClassifier",
+            "DIWPRegressor",
+            "FunctionSpaceClassifier",
+            "FunctionSpaceRegressor",
+            "SIPRegressor",
+            "StableProcessRegressor",
+            "TAGIClassifier",
+        ),
         {**WITH_WEIGHTS, **IN_FLOAT32},
     ),
-    "DIWPRegressor": {**WITH_WEIGHTS, **IN_FLOAT32},
-    "DIWPClassifier": {**WITH_WEIGHTS, **IN_FLOAT32},
 }
 
 

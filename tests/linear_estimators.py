@@ -45,7 +45,7 @@ def fit_table(x, y, num_classes=None, sample_weight=None, seed=0, report=None, *
 class LinearRegressor(TAGIRegressor):
     """A regressor with all optional features, whose recipe is the one above."""
 
-    _takes_variances, _takes_weights = False, True
+    _takes_variances = False
 
     def _fit_model(self, x, y, **options):
         return fit_table(x, y, **options)
@@ -54,7 +54,7 @@ class LinearRegressor(TAGIRegressor):
 class LinearClassifier(TAGIClassifier):
     """A classifier with all optional features, whose recipe is the one above."""
 
-    _takes_variances, _takes_weights = False, True
+    _takes_variances = False
 
     def _fit_model(self, x, y, **options):
         return fit_table(x, y, **options)

@@ -183,6 +183,7 @@ def test_rows_of_weight_zero_are_no_rows():
     [
         "TAGIRegressor",
         pytest.param("DIWPRegressor", marks=pytest.mark.slow),
+        pytest.param("StableProcessRegressor", marks=pytest.mark.slow),
         pytest.param("FunctionSpaceRegressor", marks=pytest.mark.slow),
     ],
 )
@@ -253,13 +254,6 @@ def test_bad_weights_of_classes():
         LinearClassifier(class_weight={"maybe": 2.0}).fit(X, LABELS)
     with pytest.raises(ValueError, match='dict or None for `partial_fit`.*"balanced"'):
         LinearClassifier(class_weight="balanced").partial_fit(X, LABELS)
-
-
-def test_weights_without_a_meaning_are_refused():
-    estimator = estimators.StableProcessRegressor()
-    message = "None for StableProcessRegressor.*Received: sample_weight of shape"
-    with pytest.raises(ValueError, match=message):
-        estimator.fit(X, Y, np.ones(len(X)))
 
 
 # TAGI goes on -----------------------------------------------------------------------------------
@@ -357,6 +351,30 @@ def test_conformal_wrappers():
     for low, high in [part.T for part in intervals]:
         # Each end is off by 0.03, for 200 rows to calibrate and 200 to count.
         assert 0.8 < np.mean((low <= y[rest]) & (y[rest] <= high)) < 0.98
+
+
+@pytest.mark.slow
+def test_tools_take_an_estimator_with_its_recipe():
+    """The tests above are about our base classes; here a recipe chooses and fits."""
+    x, y = make_rows(300)
+    train, rest = slice(150), slice(150, 300)
+    tagi = estimators.TAGIRegressor(time_limit=2.0, random_state=0)
+    wrapped = crepes.WrapRegressor(clone(tagi))
+    wrapped.fit(x[:75], y[:75])
+    wrapped.calibrate(x[75:150], y[75:150])
+    split = SplitConformalRegressor(clone(tagi), confidence_level=0.9, prefit=False)
+    split.fit(x[:75], y[:75]).conformalize(x[75:150], y[75:150])
+    for low, high in (
+        wrapped.predict_int(x[rest], confidence=0.9).T,
+        split.predict_interval(x[rest])[1][:, :, 0].T,
+    ):
+        # 0.9 up to four standard deviations, for 75 rows to calibrate and 150 to count.
+        assert np.mean((low <= y[rest]) & (y[rest] <= high)) > 0.73
+    pipeline = make_pipeline(PolynomialFeatures(include_bias=False), clone(tagi))
+    assert np.min(cross_val_score(pipeline, x[train], y[train], cv=2)) > 0.8
+    plain = linear_model.LinearRegression()
+    stacked = StackingRegressor([("ours", clone(tagi)), ("theirs", plain)], cv=2)
+    assert stacked.fit(x[train], y[train]).score(x[rest], y[rest]) > 0.8
 
 
 def test_conformal_wrappers_of_classes():

@@ -39,9 +39,6 @@ class TableEstimator(WithExport, BaseEstimator):
     #: Whether the model takes variances of its inputs, see `TableEncoder`.
     _takes_variances = False
 
-    #: Whether the recipe supports weights of the rows.
-    _takes_weights = True
-
     settings_: Any  # what `fit` learns, beside `model_` and `encoder_`
 
     def __init__(
@@ -106,11 +103,6 @@ class TableEstimator(WithExport, BaseEstimator):
             raise ValueError(
                 "`sample_weight` must be positive in at least 2 rows. "
                 f"Received: sample_weight with {np.count_nonzero(weights)} positive numbers"
-            )
-        if not self._takes_weights:
-            raise ValueError(
-                f"`sample_weight` must be None for {type(self).__name__}, which counts each row "
-                f"once. Received: sample_weight of shape {weights.shape}"
             )
         return weights
 
@@ -224,7 +216,7 @@ class TableRegressor(RegressorMixin, TableEstimator):
             X: Array or data frame `[N, P]` of numbers, booleans and categories; NaN is missing.
             y: Targets `[N]` or `[N, D]`, finite.
             sample_weight: Non-negative weights `[N]`. A row of weight w counts as w copies of it,
-                and one of weight zero is left out. The stable process refuses weights.
+                and one of weight zero is left out.
 
         Returns:
             The estimator.

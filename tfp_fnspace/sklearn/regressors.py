@@ -69,7 +69,6 @@ class StableProcessRegressor(TableRegressor):
     """
 
     method = "stable_process"
-    _takes_weights = False
 
     def __init__(
         self,

@@ -3,13 +3,14 @@
     python benchmarks/calibration.py [--data-dir ../shared/data/dev] [--only mcycle,houses]
 
 A `TAGIRegressor` with 5 seconds is fitted to four fifths of the training rows of a split, drawn at
-random. The other fifth is for `calibrate(by="crps")`, `recalibrate` and `SplitConformal`, each by
-itself. `coverage` is the share of test rows inside the 90 % interval, and `p` that of the exact
-two-sided binomial test of 0.9, for the rows of both splits together. It takes the rows for
-independent given the held-out ones, so that `p` below 0.05 is more frequent than 1 in 20 where
-these are few. `p given n` of conformal intervals does not: their coverage has a beta distribution
-that the number n of held-out rows determines, and the number of rows inside is beta-binomial. A
-set with fewer than 20 held-out rows has no map. Cells that are in the file are kept.
+random. The other fifth is for `calibrate` by the CRPS and by the NLL, for `recalibrate` and for
+`SplitConformal`, each by itself. `coverage` is the share of test rows inside the 90 % interval, and
+`p` that of the exact two-sided binomial test of 0.9, for the rows of both splits together. It takes
+the rows for independent given the held-out ones, so that `p` below 0.05 is more frequent than 1 in
+20 where these are few. `p given n` of conformal intervals does not: their coverage has a beta
+distribution that the number n of held-out rows determines, and the number of rows inside is
+beta-binomial. A set with fewer than 20 held-out rows has no map. Cells that are in the file are
+kept.
 """
 
 import argparse
@@ -27,7 +28,8 @@ RESULTS = "benchmarks/results/calibration.json"
 LEVEL, SECONDS, LEAST_ROWS = 0.9, 5.0, 20
 
 #: Which predictions have coverages, and which of them a CRPS.
-KINDS, SCORED = ("before", "scale", "map", "conformal"), ("before", "scale", "map")
+KINDS = ("before", "crps", "nll", "map", "conformal")
+SCORED = KINDS[:-1]
 
 
 def inside(estimator, x, y):
@@ -44,7 +46,9 @@ def run(data_dir, dataset, split):
     held, kept = np.split(order, [len(x) // 5])
     fitted = TAGIRegressor(time_limit=SECONDS, random_state=0).fit(x[kept], y[kept])
     rows = x[held], y[held]
-    found = {"before": fitted, "scale": calibration.calibrate(fitted, *rows, by="crps")}
+    found = {"before": fitted}
+    for score in ("crps", "nll"):
+        found[score] = calibration.calibrate(fitted, *rows, by=score)
     if len(held) >= LEAST_ROWS:
         found["map"] = calibration.recalibrate(fitted, *rows)
     record = {"rows": len(x_test), "held_out": len(held)}
@@ -54,7 +58,7 @@ def run(data_dir, dataset, split):
         record[f"crps_{name}"] = float(crps)
     low, high = calibration.SplitConformal(fitted, *rows).interval(x_test, LEVEL)
     record["inside_conformal"] = int(np.sum((low <= y_test) & (y_test <= high)))
-    record["factor"] = float(found["scale"].model_.adjustment.scale[0])
+    record["factor"] = float(found["crps"].model_.adjustment.scale[0])
     return record
 
 

@@ -4,7 +4,10 @@ The target is a smooth function of ten columns with noise, with 1,000 and 10,000
 estimator runs in its own process, one at a time, with all cores. The time of imports is not
 counted; that of tracing is.
 
-    python benchmarks/seconds.py --out build/seconds [--estimators tagi diwp ngboost]
+    python benchmarks/seconds.py [--estimators tagi diwp ngboost] [--out build/seconds]
+
+It writes the seconds into `benchmarks/results/seconds.json` and the table of all of them into
+`docs/howto/sklearn.md`. Cells that are in the folder `--out` are kept.
 """
 
 import argparse
@@ -12,10 +15,11 @@ import json
 import pathlib
 
 import numpy as np
-import pandas as pd
+import tables
 
-from tfp_fnspace.benchmark import estimators, uci
+from tfp_fnspace.benchmark import add_records, estimators, machine, uci, versions
 
+RESULTS, PAGE = "benchmarks/results/seconds.json", pathlib.Path("docs/howto/sklearn.md")
 SIZES, NUM_COLUMNS, NUM_TEST = (1000, 10_000), 10, 500
 
 
@@ -34,28 +38,33 @@ def write_data(folder):
     return names
 
 
-def table(folder, names):
-    """Returns the seconds to fit and to predict, and the scores, as a row for each estimator."""
-    rows = []
+def records(folder, names):
+    """Returns the seconds to fit and to predict, and the score, of each estimator and size."""
+    found = []
     for estimator in names:
-        row = {"estimator": estimators.title(estimator)}
         for size in SIZES:
             path = uci.Cell(estimator, f"smooth_{size}", 0).path(folder)
-            record = json.loads(path.read_text())
-            for key in ("fit_seconds", "predict_seconds", "nll"):
-                row[f"{key} {size}"] = record.get(key, record["status"])
-        rows.append(row)
-    return pd.DataFrame(rows).set_index("estimator")
+            cell = json.loads(path.read_text())
+            keys = ("status", "fit_seconds", "predict_seconds", "nll")
+            record = {key: cell[key] for key in keys if key in cell}
+            shared = {"versions": versions(), "machine": machine()}
+            found.append({"estimator": estimator, "rows": size, **record, **shared})
+    return found
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the results")
+    parser.add_argument("--out", type=pathlib.Path, default="build/seconds", help="of the cells")
     parser.add_argument("--estimators", nargs="+", default=list(estimators.ESTIMATORS))
-    arguments = parser.parse_args()
-    sets = write_data(arguments.out / "data")
-    uci.run(arguments.estimators, sets, "0", arguments.out / "data", arguments.out)
-    print(table(arguments.out, arguments.estimators).round(2).to_string())
+    options = parser.parse_args()
+    sets = write_data(options.out / "data")
+    uci.run(options.estimators, sets, "0", options.out / "data", options.out)
+    found = records(options.out, options.estimators)
+    for each in found:
+        print({key: each[key] for key in each if key not in ("versions", "machine")})
+    add_records(RESULTS, found, lambda record: record["estimator"] in options.estimators)
+    everything = json.loads(pathlib.Path(RESULTS).read_text())
+    PAGE.write_text(tables.with_seconds(PAGE.read_text(encoding="utf-8"), everything))
 
 
 if __name__ == "__main__":

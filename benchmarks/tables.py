@@ -1,7 +1,8 @@
 """Rows of `docs/benchmarks.md`, except for the papers' regression sets, for `benchmark report`.
 
 A row says what is compared, the paper's or another program's number, ours, and whether ours is as
-good. The table of latencies is for `docs/howto/export.md`, see `export_latency.py`.
+good. The tables of latencies and of seconds are for `docs/howto/export.md` and `sklearn.md`, see
+`export_latency.py` and `seconds.py`.
 """
 
 import json
@@ -10,6 +11,7 @@ import re
 
 import pandas as pd
 
+from tfp_fnspace.benchmark import estimators
 from tfp_fnspace.benchmark.paper_rows import printed, verdict, written
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
@@ -210,8 +212,40 @@ ANSWERS = {
     "server": "the server",
 }
 
-#: Where a page has this table.
-LATENCY = re.compile(r"(?<=<!-- table: export_latency -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+def with_table(page, name, lines, found):
+    """Returns the text of a page with another table between its marks.
+
+    Args:
+        page: The text of the page.
+        name: The name in the first mark, `<!-- table: NAME -->`.
+        lines: List of lists of cells, those of the head first.
+        found: List of records, with the machine and the versions.
+    """
+    marks = re.compile(rf"(?<=<!-- table: {name} -->\n).*?(?=<!-- end -->)", re.DOTALL)
+    if not marks.search(page):
+        raise ValueError("The page must have the marks of the table. Received: a page without them")
+    about = {(each["machine"]["processor"], each["versions"]["tensorflow"]) for each in found}
+    where = "; ".join(f"{processor}, TensorFlow {version}" for processor, version in sorted(about))
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return marks.sub(lambda _: f"{text}\n\nMeasured on: {where}.\n", page)
+
+
+def with_seconds(page, found):
+    """Returns the text of a page with the table of seconds.
+
+    Args:
+        page: The text of the page.
+        found: List of records of `seconds.py`.
+    """
+    sizes = sorted({each["rows"] for each in found})
+    lines = [["", *(f"{size:,} rows" for size in sizes)], ["---", *["---:"] * len(sizes)]]
+    for name in dict.fromkeys(each["estimator"] for each in found):
+        by_size = {each["rows"]: each for each in found if each["estimator"] == name}
+        taken = [by_size[size].get("fit_seconds") for size in sizes]
+        cells = ["–" if each is None else f"{each:.2g}" for each in taken]
+        lines.append([estimators.title(name), *cells])
+    return with_table(page, "seconds", lines, found)
 
 
 def with_export_latency(page, found):
@@ -221,8 +255,6 @@ def with_export_latency(page, found):
         page: The text of the page.
         found: List of records of `export_latency.py`.
     """
-    if not LATENCY.search(page):
-        raise ValueError("The page must have the marks of the table. Received: a page without them")
     by_name = {(each["model"], each["format"]): each for each in found}
     head = ["model", "answers", "kB", "load, ms"]
     head += [f"{n} {rows}, {q}, ms" for n, rows in _LATENCY_ROWS for q in ("p50", "p99")]
@@ -231,10 +263,7 @@ def with_export_latency(page, found):
         for kind, name in ANSWERS.items():
             if (model, kind) in by_name:
                 lines.append([title, name, *_latencies(by_name[model, kind])])
-    about = {(each["machine"]["processor"], each["versions"]["tensorflow"]) for each in found}
-    where = "; ".join(f"{processor}, TensorFlow {version}" for processor, version in sorted(about))
-    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    return LATENCY.sub(lambda _: f"{text}\n\nMeasured on: {where}.\n", page)
+    return with_table(page, "export_latency", lines, found)
 
 
 _LATENCY_ROWS = (("1", "row"), ("1,000", "rows"))

@@ -333,7 +333,7 @@ def test_other_objects_are_refused(model):
     with pytest.raises(ValueError, match="`scale` must be a positive.*Received: scale=-1.0"):
         calibration.Scaling([1.0, -1.0])
     recalibrated = calibration.recalibrate(model, X, Y)
-    with pytest.raises(TypeError, match="scale first and map the probabilities after"):
+    with pytest.raises(TypeError, match="Calibrate before `recalibrate`; for others take"):
         calibration.calibrate(recalibrated, X, Y)
 
 

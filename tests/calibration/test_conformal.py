@@ -81,6 +81,16 @@ def test_interval_of_a_model_is_a_quantile_of_its_scores():
     np.testing.assert_allclose(again.interval(NEW, level=0.8)[1], high, rtol=2e-6)  # float32
 
 
+def test_factor_makes_the_interval_of_mean_and_stddev():
+    model = linear()
+    conformal = calibration.SplitConformal(model, X, Y)
+    found, factor = model.predict(NEW, verbose=0), conformal.factor(0.8)
+    assert factor.shape == (2,)
+    low, high = conformal.interval(NEW, 0.8)
+    np.testing.assert_allclose(low, found["mean"] - factor * found["stddev"], rtol=1e-6)
+    np.testing.assert_allclose(high, found["mean"] + factor * found["stddev"], rtol=1e-6)
+
+
 def test_missing_targets_have_no_score():
     inputs = keras.Input((1,))
     noise = fns.likelihoods.Gaussian(0.3)

@@ -205,11 +205,14 @@ def quality_against_seconds(cells: pd.DataFrame) -> Figure:
     figure, ax = plt.subplots(figsize=(8.0, 5.0))
     ax.set(xscale="log", yscale="log")
     ax.set(xlabel="median seconds of fit and prediction", ylabel="CRPS, conformal boosting = 1")
-    ax.set_title("Blue: ours; each relative to the same cells of conformal boosting", fontsize=9)
+    heading = "Dots: ours, rings: others; each relative to the same cells of conformal boosting"
+    ax.set_title(heading, fontsize=9)
     ax.margins(x=0.25, y=0.15)
     colours = [BLUE if is_ours(name) else GREY for name in table.index]
     for (_, row), colour in zip(table.iterrows(), colours, strict=True):
-        ax.plot(row["seconds"], row["crps"], "o", color=colour)
+        # A ring shows a dot that it lies on.
+        size, style = (6, "full") if colour == BLUE else (8, "none")
+        ax.plot(row["seconds"], row["crps"], "o", color=colour, ms=size, fillstyle=style, mew=1.5)
     low, high = float(table["crps"].min()), float(table["crps"].max())
     ticks = [value for value in _TICKS if 0.9 * low <= value <= 1.1 * high]
     ax.yaxis.set_minor_locator(ticker.NullLocator())

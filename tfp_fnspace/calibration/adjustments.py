@@ -248,7 +248,8 @@ def location(distribution: Distribution) -> Tensor:
     if not isinstance(scalar, _FAMILIES):
         raise TypeError(
             "A factor of the spread is for predictive distributions that are Gaussian, Student t, "
-            "Johnson's S_U or mixtures of these; scale first and map the probabilities after that. "
+            "Johnson's S_U or mixtures of these. Calibrate before `recalibrate`; for others take "
+            "`recalibrate` alone, or `SplitConformal`. "
             f"Received: a predictive distribution {distribution}"
         )
     mean = scalar.mean() if isinstance(scalar, tfd.JohnsonSU) else scalar.loc

@@ -63,9 +63,26 @@ class SplitConformal:
         Raises:
             ValueError: If the level needs more held-out rows, or the data are bad.
         """
-        factor = conformal_quantile(self.scores, level)
+        factor = self.factor(level)
         mean, stddev = moments(self.model, x)
         return mean - factor * stddev, mean + factor * stddev
+
+    def factor(self, level: float = 0.9) -> Array:
+        """Returns q, the half-width of the intervals in standard deviations.
+
+        It makes the same intervals of the mean and the standard deviation that an export of the
+        model returns.
+
+        Args:
+            level: Number in (0, 1).
+
+        Returns:
+            Array `[D]` (`[]` if an estimator predicts no columns).
+
+        Raises:
+            ValueError: If the level needs more held-out rows.
+        """
+        return conformal_quantile(self.scores, level)
 
 
 def moments(model: Any, x: Rows) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""The table of latencies in the page on exports."""
+"""The tables of latencies and of seconds in how-to pages."""
 
 import importlib.util
 import json
@@ -7,16 +7,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "howto" / "export.md"
-RESULTS = ROOT / "benchmarks" / "results" / "export_latency.json"
+#: Name of the results and of the table -> its page.
+PAGES = {"export_latency": "export.md", "seconds": "sklearn.md"}
 
 
 @pytest.fixture(scope="module")
-def with_export_latency():
+def tables():
     spec = importlib.util.spec_from_file_location("rows", ROOT / "benchmarks" / "tables.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    return script.with_export_latency
+    return script
+
+
+@pytest.fixture
+def with_export_latency(tables):
+    return tables.with_export_latency
 
 
 SHARED = {"machine": {"processor": "Some"}, "versions": {"tensorflow": "2.21.0"}}
@@ -54,10 +59,26 @@ def test_a_page_without_marks_is_refused(with_export_latency):
         with_export_latency("no marks", [])
 
 
-def test_the_committed_page_has_the_table_of_the_results(with_export_latency):
-    text = PAGE.read_text(encoding="utf-8")
-    if RESULTS.exists():
-        found = json.loads(RESULTS.read_text())
-        assert with_export_latency(text, found) == text, "run benchmarks/export_latency.py --page"
-    else:
-        assert "<!-- table: export_latency -->\n<!-- end -->" in text
+def test_seconds_of_estimators_and_sizes(tables):
+    found = [
+        {"estimator": "tagi", "rows": 1000, "fit_seconds": 6.66, **SHARED},
+        {"estimator": "tagi", "rows": 10_000, "fit_seconds": 12.3, **SHARED},
+        {"estimator": "exact_gp", "rows": 10_000, "status": "refused", **SHARED},
+        {"estimator": "exact_gp", "rows": 1000, "fit_seconds": 0.123, **SHARED},
+    ]
+    page = "a\n<!-- table: seconds -->\nold\n<!-- end -->\n"
+    lines = tables.with_seconds(page, found).splitlines()
+    assert lines[2:6] == [
+        "|  | 1,000 rows | 10,000 rows |",
+        "| --- | ---: | ---: |",
+        "| TAGIRegressor | 6.7 | 12 |",
+        "| exact GP | 0.12 | – |",
+    ]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_committed_page_has_the_table_of_the_results(tables, name):
+    text = (ROOT / "docs" / "howto" / PAGES[name]).read_text(encoding="utf-8")
+    results = ROOT / "benchmarks" / "results" / f"{name}.json"
+    found = json.loads(results.read_text())
+    assert getattr(tables, f"with_{name}")(text, found) == text

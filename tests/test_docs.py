@@ -14,7 +14,7 @@ MOST_EPOCHS = 12
 #: Pages that take long, and whose calls other tests make.
 EXHAUSTIVE = {"sip.md", "sklearn.md", "stable_process.md", "writing_a_layer.md"}
 #: Packages that are too large for the tests' environment, by the pages that need them.
-NEEDS = {"botorch.md": "botorch"}
+NEEDS = {"botorch.md": ("botorch", "ax")}
 TIME_LIMIT = re.compile(r"\btime_limit=(\d+)")
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -50,8 +50,8 @@ NAMES = [page.relative_to(ROOT).as_posix() for page in pages_with_code()]
 )
 def test_code_blocks_run(name, tmp_path, monkeypatch):
     page = ROOT / name
-    if page.name in NEEDS:
-        pytest.importorskip(NEEDS[page.name])
+    for package in NEEDS.get(page.name, ()):
+        pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__docs__"}
     for block in BLOCK.findall(page.read_text()):

@@ -288,7 +288,7 @@ def test_a_dataset_gives_its_first_batches():
 @pytest.mark.parametrize("precision", ["full", "diagonal"])
 @pytest.mark.parametrize("shared", [True, False])
 def test_what_a_posterior_is_assigned(precision, shared):
-    layer = diwp.GlobalInducingGP(2, precision, shared, dtype="float64")
+    layer = diwp.GlobalInducingGP(2, precision=precision, shared_precision=shared, dtype="float64")
     layer.build([(1, 4, 4), (1, 4, None), (1, None)])
     v = RANDOM.normal(size=(2, 4))
     t = np.tril(RANDOM.normal(size=(2, 4, 4)), -1) + np.eye(4) * [[0.5], [2.0]][0]

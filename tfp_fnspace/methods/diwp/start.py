@@ -103,7 +103,9 @@ class _MeanKernel:
         double, self.layers, blocks_shape = {"dtype": "float64"}, [], None
         for layer in layers:
             if isinstance(layer, FeaturesToGram):
-                own = FeaturesToGram(len(points), layer.learn_scale, layer.constant, **double)
+                own = FeaturesToGram(
+                    len(points), learn_scale=layer.learn_scale, constant=layer.constant, **double
+                )
                 own.build([None, points.shape[1]])
                 own.inducing_inputs.assign(points)
                 own.inducing_inputs.trainable = _is_trained(layer.inducing_inputs, layers)

@@ -157,7 +157,7 @@ class GlobalInducingGP(_GaussianProcess):
     """
 
     def __init__(
-        self, units: int, precision: str = "full", shared_precision: bool = False, **kwargs: Any
+        self, units: int, *, precision: str = "full", shared_precision: bool = False, **kwargs: Any
     ):
         super().__init__(units, precision, shared_precision, **kwargs)
 
@@ -210,7 +210,7 @@ class GaussianProcessGram(_GaussianProcess):
     """
 
     def __init__(
-        self, units: int, precision: str = "full", shared_precision: bool = True, **kwargs: Any
+        self, units: int, *, precision: str = "full", shared_precision: bool = True, **kwargs: Any
     ):
         super().__init__(units, precision, shared_precision, **kwargs)
 

@@ -53,7 +53,7 @@ class GramKernel(GramLayer):
             float64.
     """
 
-    def __init__(self, kernel: Any, learn_amplitude: bool = False, **kwargs: Any):
+    def __init__(self, kernel: Any, *, learn_amplitude: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         self.kernel = without_variables(kernels.get(kernel))
         self.learn_amplitude = bool(learn_amplitude)

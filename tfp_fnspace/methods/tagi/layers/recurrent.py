@@ -89,6 +89,7 @@ class LSTM(BilinearLayer):
         activation: ActivationLike = "tanh",
         recurrent_activation: ActivationLike = "sigmoid",
         use_bias: bool = True,
+        *,
         unit_forget_bias: bool = True,
         return_sequences: bool = False,
         go_backwards: bool = False,

@@ -49,7 +49,7 @@ def composed_kernel(model, x):
     z = x * features.scale.numpy() + features.bias.numpy()
     k = z @ z.T / x.shape[1]
     for layer in inner:
-        if isinstance(layer, diwp.GramKernel):
+        if isinstance(layer, diwp.KernelOfGram):
             norms = np.diag(k)
             k = np.exp(-0.5 * (norms[:, np.newaxis] + norms - 2.0 * k))
             if layer.learn_amplitude:
@@ -140,7 +140,7 @@ def test_points_that_move_have_a_larger_bound():
 @pytest.mark.exhaustive
 def test_points_move_where_rows_have_copies_and_each_output_its_noise():
     rows = tf.constant(np.repeat(X[:20], 2, axis=0)), tf.constant(np.repeat(Y[:20], 2, axis=0))
-    stack = network(diwp.GramKernel("relu", dtype="float64"))
+    stack = network(diwp.KernelOfGram("relu", dtype="float64"))
     bounds = [
         fitted_start(stack, noise([0.3, 0.3]), *rows, 40, 8, True, move=move).bound
         for move in (False, True)
@@ -153,7 +153,11 @@ def test_points_move_where_rows_have_copies_and_each_output_its_noise():
 def test_layers_that_are_frozen_stay(before):
     """Layers are frozen before they are built, when their weights do not know of it, or after."""
     features = diwp.FeaturesToGram(8, dtype="float64", trainable=not before)
-    layers = [keras.Input([2], dtype="float64"), features, diwp.GramKernel("relu", dtype="float64")]
+    layers = [
+        keras.Input([2], dtype="float64"),
+        features,
+        diwp.KernelOfGram("relu", dtype="float64"),
+    ]
     stack = keras.Sequential([*layers, diwp.GlobalInducingGP(2, dtype="float64")])
     features.trainable = False
     start = fitted_start(stack, noise(), tf.constant(X), tf.constant(Y), 40, 8, True, move=True)
@@ -259,7 +263,7 @@ def test_without_noise_it_starts_above_its_least(case):
 @pytest.mark.slow
 def test_what_is_frozen_stays():
     features = diwp.FeaturesToGram(8, dtype="float64")
-    kernel = diwp.GramKernel("relu", learn_amplitude=True, dtype="float64")
+    kernel = diwp.KernelOfGram("relu", learn_amplitude=True, dtype="float64")
     layers = [keras.Input([2], dtype="float64"), features, kernel]
     stack = keras.Sequential([*layers, diwp.GlobalInducingGP(2, dtype="float64")])
     features.scale.assign([0.7, 1.2])
@@ -310,7 +314,7 @@ def network(*layers):
 
 @pytest.mark.exhaustive
 def test_networks_of_ones_own_start_there_too():
-    kernel = diwp.GramKernel(kernels.Matern(1.5), learn_amplitude=True, dtype="float64")
+    kernel = diwp.KernelOfGram(kernels.Matern(1.5), learn_amplitude=True, dtype="float64")
     model = diwp.DIWPModel(network(kernel), likelihood=noise(), start=FITTED, dtype="float64")
     history = model.fit(X, Y, epochs=2, verbose=0).history
     assert float(kernel.log_amplitude) != 0.0 and np.all(np.isfinite(history["loss"]))
@@ -331,7 +335,7 @@ def test_config_keeps_the_start(init):
     assert copy.get_config() == model.get_config() and copy.start == model.start
 
 
-class Twice(diwp.GramKernel):
+class Twice(diwp.KernelOfGram):
     """A user's layer with an unknown mean."""
 
 

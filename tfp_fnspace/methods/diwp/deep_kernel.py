@@ -105,8 +105,8 @@ class DeepKernel(Options):
         *inner, last = self.kernel
         stack = [keras.Input(input_shape, dtype=dtype), first]
         for kernel in inner:
-            stack += [layers.GramKernel(kernel, dtype=dtype), *hidden()]
-        stack.append(layers.GramKernel(last, learn_amplitude=True, dtype=dtype))
+            stack += [layers.KernelOfGram(kernel, dtype=dtype), *hidden()]
+        stack.append(layers.KernelOfGram(last, learn_amplitude=True, dtype=dtype))
         stack.append(layers.GlobalInducingGP(num_outputs, dtype=dtype))
         return keras.Sequential(stack, name="network")
 

@@ -30,7 +30,7 @@ def without_variables(kernel: Any) -> Any:
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
-class GramKernel(GramLayer):
+class KernelOfGram(GramLayer):
     """`K(G)`, a kernel that is applied to Gram matrices entry by entry.
 
     Args:

@@ -173,13 +173,19 @@ class OwnClass(keras.Model):
         (lambda: made(num_samples=1, adaptive_contrast=True), "`num_samples` must be at least 2"),
         (lambda: aadm(num_samples=1), "`num_samples` must be at least 2 with `adaptive_contrast`"),
         (lambda: made(dropout=1.0), "`dropout` must be less than 1. Received: dropout=1.0"),
-        (lambda: aadm(dropout=1.0), "`dropout` must be less than 1. Received: dropout=1.0"),
+        (
+            lambda: sip.AdversarialOfWeights(dropout=1.0),
+            "`dropout` must be less than 1. Received: dropout=1.0",
+        ),
         (
             lambda: made(posterior=keras.Sequential([keras.layers.Dense(3)])),
             "`posterior` must be a Keras model that knows the shapes",
         ),
         (lambda: made(discriminator=OwnClass()), "`discriminator` must be a Keras model that"),
-        (lambda: aadm(discriminator=OwnClass()), "`discriminator` must be a Keras model that"),
+        (
+            lambda: sip.AdversarialOfWeights(OwnClass()),
+            "`discriminator` must be a Keras model that",
+        ),
         (
             lambda: made(prior=sip.neural_sampler_prior(3)).fit(X, Y, verbose=0),
             "must take 12 columns, those of x and of its noise. Received: a network that takes 13",

@@ -40,6 +40,9 @@ from tfp_fnspace.typing import Array, Config, GaussianMoments, Network, Seed, Te
 #: Arguments that are objects.
 _OBJECTS = ("prior", "measurement", "divergence")
 
+#: What `JitterReport` says of.
+_JITTERED = "A covariance of the network or of the prior at the measurement points"
+
 WEIGHTS = ("batch", "data")
 
 
@@ -103,7 +106,6 @@ class FBNNModel(VariationalModel):
         variational inference in Bayesian neural networks".
     """
 
-    jittered_matrix = "A covariance of the network or of the prior at the measurement points"
     object_names = ("likelihood", "network", *_OBJECTS)
 
     #: The divergence is that of the functions at all rows of a batch jointly.
@@ -386,12 +388,7 @@ class FBNNModel(VariationalModel):
     def callbacks_of_fit(
         self, given: list[keras.callbacks.Callback]
     ) -> list[keras.callbacks.Callback]:
-        return [JitterReport()] if self._is_gaussian else []
-
-    @staticmethod
-    def jittered_when_predicting() -> int:
-        """Returns 0, since predictions factor no covariance."""
-        return 0
+        return [JitterReport(_JITTERED)] if self._is_gaussian else []
 
     # Prediction -------------------------------------------------------------------------------
 

@@ -109,7 +109,6 @@ class SIPModel(GradientModel):
 
     weights_allowed = "positive"
     noise_outputs_allowed = True
-    jittered_matrix = "A covariance at the inducing points"
     optimizer_names = adversarial.OPTIMIZER_NAMES
     object_names = ("prior", "posterior", *_OBJECTS)
 
@@ -200,9 +199,16 @@ class SIPModel(GradientModel):
     def callbacks_of_fit(
         self, given: list[keras.callbacks.Callback]
     ) -> list[keras.callbacks.Callback]:
-        return [adversarial.AdversarialReport()]
+        return [
+            adversarial.AdversarialReport(
+                self.log_ratio,
+                self.divergence_draws,
+                "A covariance at the inducing points",
+                self._jittered_when_predicting,
+            )
+        ]
 
-    def jittered_when_predicting(self) -> int:
+    def _jittered_when_predicting(self):
         """Returns how many covariances of predictions need more on their diagonal than `jitter`."""
         z = tf.convert_to_tensor(self.inducing_inputs.value)
         return int(prediction.predictive_distribution(self, z[:1])[0].num_jittered)
@@ -267,6 +273,7 @@ class SIPModel(GradientModel):
         return adversarial.objective(loss, divergences, history)
 
     def divergence_draws(self, seed: Seed) -> tuple[Tensor, Tensor]:
+        """Draws u from q and from p, `[S, M D]`, as many as a step uses for the divergence."""
         seeds, (of_q, of_p) = split(seed, 2), self._divergence_counts()
         u = self.posterior_draws(of_q, seeds[0])
         z = tf.convert_to_tensor(self.inducing_inputs.value)

@@ -13,7 +13,7 @@ from tfp_fnspace.layers import networks
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.layers.linearized import LinearizedNetwork
 from tfp_fnspace.likelihoods.base import Likelihood
-from tfp_fnspace.math.random import fold_in, split
+from tfp_fnspace.math.random import split
 from tfp_fnspace.math.row_weights import weighted
 from tfp_fnspace.methods.fbnn import closed_form, equations
 from tfp_fnspace.methods.fbnn.adversarial import Adversarial
@@ -34,6 +34,7 @@ from tfp_fnspace.methods.fbnn.functional_kl import (
 )
 from tfp_fnspace.methods.fbnn.measurement import Box, MeasurementSet
 from tfp_fnspace.methods.fbnn.variational_model import VariationalModel
+from tfp_fnspace.model.seeds import part
 from tfp_fnspace.processes.base import Process
 from tfp_fnspace.typing import Array, Config, GaussianMoments, Network, Seed, Tensor
 
@@ -365,7 +366,7 @@ class FBNNModel(VariationalModel):
     def _estimate(self, values, points, seed):
         """Returns `kl_estimate` at as many random points as there are enough functions for."""
         most = most_points(self.num_samples)
-        values, points = at_some_points(values, points, most, fold_in(seed, -1))
+        values, points = at_some_points(values, points, most, part(seed, "random points"))
         noise = self.divergence.injected_noise
         if isinstance(self.divergence, Regularized):
             noise = equations.regularized_noise(noise, values)

@@ -10,10 +10,11 @@ import tensorflow as tf
 from tfp_fnspace.boundary import arguments, arrays, columns, data, streams
 from tfp_fnspace.likelihoods import Likelihood
 from tfp_fnspace.likelihoods.additive import default_noise
-from tfp_fnspace.math.random import fold_in, normal, split
+from tfp_fnspace.math.random import normal, split
 from tfp_fnspace.methods.sip import adversarial, equations, given_prior, options, parts, prediction
 from tfp_fnspace.model import GradientModel, inducing
 from tfp_fnspace.model.checks import input_tensor
+from tfp_fnspace.model.seeds import part
 from tfp_fnspace.processes.base import Process
 from tfp_fnspace.typing import (
     Array,
@@ -267,7 +268,7 @@ class SIPModel(GradientModel):
             "jittered": tf.cast(distribution.num_jittered + divergences.num_jittered, loss.dtype),
         }
         if self.divergence.prior_penalty:
-            of_weights = self.prior.weight_divergence(inputs[0], fold_in(seed, -1))
+            of_weights = self.prior.weight_divergence(inputs[0], part(seed, "prior weights"))
             history["prior_divergence"] = tf.cast(of_weights, loss.dtype)
             loss += self.divergence.prior_penalty * history["prior_divergence"] / num_rows
         return adversarial.objective(loss, divergences, history)

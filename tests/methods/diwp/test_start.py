@@ -20,7 +20,7 @@ X = RANDOM.normal(size=(40, 2))
 Y = np.stack([np.sin(2.0 * X[:, 0]) + X[:, 1], np.cos(X[:, 0])], axis=1)
 Y += [0.1, 0.3] * RANDOM.normal(size=Y.shape)
 OPTIONS = {"depth": 0, "kernel": "squared_exponential", "constant": False, "standardize": False}
-OPTIONS.update(dtype="float64", seed=0, init="marginal_likelihood", inducing_init="greedy")
+OPTIONS.update(dtype="float64", seed=0, fit="marginal_likelihood", rows="greedy")
 
 
 FITTED = diwp.Start(fit="marginal_likelihood")
@@ -117,7 +117,7 @@ def dense_bound(model, points):
 def test_points_that_move_have_a_larger_bound():
     """Finds a maximum in the points, the scales of the inputs and the noise together."""
     _, before = started(inducing_points=6, depth=1)
-    model, parts = started(inducing_points=6, depth=1, init="lower_bound")
+    model, parts = started(inducing_points=6, depth=1, fit="lower_bound")
     points = model.inducing_inputs_in_user_units()
     assert any(np.min(np.max(np.abs(X - z), axis=1)) > 1e-3 for z in points)
     bound = dense_bound(model, points)
@@ -192,7 +192,7 @@ def test_a_hundred_steps_from_there_are_ahead_of_as_many_from_rows():
     elbos = {}
     for init in (None, "marginal_likelihood"):
         model = diwp_models.make_model(
-            inducing_points=15, hidden="none", seed=0, init=init, inducing_init="greedy"
+            inducing_points=15, hidden="none", seed=0, fit=init, rows="greedy"
         )
         elbos[init] = model.fit(X, Y, batch_size=40, epochs=100, verbose=0).history["elbo"]
     assert elbos["marginal_likelihood"][0] > elbos[None][-1]
@@ -208,8 +208,8 @@ def test_few_points_do_not_start_at_what_only_all_rows_prefer():
     y += 0.03 * random.normal(size=y.shape)
     elbos = {}
     for init, epochs in ((None, 300), ("marginal_likelihood", 1)):
-        options = {"inducing_points": 10, "seed": 0, "dtype": "float64", "init": init}
-        model = diwp_models.make_model(**options, hidden="none", inducing_init="greedy")
+        options = {"inducing_points": 10, "seed": 0, "dtype": "float64", "fit": init}
+        model = diwp_models.make_model(**options, hidden="none", rows="greedy")
         elbos[init] = model.fit(x, y, batch_size=150, epochs=epochs, verbose=0).history["elbo"]
     assert elbos["marginal_likelihood"][0] > elbos[None][-1]
 
@@ -243,7 +243,7 @@ def test_measurements_that_are_repeated_tell_the_noise():
     random = np.random.default_rng(1)
     x = np.repeat(np.linspace(-2.0, 2.0, 6), 30)[:, np.newaxis]
     y = np.sin(x) + 0.5 * random.normal(size=x.shape)
-    model, _ = started(y, x, inducing_points=6, inducing_init="random")
+    model, _ = started(y, x, inducing_points=6, rows="random")
     assert_allclose(np.sort(model.inducing_inputs_in_user_units(), axis=0), x[::30], atol=1e-9)
     assert_allclose(model.likelihood.scale, 0.5, rtol=5 * 0.053)
 
@@ -342,7 +342,7 @@ class Twice(diwp.KernelOfGram):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"init": "zeros"}, ValueError, "`fit` must be .*Received: fit='zeros'"),
+        ({"fit": "zeros"}, ValueError, "`fit` must be .*Received: fit='zeros'"),
         (
             {"likelihood": likelihoods.StudentT(df=4.0)},
             ValueError,
@@ -350,7 +350,7 @@ class Twice(diwp.KernelOfGram):
         ),
         ({"hidden": "gaussian_process"}, ValueError, "Received: hidden='gaussian_process'"),
         (
-            {"init": "lower_bound", "hidden": "gaussian_process"},
+            {"fit": "lower_bound", "hidden": "gaussian_process"},
             ValueError,
             r'`Start\(fit="lower_bound"\)` needs random matrices',
         ),
@@ -364,7 +364,7 @@ class Twice(diwp.KernelOfGram):
 )
 def test_bad_arguments_are_refused(options, error, message):
     with pytest.raises(error, match=message):
-        diwp_models.make_model(**{"init": "marginal_likelihood", **options})
+        diwp_models.make_model(**{"fit": "marginal_likelihood", **options})
 
 
 @pytest.mark.parametrize(

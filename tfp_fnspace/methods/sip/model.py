@@ -200,14 +200,13 @@ class SIPModel(GradientModel):
     def callbacks_of_fit(
         self, given: list[keras.callbacks.Callback]
     ) -> list[keras.callbacks.Callback]:
-        return [
-            adversarial.AdversarialReport(
-                self.log_ratio,
-                self.divergence_draws,
-                "A covariance at the inducing points",
-                self._jittered_when_predicting,
-            )
-        ]
+        report = adversarial.AdversarialReport(
+            self.log_ratio,
+            self.divergence_draws,
+            "A covariance at the inducing points",
+            self._jittered_when_predicting,
+        )
+        return [report]
 
     def _jittered_when_predicting(self):
         """Returns how many covariances of predictions need more on their diagonal than `jitter`."""

@@ -27,8 +27,8 @@ from tfp_fnspace.diwp import (
     DIWPModel,
     FeaturesToGram,
     GlobalInducingGP,
-    GramKernel,
     InverseWishartProcess,
+    KernelOfGram,
 )
 
 
@@ -57,9 +57,9 @@ def network(process=InverseWishartProcess, delta=100.0):
     stack = [keras.Input((784,)), FeaturesToGram(100, learn_scale=False)]
     for _ in range(2):
         hidden = [] if process is None else [process(delta=delta, whiten=False)]
-        stack += [GramKernel("relu"), *hidden]
+        stack += [KernelOfGram("relu"), *hidden]
     return keras.Sequential(
-        [*stack, GramKernel("relu", learn_amplitude=True), GlobalInducingGP(10)]
+        [*stack, KernelOfGram("relu", learn_amplitude=True), GlobalInducingGP(10)]
     )
 
 

@@ -213,7 +213,7 @@ def closed_form_model(**options):
     kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(1.0, 2.0)
     features = fns.layers.RandomFourierFeatures(20, kernel, seed=0)(inputs)
     last = fns.layers.VariationalDense(2, posterior="conditioned", prior="standard")
-    fixed = {"network": (inputs, last(features)), "kl": "closed_form", "fit_output": True}
+    fixed = {"network": (inputs, last(features)), "divergence": "closed_form", "fit_output": True}
     fixed.update(prior=fns.processes.GaussianProcess(kernel, num_outputs=2), seed=0)
     model = fbnn_models.make_model(**{**fixed, "measurement": fns.fbnn.Box(2), **options})
     model.compile(optimizer=keras.optimizers.Adam(0.05))

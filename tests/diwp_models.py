@@ -2,14 +2,11 @@
 
 from tfp_fnspace import diwp
 
-#: Name here -> field of the start.
-_OF_START = {"inducing_init": "rows", "init": "fit"}
-
 
 def make_model(**options):
     """Makes a model; options of its deep kernel and its start are given beside its own."""
     of_kernel = {n: options.pop(n) for n in diwp.DeepKernel.names() if n in options}
-    of_start = {f: options.pop(n) for n, f in _OF_START.items() if n in options}
+    of_start = {n: options.pop(n) for n in diwp.Start.names() if n in options}
     if of_start:
         options["start"] = diwp.Start(**of_start)
     if "network" not in options:

@@ -10,8 +10,8 @@ KINDS = {
 }
 
 
-def make_model(network, prior, kl="stein", **options):
-    """Makes a model; options of its divergence are given beside those of the model."""
-    kind = KINDS[kl]
+def make_model(network, prior, divergence="stein", **options):
+    """Makes a model; its divergence is given by name, and its options beside those of the model."""
+    kind = KINDS[divergence]
     of_divergence = {name: options.pop(name) for name in kind.names() if name in options}
     return fbnn.FBNNModel(network, prior, divergence=kind(**of_divergence), **options)

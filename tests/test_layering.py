@@ -6,6 +6,7 @@ calls on top.
 """
 
 import ast
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -415,3 +416,11 @@ def test_a_listed_lazy_import_may_go_up_and_a_module_level_one_may_not(tmp_path)
     eager = plant(tmp_path / "eager", {**CLEAN, "math/up.py": "import p.cli\n"})
     assert level_problems(lazy, LEVELS, listed) == []
     assert len(level_problems(eager, LEVELS, listed)) == 1
+
+
+def test_the_table_of_contributing_has_these_levels():
+    page = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = [row.split("|") for row in re.findall(r"^\| \d \|.*$", page, re.M)]
+    names = {int(row[1]): re.findall(r"`(\w+)(?:/<name>)?`", row[2]) for row in rows}
+    found = {name: level for level, each in names.items() for name in each}
+    assert found == {name: level for name, level in LEVELS.items() if level < 6}

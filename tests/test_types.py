@@ -1,17 +1,22 @@
 """Signatures are annotated, and a type checker knows the models.
 
-The first tests read the sources with `ast`. The others run `basedpyright` on programs of users;
-`make check` runs it on the package.
+The first tests read the sources with `ast`, and classes with `inspect`. The others run
+`basedpyright` on programs of users; `make check` runs it on the package.
 """
 
 import ast
+import importlib
+import inspect
 import json
+import pkgutil
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import tfp_fnspace as fns
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "tfp_fnspace"
@@ -56,6 +61,46 @@ def test_signatures_are_annotated(folder):
     paths = sorted((PACKAGE / folder).glob(pattern))
     assert paths
     found = [line for path in paths for line in missing(path, folder in WHOLE)]
+    assert not found, "\n".join(found)
+
+
+def public_classes():
+    """Returns all classes with a public name in a module of the package, but the benchmark's."""
+    found = set()
+    for module in pkgutil.walk_packages(fns.__path__, "tfp_fnspace."):
+        if not re.search(r"\.benchmark\.|__main__", module.name):  # rivals need other packages
+            for name, value in vars(importlib.import_module(module.name)).items():
+                own = isinstance(value, type) and value.__module__.startswith("tfp_fnspace.")
+                found |= {value} if own and not name.startswith("_") else set()
+    return sorted(found, key=lambda cls: (cls.__module__, cls.__qualname__))
+
+
+def bare_names(cls):
+    """Yields 'class.method: argument' of what users can call and has no annotation.
+
+    What private bases have counts too.
+    """
+    bases = [base for base in inspect.getmro(cls) if base.__module__.startswith("tfp_fnspace.")]
+    for base, name, value in ((b, n, v) for b in bases for n, v in vars(b).items()):
+        if name.startswith("_") and name not in ("__init__", "__call__"):
+            continue
+        function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        if not inspect.isfunction(function) or not function.__code__.co_filename.startswith(
+            str(PACKAGE)
+        ):
+            continue
+        signature = inspect.signature(function)
+        parameters = list(signature.parameters.values())[not isinstance(value, staticmethod) :]
+        bare = [p.name for p in parameters if p.annotation is p.empty]
+        if signature.return_annotation is signature.empty and name != "__init__":
+            bare.append("return")
+        yield from (f"{base.__module__}.{base.__qualname__}.{name}: {each}" for each in bare)
+
+
+def test_what_public_classes_inherit_from_private_ones_is_annotated():
+    classes = public_classes()
+    assert {fns.tagi.Conv1D, fns.kernels.Sum, fns.processes.PiecewiseConstant} < set(classes)
+    found = sorted({line for cls in classes for line in bare_names(cls)})
     assert not found, "\n".join(found)
 
 

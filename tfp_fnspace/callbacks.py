@@ -4,7 +4,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import h5py
@@ -228,11 +228,21 @@ class FiniteLoss(keras.callbacks.Callback):
 class JitterReport(keras.callbacks.Callback):
     """Warns, once a run, of covariances that were not positive definite and got jitter.
 
-    It knows of jitter in training steps from `jittered` in the epoch's logs. At the end of a run it
-    knows of jitter in predictions from `jittered_when_predicting()` of the model.
+    It knows of jitter in training steps from `jittered` in the epoch's logs.
+
+    Args:
+        matrix: What the matrices are, the beginning of the sentence.
+        when_predicting: Function that returns how many matrices of predictions got jitter. It is
+            asked at the end of a run. None, the default, is for models without such matrices.
     """
 
     allows_ahead = True
+
+    def __init__(
+        self, matrix: str = "A covariance", when_predicting: Callable[[], int] | None = None
+    ):
+        super().__init__()
+        self.matrix, self.when_predicting = matrix, when_predicting
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self.said = set()
@@ -242,15 +252,15 @@ class JitterReport(keras.callbacks.Callback):
         if jittered > 0.0:
             self.say(
                 "jitter",
-                f"{self.model.jittered_matrix} was not positive definite and got more on its "
+                f"{self.matrix} was not positive definite and got more on its "
                 f"diagonal, {jittered:.3g} times a step in epoch {epoch + 1}.",
             )
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        if self.model.jittered_when_predicting():
+        if self.when_predicting is not None and self.when_predicting():
             self.say(
                 "prediction",
-                f"{self.model.jittered_matrix}, of the draws that predictions use, was not "
+                f"{self.matrix}, of the draws that predictions use, was not "
                 "positive definite and gets more on its diagonal.",
             )
 

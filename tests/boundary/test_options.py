@@ -16,6 +16,7 @@ GIVEN = {
     "kernel": fns.diwp.DeepKernel(np.int64(4), depth=np.int32(0), learn_delta=np.bool_(False)),
     "divergence": fns.fbnn.Stein(np.float32(0.5), monitor_steps=np.int64(3)),
     "adversarial": fns.sip.Adversarial(dropout=np.float32(0.25), prior_penalty=np.float64(0.5)),
+    "weights": fns.sip.AdversarialOfWeights(dropout=np.float32(0.25), kl_annealing=np.float64(0.5)),
     "draws": fns.sip.PriorDraws(np.int64(5), jitter=np.float32(0.5)),
 }
 

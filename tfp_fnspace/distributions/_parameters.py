@@ -88,7 +88,11 @@ def parameter(name: str, doc: str) -> property:
     Returns:
         Property.
     """
-    return property(lambda self: getattr(self, f"_{name}"), doc=doc)
+
+    def read(self: Any) -> Any:
+        return getattr(self, f"_{name}")
+
+    return property(read, doc=doc)
 
 
 def properties_of(rules: Mapping[str, Rule], dtype: tf.DType) -> dict[str, Any]:

@@ -302,7 +302,7 @@ class _Composition(GramKernel):
 
     _join = None  # of two tensors, and of two TFP kernels
 
-    def __init__(self, kernels):
+    def __init__(self, kernels: Sequence[GramKernel]):
         super().__init__()
         self.kernels = tuple(kernels)
         if not self.kernels:
@@ -311,11 +311,11 @@ class _Composition(GramKernel):
             if not isinstance(kernel, GramKernel):
                 raise TypeError(f"`kernels` must be Gram kernels. Received: kernels={kernels}")
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {"kernels": [serialize(kernel) for kernel in self.kernels]}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> Self:
         return cls([deserialize(kernel) for kernel in config["kernels"]])
 
     def _joined(self, of_kernel):

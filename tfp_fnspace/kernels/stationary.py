@@ -1,6 +1,7 @@
 """Kernels of the distance between two points, computed from Gram entries."""
 
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +21,12 @@ class _Stationary(GramKernel):
 
     _psd_kernel_class = None
 
-    def __init__(self, amplitude=None, length_scale=None, **parameters):
+    def __init__(
+        self,
+        amplitude: ArrayLike | None = None,
+        length_scale: ArrayLike | None = None,
+        **parameters: Any,
+    ):
         super().__init__(amplitude=amplitude, length_scale=length_scale, **parameters)
 
     def _entries(self, g_xx, g_xy, g_yy):

@@ -28,6 +28,7 @@ class _VariationalConv(VariationalLayer):
         kernel_size: int | Sequence[int],
         strides: int | Sequence[int] = 1,
         padding: str = "valid",
+        data_format: str | None = None,
         dilation_rate: int | Sequence[int] = 1,
         **kwargs: Any,
     ):
@@ -37,6 +38,7 @@ class _VariationalConv(VariationalLayer):
         self.strides = self._per_axis("strides", strides)
         self.dilation_rate = self._per_axis("dilation_rate", dilation_rate)
         self.padding = arguments.checked_choice("padding", padding, _PADDINGS)
+        arguments.checked_choice("data_format", data_format, (None, "channels_last"))
         if max(self.strides) > 1 and max(self.dilation_rate) > 1:
             raise ValueError(
                 "`strides` and `dilation_rate` cannot both be larger than 1. "
@@ -168,6 +170,7 @@ class VariationalConv1D(_VariationalConv):
         kernel_size: Length of the window.
         strides: Steps between windows.
         padding: `"valid"` or `"same"`.
+        data_format: `None` or `"channels_last"`.
         dilation_rate: Steps between the inputs of a window.
         **kwargs: See `VariationalLayer`; `estimator` is `"function"` or `"flipout"`. Local
             reparameterisation would lose the covariance of outputs that share weights.
@@ -194,6 +197,7 @@ class VariationalConv2D(_VariationalConv):
         kernel_size: Sizes of the window, an integer or two.
         strides: Steps between windows, an integer or two.
         padding: `"valid"` or `"same"`.
+        data_format: `None` or `"channels_last"`.
         dilation_rate: Steps between the inputs of a window, an integer or two.
         **kwargs: As for `VariationalConv1D`.
 

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfp_fnspace.boundary import arguments
-from tfp_fnspace.layers.variational import VariationalLayer
+from tfp_fnspace.layers.variational import ActivationFunction, VariationalLayer
 from tfp_fnspace.typing import Config, Shape, Tensor
 
 
@@ -19,6 +19,8 @@ class VariationalDense(VariationalLayer):
 
     Args:
         units: Number of outputs.
+        activation: As in Keras, applied entry by entry.
+        use_bias: Whether there is a bias.
         row_rank: Rank of the inputs of one row: 1 for `[N, D]` and `[S, N, D]`; 2 for sequences
             `[N, T, D]` and `[S, N, T, D]`, whose steps share the weights.
         **kwargs: See `VariationalLayer`.
@@ -34,7 +36,7 @@ class VariationalDense(VariationalLayer):
 
     Example:
         >>> network = keras.Sequential(
-        ...     [keras.Input((3,)), VariationalDense(50, activation="relu"), VariationalDense(1)]
+        ...     [keras.Input((3,)), VariationalDense(50, "relu"), VariationalDense(1)]
         ... )
         >>> with layers.function_draws(num_samples=100, seed=0, noise="joint") as draws:
         ...     f = network(np.zeros((20, 3)))  # [100, 20, 1]
@@ -46,8 +48,16 @@ class VariationalDense(VariationalLayer):
 
     units: int
 
-    def __init__(self, units: int, row_rank: int = 1, **kwargs: Any):
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        units: int,
+        activation: ActivationFunction = None,
+        use_bias: bool = True,
+        *,
+        row_rank: int = 1,
+        **kwargs: Any,
+    ):
+        super().__init__(activation=activation, use_bias=use_bias, **kwargs)
         for name, value in {"units": units, "row_rank": row_rank}.items():
             setattr(self, name, arguments.checked_count(name, value))
 

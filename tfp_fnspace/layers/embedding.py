@@ -46,6 +46,7 @@ class VariationalEmbedding(VariationalLayer):
         self,
         input_dim: int,
         output_dim: int,
+        *,
         mask_zero: bool = False,
         kernel_initializer: Any = None,
         **kwargs: Any,

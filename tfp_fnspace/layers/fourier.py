@@ -64,6 +64,7 @@ class RandomFourierFeatures(keras.layers.Layer):
         self,
         units: int,
         kernel: Any,
+        *,
         seed: int | None = None,
         trainable: bool = False,
         **kwargs: Any,

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -22,6 +22,9 @@ _drawn = weakref.WeakKeyDictionary()
 
 #: Keras's context of a pass through a model -> id of a layer -> its draws.
 _draws_of_passes = weakref.WeakKeyDictionary()
+
+#: An `activation=` of Keras.
+ActivationFunction: TypeAlias = str | Callable[[Tensor], Tensor] | None
 
 #: Keeps the square root of a variance differentiable at inputs of 0.
 _TINY = 1e-20
@@ -129,10 +132,11 @@ class VariationalLayer(WeightPriors, keras.layers.Layer):
 
     def __init__(
         self,
+        *,
         posterior: str | Config | Posterior = "factorized",
         prior: str | Config | Distribution | None = None,
         bias_prior: str | Config | Distribution | None = None,
-        activation: str | Callable[[Tensor], Tensor] | None = None,
+        activation: ActivationFunction = None,
         use_bias: bool = True,
         estimator: str = "function",
         kernel_initializer: Any = "lecun_normal",

@@ -23,7 +23,9 @@ class _ScoreMetric(keras.metrics.Metric):
     # The direction for callbacks with `mode="auto"`; `None` if neither direction is better.
     _direction = "down"
 
-    def __init__(self, score, name, dtype):
+    def __init__(
+        self, score: scores.Score, name: str | None, dtype: str | keras.DTypePolicy | None
+    ):
         # Squares of targets in large units may be too large for float32.
         super().__init__(name=name, dtype=dtype or "float64")
         self._score = score
@@ -138,7 +140,13 @@ class CRPS(_ScoreMetric):
 class _LevelMetric(_ScoreMetric):
     """Metric with a `level`: the probability of the central interval, or below a quantile."""
 
-    def __init__(self, score, level, name, dtype):
+    def __init__(
+        self,
+        score: scores.Score,
+        level: float,
+        name: str | None,
+        dtype: str | keras.DTypePolicy | None,
+    ):
         super().__init__(score, name, dtype)
         self.level = float(level)
 

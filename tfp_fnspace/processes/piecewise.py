@@ -1,5 +1,7 @@
 """Piecewise constant and piecewise linear random functions."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -7,6 +9,7 @@ import tensorflow as tf
 from tfp_fnspace.boundary.arguments import checked_number
 from tfp_fnspace.math import random
 from tfp_fnspace.processes.base import Process
+from tfp_fnspace.typing import Config
 
 #: Larger numbers of change points are not drawn if their total Poisson probability is less than
 #: this.
@@ -28,13 +31,13 @@ class _Piecewise(Process):
 
     def __init__(
         self,
-        rate=3.0,
-        low=0.0,
-        high=1.0,
-        value_low=0.0,
-        value_high=1.0,
-        num_outputs=1,
-        **kwargs,
+        rate: float = 3.0,
+        low: float = 0.0,
+        high: float = 1.0,
+        value_low: float = 0.0,
+        value_high: float = 1.0,
+        num_outputs: int = 1,
+        **kwargs: Any,
     ):
         super().__init__(num_outputs, **kwargs)
         self.rate = checked_number("rate", rate, 0.0)
@@ -71,7 +74,7 @@ class _Piecewise(Process):
         """Returns function values at x `[N]`, given `[n, D]`, `[n, D, J]` and `[n, D, J + 1]`."""
         raise NotImplementedError
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "rate": self.rate,

@@ -127,7 +127,7 @@ def test_training_moves_noise_of_the_likelihood_into_f():
 
 
 def custom_network():
-    layers = [diwp.FeaturesToGram(4), diwp.GramKernel("relu"), diwp.GlobalInducingGP(1)]
+    layers = [diwp.FeaturesToGram(4), diwp.KernelOfGram("relu"), diwp.GlobalInducingGP(1)]
     return keras.Sequential([keras.Input((2,)), *layers])
 
 

@@ -173,8 +173,8 @@ def deep_network(name, *hidden):
     output = diwp.GlobalInducingGP(2, dtype="float64")
     stack = [keras.Input((3,), dtype="float64"), features]
     for _ in range(2):
-        stack += [diwp.GramKernel(name, dtype="float64"), *(layer() for layer in hidden)]
-    network = keras.Sequential([*stack, diwp.GramKernel(name, dtype="float64"), output])
+        stack += [diwp.KernelOfGram(name, dtype="float64"), *(layer() for layer in hidden)]
+    network = keras.Sequential([*stack, diwp.KernelOfGram(name, dtype="float64"), output])
     features.inducing_inputs.assign(X[:8])
     output.posterior.v.assign(V)
     output.posterior.log_diagonal.assign(np.full((2, 8), np.log(SCALE)))

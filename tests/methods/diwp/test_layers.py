@@ -18,8 +18,8 @@ LAYERS = {
     "InverseWishartProcess": lambda: diwp.InverseWishartProcess(delta=7.0),
     "InverseWishartProcess_fixed": lambda: diwp.InverseWishartProcess(learn_delta=False),
     "InverseWishartProcess_plain": lambda: diwp.InverseWishartProcess(whiten=False),
-    "GramKernel": lambda: diwp.GramKernel("matern32", learn_amplitude=True),
-    "GramKernel_sum": lambda: diwp.GramKernel(
+    "KernelOfGram": lambda: diwp.KernelOfGram("matern32", learn_amplitude=True),
+    "KernelOfGram_sum": lambda: diwp.KernelOfGram(
         kernels.ArcCosine(2) + 0.5 * kernels.SquaredExponential(2.0)
     ),
     "GaussianProcessGram": lambda: diwp.GaussianProcessGram(3, precision="diagonal"),
@@ -116,9 +116,9 @@ def network(num_outputs=1, hidden=(), kernel="relu", shape=(3,), points=4, **fir
         [
             keras.Input(shape),
             diwp.FeaturesToGram(points, **first),
-            diwp.GramKernel(kernel),
+            diwp.KernelOfGram(kernel),
             *hidden,
-            diwp.GramKernel(kernel),
+            diwp.KernelOfGram(kernel),
             diwp.GlobalInducingGP(num_outputs),
         ]
     )
@@ -177,7 +177,7 @@ EDGES = {
 @pytest.mark.parametrize("name", ["relu", "squared_exponential", "matern32"])
 def test_gradients_of_a_stack_are_finite_in_float32(name, constant, edge):
     x = EDGES[edge]
-    hidden = [diwp.InverseWishartProcess(), diwp.GramKernel(name), diwp.GaussianProcessGram(3)]
+    hidden = [diwp.InverseWishartProcess(), diwp.KernelOfGram(name), diwp.GaussianProcessGram(3)]
     net = network(2, hidden, name, points=6, constant=constant)
     points = net.layers[0].inducing_inputs
     points.assign(np.resize(x, points.shape))  # equal to data rows and to each other
@@ -256,8 +256,8 @@ def test_draws_outside_and_nested():
         (lambda: diwp.InverseWishartProcess(delta=np.nan), "delta"),
         (lambda: diwp.GlobalInducingGP(0), "units"),
         (lambda: diwp.GlobalInducingGP(1, precision="low"), "precision"),
-        (lambda: diwp.GramKernel("unknown"), "unknown"),
-        (lambda: diwp.GramKernel("relu", dtype="float16"), "dtype"),
+        (lambda: diwp.KernelOfGram("unknown"), "unknown"),
+        (lambda: diwp.KernelOfGram("relu", dtype="float16"), "dtype"),
     ],
 )
 def test_bad_arguments_are_refused(make, message):

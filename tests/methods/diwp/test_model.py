@@ -72,7 +72,7 @@ def test_greedy_inducing_inputs_are_rows_far_apart():
     y = np.sin(x[:, :1])
     chosen = {}
     for init in ("random", "greedy"):
-        model = make_model(inducing_points=6, inducing_init=init)
+        model = make_model(inducing_points=6, rows=init)
         model.adapt(x, y)
         model.prepare([x], y, [])
         chosen[init] = model.inducing_inputs_in_user_units()
@@ -487,7 +487,7 @@ def test_images_are_not_standardised_and_have_no_scale():
         ({"depth": 1.5}, "`depth` must be a non-negative integer. Received: depth=1.5"),
         ({"delta": 0.0}, "`delta` must be a positive finite number. Received: delta=0.0"),
         ({"hidden": "wishart"}, "`hidden` must be one of .*Received: hidden='wishart'"),
-        ({"inducing_init": "kmeans"}, "`rows` must be one of .*Received: .*kmeans"),
+        ({"rows": "kmeans"}, "`rows` must be one of .*Received: .*kmeans"),
         ({"stack": "other"}, "`stack` must be one of .*Received: stack='other'"),
         ({"kernel": "other"}, "Received: .*other"),
         ({"kernel": ["relu"] * 3}, "`kernel` must be one kernel.*Received: 3 kernels"),

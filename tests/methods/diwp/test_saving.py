@@ -20,9 +20,9 @@ def custom_network():
         [
             keras.Input((3,)),
             diwp.InverseWishartFeatures(6, delta=4.0),
-            diwp.GramKernel(ArcCosine(1) + 0.1),
+            diwp.KernelOfGram(ArcCosine(1) + 0.1),
             diwp.InverseWishartProcess(),
-            diwp.GramKernel("matern32", learn_amplitude=True),
+            diwp.KernelOfGram("matern32", learn_amplitude=True),
             diwp.GlobalInducingGP(2, precision="diagonal"),
         ]
     )
@@ -98,9 +98,9 @@ def network_of_all_layers():
         [
             keras.Input((3,)),
             diwp.InverseWishartFeatures(6, constant=True),
-            diwp.GramKernel("relu", learn_amplitude=True),
+            diwp.KernelOfGram("relu", learn_amplitude=True),
             diwp.InverseWishartProcess(),
-            diwp.GramKernel("matern32"),
+            diwp.KernelOfGram("matern32"),
             diwp.InverseWishartProcess(whiten=False),
             diwp.GaussianProcessGram(3, precision="full"),
             diwp.GlobalInducingGP(2, precision="diagonal"),

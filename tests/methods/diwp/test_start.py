@@ -20,7 +20,7 @@ X = RANDOM.normal(size=(40, 2))
 Y = np.stack([np.sin(2.0 * X[:, 0]) + X[:, 1], np.cos(X[:, 0])], axis=1)
 Y += [0.1, 0.3] * RANDOM.normal(size=Y.shape)
 OPTIONS = {"depth": 0, "kernel": "squared_exponential", "constant": False, "standardize": False}
-OPTIONS.update(dtype="float64", seed=0, init="marginal_likelihood", inducing_init="greedy")
+OPTIONS.update(dtype="float64", seed=0, fit="marginal_likelihood", rows="greedy")
 
 
 FITTED = diwp.Start(fit="marginal_likelihood")
@@ -49,7 +49,7 @@ def composed_kernel(model, x):
     z = x * features.scale.numpy() + features.bias.numpy()
     k = z @ z.T / x.shape[1]
     for layer in inner:
-        if isinstance(layer, diwp.GramKernel):
+        if isinstance(layer, diwp.KernelOfGram):
             norms = np.diag(k)
             k = np.exp(-0.5 * (norms[:, np.newaxis] + norms - 2.0 * k))
             if layer.learn_amplitude:
@@ -117,7 +117,7 @@ def dense_bound(model, points):
 def test_points_that_move_have_a_larger_bound():
     """Finds a maximum in the points, the scales of the inputs and the noise together."""
     _, before = started(inducing_points=6, depth=1)
-    model, parts = started(inducing_points=6, depth=1, init="lower_bound")
+    model, parts = started(inducing_points=6, depth=1, fit="lower_bound")
     points = model.inducing_inputs_in_user_units()
     assert any(np.min(np.max(np.abs(X - z), axis=1)) > 1e-3 for z in points)
     bound = dense_bound(model, points)
@@ -140,7 +140,7 @@ def test_points_that_move_have_a_larger_bound():
 @pytest.mark.exhaustive
 def test_points_move_where_rows_have_copies_and_each_output_its_noise():
     rows = tf.constant(np.repeat(X[:20], 2, axis=0)), tf.constant(np.repeat(Y[:20], 2, axis=0))
-    stack = network(diwp.GramKernel("relu", dtype="float64"))
+    stack = network(diwp.KernelOfGram("relu", dtype="float64"))
     bounds = [
         fitted_start(stack, noise([0.3, 0.3]), *rows, 40, 8, True, move=move).bound
         for move in (False, True)
@@ -153,7 +153,11 @@ def test_points_move_where_rows_have_copies_and_each_output_its_noise():
 def test_layers_that_are_frozen_stay(before):
     """Layers are frozen before they are built, when their weights do not know of it, or after."""
     features = diwp.FeaturesToGram(8, dtype="float64", trainable=not before)
-    layers = [keras.Input([2], dtype="float64"), features, diwp.GramKernel("relu", dtype="float64")]
+    layers = [
+        keras.Input([2], dtype="float64"),
+        features,
+        diwp.KernelOfGram("relu", dtype="float64"),
+    ]
     stack = keras.Sequential([*layers, diwp.GlobalInducingGP(2, dtype="float64")])
     features.trainable = False
     start = fitted_start(stack, noise(), tf.constant(X), tf.constant(Y), 40, 8, True, move=True)
@@ -188,7 +192,7 @@ def test_a_hundred_steps_from_there_are_ahead_of_as_many_from_rows():
     elbos = {}
     for init in (None, "marginal_likelihood"):
         model = diwp_models.make_model(
-            inducing_points=15, hidden="none", seed=0, init=init, inducing_init="greedy"
+            inducing_points=15, hidden="none", seed=0, fit=init, rows="greedy"
         )
         elbos[init] = model.fit(X, Y, batch_size=40, epochs=100, verbose=0).history["elbo"]
     assert elbos["marginal_likelihood"][0] > elbos[None][-1]
@@ -204,8 +208,8 @@ def test_few_points_do_not_start_at_what_only_all_rows_prefer():
     y += 0.03 * random.normal(size=y.shape)
     elbos = {}
     for init, epochs in ((None, 300), ("marginal_likelihood", 1)):
-        options = {"inducing_points": 10, "seed": 0, "dtype": "float64", "init": init}
-        model = diwp_models.make_model(**options, hidden="none", inducing_init="greedy")
+        options = {"inducing_points": 10, "seed": 0, "dtype": "float64", "fit": init}
+        model = diwp_models.make_model(**options, hidden="none", rows="greedy")
         elbos[init] = model.fit(x, y, batch_size=150, epochs=epochs, verbose=0).history["elbo"]
     assert elbos["marginal_likelihood"][0] > elbos[None][-1]
 
@@ -239,7 +243,7 @@ def test_measurements_that_are_repeated_tell_the_noise():
     random = np.random.default_rng(1)
     x = np.repeat(np.linspace(-2.0, 2.0, 6), 30)[:, np.newaxis]
     y = np.sin(x) + 0.5 * random.normal(size=x.shape)
-    model, _ = started(y, x, inducing_points=6, inducing_init="random")
+    model, _ = started(y, x, inducing_points=6, rows="random")
     assert_allclose(np.sort(model.inducing_inputs_in_user_units(), axis=0), x[::30], atol=1e-9)
     assert_allclose(model.likelihood.scale, 0.5, rtol=5 * 0.053)
 
@@ -259,7 +263,7 @@ def test_without_noise_it_starts_above_its_least(case):
 @pytest.mark.slow
 def test_what_is_frozen_stays():
     features = diwp.FeaturesToGram(8, dtype="float64")
-    kernel = diwp.GramKernel("relu", learn_amplitude=True, dtype="float64")
+    kernel = diwp.KernelOfGram("relu", learn_amplitude=True, dtype="float64")
     layers = [keras.Input([2], dtype="float64"), features, kernel]
     stack = keras.Sequential([*layers, diwp.GlobalInducingGP(2, dtype="float64")])
     features.scale.assign([0.7, 1.2])
@@ -288,7 +292,7 @@ def test_a_dataset_gives_its_first_batches():
 @pytest.mark.parametrize("precision", ["full", "diagonal"])
 @pytest.mark.parametrize("shared", [True, False])
 def test_what_a_posterior_is_assigned(precision, shared):
-    layer = diwp.GlobalInducingGP(2, precision, shared, dtype="float64")
+    layer = diwp.GlobalInducingGP(2, precision=precision, shared_precision=shared, dtype="float64")
     layer.build([(1, 4, 4), (1, 4, None), (1, None)])
     v = RANDOM.normal(size=(2, 4))
     t = np.tril(RANDOM.normal(size=(2, 4, 4)), -1) + np.eye(4) * [[0.5], [2.0]][0]
@@ -310,7 +314,7 @@ def network(*layers):
 
 @pytest.mark.exhaustive
 def test_networks_of_ones_own_start_there_too():
-    kernel = diwp.GramKernel(kernels.Matern(1.5), learn_amplitude=True, dtype="float64")
+    kernel = diwp.KernelOfGram(kernels.Matern(1.5), learn_amplitude=True, dtype="float64")
     model = diwp.DIWPModel(network(kernel), likelihood=noise(), start=FITTED, dtype="float64")
     history = model.fit(X, Y, epochs=2, verbose=0).history
     assert float(kernel.log_amplitude) != 0.0 and np.all(np.isfinite(history["loss"]))
@@ -331,14 +335,14 @@ def test_config_keeps_the_start(init):
     assert copy.get_config() == model.get_config() and copy.start == model.start
 
 
-class Twice(diwp.GramKernel):
+class Twice(diwp.KernelOfGram):
     """A user's layer with an unknown mean."""
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"init": "zeros"}, ValueError, "`fit` must be .*Received: fit='zeros'"),
+        ({"fit": "zeros"}, ValueError, "`fit` must be .*Received: fit='zeros'"),
         (
             {"likelihood": likelihoods.StudentT(df=4.0)},
             ValueError,
@@ -346,7 +350,7 @@ class Twice(diwp.GramKernel):
         ),
         ({"hidden": "gaussian_process"}, ValueError, "Received: hidden='gaussian_process'"),
         (
-            {"init": "lower_bound", "hidden": "gaussian_process"},
+            {"fit": "lower_bound", "hidden": "gaussian_process"},
             ValueError,
             r'`Start\(fit="lower_bound"\)` needs random matrices',
         ),
@@ -360,7 +364,7 @@ class Twice(diwp.GramKernel):
 )
 def test_bad_arguments_are_refused(options, error, message):
     with pytest.raises(error, match=message):
-        diwp_models.make_model(**{"init": "marginal_likelihood", **options})
+        diwp_models.make_model(**{"fit": "marginal_likelihood", **options})
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def process(outputs=1, dtype="float64"):
 
 def make(parts=None, **options):
     fixed = {"prior": process(), "likelihood": likelihoods.Gaussian(NOISE, dtype="float64")}
-    fixed.update(measurement=fbnn.Box(20, margin=0.0), kl="closed_form", kl_weight="data")
+    fixed.update(measurement=fbnn.Box(20, margin=0.0), divergence="closed_form", kl_weight="data")
     fixed.update(injected_noise=0.2 * NOISE, standardize=False, seed=0, dtype="float64")
     options = {**fixed, **options}
     return fbnn_models.make_model(network() if parts is None else parts, **options)
@@ -320,10 +320,13 @@ def test_last_layer_that_other_networks_have_too(assert_mean_close):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kl", sample_of(["closed_form", "linearized", "regularized"], ["closed_form", "linearized"])
+    "divergence",
+    sample_of(["closed_form", "linearized", "regularized"], ["closed_form", "linearized"]),
 )
-def test_compiles_by_xla(kl):
-    model = make(network(dtype="float32"), kl=kl, injected_noise=0.1, dtype="float32")
+def test_compiles_by_xla(divergence):
+    model = make(
+        network(dtype="float32"), divergence=divergence, injected_noise=0.1, dtype="float32"
+    )
     model.compile(optimizer=keras.optimizers.Adam(1e-3), jit_compile=True)
     assert np.isfinite(model.fit(X, Y, batch_size=12, verbose=0).history["loss"]).all()
 

@@ -31,10 +31,10 @@ def network(hidden=layers.VariationalDense, posterior="factorized"):
     return inputs, outputs
 
 
-def make(net, prior=None, kl="linearized", **options):
+def make(net, prior=None, divergence="linearized", **options):
     given = {"likelihood": likelihoods.Gaussian(0.1, dtype="float64"), "dtype": "float64"}
     fixed = {"standardize": False, "measurement": fbnn.TrainingRows(), "seed": 0}
-    return make_model(net, prior or process(), kl, **{**given, **fixed, **options})
+    return make_model(net, prior or process(), divergence, **{**given, **fixed, **options})
 
 
 def divergence_of(model):
@@ -50,7 +50,7 @@ def test_it_is_the_closed_form_for_a_network_that_is_linear_in_its_weights():
     """Its noise of `sqrt(20) gamma` is the `injected_noise` of the closed form."""
     nets = [network(keras.layers.Dense, "full") for _ in range(2)]
     ours = make(nets[0], injected_noise=0.05)
-    theirs = make(nets[1], kl="closed_form", injected_noise=0.05 * math.sqrt(20.0))
+    theirs = make(nets[1], divergence="closed_form", injected_noise=0.05 * math.sqrt(20.0))
     (kl, gradient), (expected, their_gradient) = divergence_of(ours), divergence_of(theirs)
     assert_allclose(kl, expected, rtol=1e-7)  # a number for the noise is read in float32
     for found, other in zip(gradient, their_gradient, strict=True):

@@ -156,8 +156,8 @@ def flat(values):
 @pytest.mark.parametrize(
     "options",
     [
-        {"kl": "regularized", "injected_noise": 0.1},
-        {"kl": "linearized", "injected_noise": 0.1},
+        {"divergence": "regularized", "injected_noise": 0.1},
+        {"divergence": "linearized", "injected_noise": 0.1},
         {"measurement": fbnn.Adversarial(3)},
         {"measurement": fbnn.Normal(3)},
         {"measurement": fbnn.DataStream(3)},

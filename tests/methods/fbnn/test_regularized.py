@@ -1,4 +1,4 @@
-"""`kl="regularized"` against normal distributions by NumPy; the view of adversarial points."""
+"""`fbnn.Regularized` against normal distributions by NumPy; the view of adversarial points."""
 
 import fbnn_models
 import keras
@@ -58,7 +58,7 @@ def regularized():
     floatx, policy = keras.config.floatx(), keras.config.dtype_policy()
     keras.config.set_floatx("float64")
     keras.config.set_dtype_policy("float64")
-    yield model_of_gaussian_functions(kl="regularized")
+    yield model_of_gaussian_functions(divergence="regularized")
     keras.config.set_floatx(floatx)
     keras.config.set_dtype_policy(policy)
 
@@ -105,12 +105,14 @@ def test_every_point_gets_a_gradient_in_some_step(regularized):
     assert np.all(np.any(reached, axis=0))
 
 
-@pytest.mark.parametrize("kl", ["stein", "regularized", "closed_form", "linearized"])
-def test_adversarial_points_go_up_the_objective_s_divergence(kl, float64):
+@pytest.mark.parametrize("divergence", ["stein", "regularized", "closed_form", "linearized"])
+def test_adversarial_points_go_up_the_objective_s_divergence(divergence, float64):
     """At the points of a step, the function that `ascend` gets equals the step's divergence."""
     measurement = fbnn.Adversarial(4, low=-2.0, high=2.0, margin=0.0)
-    every_step = {"monitor_steps": 1} if kl == "stein" else {}
-    model = model_of_gaussian_functions(kl=kl, measurement=measurement, **every_step)
+    every_step = {"monitor_steps": 1} if divergence == "stein" else {}
+    model = model_of_gaussian_functions(
+        divergence=divergence, measurement=measurement, **every_step
+    )
     seen, x = [], tf.constant(X[:10])
     measurement.ascend = lambda divergence: seen.append(
         (divergence, divergence(measurement.points(x, 0)[10:]))

@@ -44,6 +44,10 @@ def vip(**options):
     return sip.VIPModel(**{**small, **options})
 
 
+#: A discriminator that compares q with the prior.
+PLAIN = sip.AdversarialOfWeights(adaptive_contrast=False)
+
+
 def weight_space(cls=AADMModel, **options):
     small = {"network": small_network(), "num_samples": 5, "num_eval_samples": 20, "num_noise": 3}
     return cls(**{**small, "seed": 1, **options})
@@ -52,7 +56,7 @@ def weight_space(cls=AADMModel, **options):
 MAKERS = {
     "vip": vip,
     "aadm": weight_space,
-    "avb": lambda **options: weight_space(AVBModel, adaptive_contrast=False, **options),
+    "avb": lambda **options: weight_space(AVBModel, divergence=PLAIN, **options),
 }
 
 
@@ -179,9 +183,11 @@ def test_avb_is_bayesian_linear_regression(adaptive_contrast, noise):
         linear_network(),
         likelihood=likelihoods.Gaussian(noise),
         posterior=gaussian_sampler(2),
-        discriminator=quadratic_discriminator(2),
-        adaptive_contrast=adaptive_contrast,
-        kl_annealing=0.0,
+        divergence=sip.AdversarialOfWeights(
+            discriminator=quadratic_discriminator(2),
+            adaptive_contrast=adaptive_contrast,
+            kl_annealing=0.0,
+        ),
         num_samples=200,
         standardize=False,
         seed=1,
@@ -266,7 +272,7 @@ def test_config_of_avb():
     model = MAKERS["avb"](kernel_gain=2.0)
     again = AVBModel.from_config(model.get_config())
     assert "alpha" not in model.get_config() and again.alpha == 0.0
-    assert (again.kernel_gain, again.adaptive_contrast) == (2.0, False)
+    assert (again.kernel_gain, again.divergence) == (2.0, PLAIN)
 
 
 # All --------------------------------------------------------------------------------------------
@@ -328,7 +334,12 @@ def test_other_likelihoods_and_outputs(name):
         (vip, {"likelihood": 1}, TypeError, "`likelihood` must be one of"),
         (weight_space, {"network": 3}, TypeError, "`network` must be a built Keras model"),
         (weight_space, {"alpha": -0.1}, ValueError, "`alpha` must be a finite number of at least"),
-        (weight_space, {"kl_annealing": 2}, ValueError, "`kl_annealing` must be at most 1"),
+        (
+            sip.AdversarialOfWeights,
+            {"kl_annealing": 2},
+            ValueError,
+            "`kl_annealing` must be at most 1",
+        ),
         (weight_space, {"posterior": "flow"}, ValueError, "`posterior` must be"),
         (weight_space, {"posterior": 3}, TypeError, "`posterior` must be a Keras model"),
         (
@@ -339,13 +350,18 @@ def test_other_likelihoods_and_outputs(name):
         ),
         (
             weight_space,
-            {"discriminator": linear_network()},
+            {"divergence": sip.AdversarialOfWeights(linear_network())},
             ValueError,
             r"`discriminator` must map \[S, 17\] to \[S, 1\]",
         ),
         (weight_space, {"kernel_gain": 0.0}, ValueError, "`kernel_gain` must be a positive"),
         (weight_space, {"num_noise": 0}, ValueError, "`num_noise` must be a positive integer"),
-        (MAKERS["avb"], {"alpha": 0.5}, ValueError, "`alpha` of an AVBModel must be 0"),
+        (
+            weight_space,
+            {"divergence": sip.Adversarial()},
+            TypeError,
+            r"`divergence` must be a tfp_fnspace\.sip\.AdversarialOfWeights",
+        ),
     ],
 )
 def test_bad_arguments(make, options, error, message):

@@ -117,9 +117,10 @@ def test_same_seed_is_the_same_run_with_a_users_discriminator_and_contrast():
 @pytest.mark.slow
 def test_prior_of_another_dtype(cls, dtype, prior_dtype):
     prior = sip.neural_sampler_prior(2, units=(4,), dtype=prior_dtype, seed=0)
-    options = {"inducing_points": 3} if cls is sip.SIPModel else {}
-    make = sip_models.make_model if cls is sip.SIPModel else cls
-    model = make(prior, num_prior_samples=5, dtype=dtype, seed=1, **options)
+    if cls is sip.SIPModel:
+        model = sip_models.make_model(prior, 3, num_draws=5, dtype=dtype, seed=1)
+    else:
+        model = cls(prior, num_prior_samples=5, dtype=dtype, seed=1)
     model.fit(X, Y, epochs=1, verbose=0)
     assert model(X)[0].dtype == dtype  # this is in model units; the user's units are float64
     assert model.sample_functions(X, 2).dtype == model.predict(X)["mean"].dtype == np.float64
@@ -173,13 +174,19 @@ class OwnClass(keras.Model):
         (lambda: made(num_samples=1, adaptive_contrast=True), "`num_samples` must be at least 2"),
         (lambda: aadm(num_samples=1), "`num_samples` must be at least 2 with `adaptive_contrast`"),
         (lambda: made(dropout=1.0), "`dropout` must be less than 1. Received: dropout=1.0"),
-        (lambda: aadm(dropout=1.0), "`dropout` must be less than 1. Received: dropout=1.0"),
+        (
+            lambda: sip.AdversarialOfWeights(dropout=1.0),
+            "`dropout` must be less than 1. Received: dropout=1.0",
+        ),
         (
             lambda: made(posterior=keras.Sequential([keras.layers.Dense(3)])),
             "`posterior` must be a Keras model that knows the shapes",
         ),
         (lambda: made(discriminator=OwnClass()), "`discriminator` must be a Keras model that"),
-        (lambda: aadm(discriminator=OwnClass()), "`discriminator` must be a Keras model that"),
+        (
+            lambda: sip.AdversarialOfWeights(OwnClass()),
+            "`discriminator` must be a Keras model that",
+        ),
         (
             lambda: made(prior=sip.neural_sampler_prior(3)).fit(X, Y, verbose=0),
             "must take 12 columns, those of x and of its noise. Received: a network that takes 13",
@@ -198,7 +205,7 @@ def test_what_cannot_work_is_refused(make, message):
 
 @pytest.mark.slow
 def test_one_draw_without_contrast_is_enough():
-    model = made(num_samples=1, num_prior_samples=4)
+    model = made(num_samples=1, num_draws=4)
     model.fit(X, Y, epochs=1, verbose=0)
     assert np.isfinite(model.history.history["loss"]).all()
 

@@ -8,7 +8,7 @@ import sip_models
 import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tfp_fnspace.methods.sip import AADMModel, Adversarial, log_ratio, networks
+from tfp_fnspace.methods.sip import Adversarial, AdversarialOfWeights, log_ratio, networks
 from tfp_fnspace.methods.sip.contrast import JointNormal
 
 SIZE = 6
@@ -230,6 +230,5 @@ def test_as_many_draws_are_taken_as_the_covariances_need(options, dtype):
 def test_other_words_are_refused():
     with pytest.raises(ValueError, match="`adaptive_contrast` must be"):
         Adversarial(adaptive_contrast="diagonal")
-    network = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="`adaptive_contrast` must be"):
-        AADMModel(network, adaptive_contrast="full")
+        AdversarialOfWeights(adaptive_contrast="full")

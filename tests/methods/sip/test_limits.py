@@ -117,7 +117,7 @@ def test_without_contrast_the_forward_divergence_gives_the_posterior():
     N(0.889, 0.111), is not stable at these rates.
     """
     assert_allclose(optimum(0.25, 0.0, 1.0, 0.0), (0.8, 0.2), rtol=1e-6)
-    mean, variance = trained_on_one_point(0.25, 1500, (0.01, 0.2), alpha=0.0, kl="forward")
+    mean, variance = trained_on_one_point(0.25, 1500, (0.01, 0.2), alpha=0.0, kind="forward")
     assert_allclose(mean, 0.8, atol=0.03)
     assert_allclose(variance, 0.2, rtol=0.15)
 
@@ -146,17 +146,17 @@ def sparse_posterior(x, y, z, noise, at):
 def test_a_gaussian_process_prior_gives_the_sparse_posterior(contrast, steps, error):
     """The mean is within 0.15 standard deviations, and those within 20 % or 6 %, at 25 points.
 
-    With kl="forward" and alpha=0 this is the bound of the sparse process, whose best q(u) is known
-    (Titsias, 2009). The posterior of u is correlated. With contrasts of independent values the
-    discriminators must learn that. With full ones they have nothing to learn, and the divergence is
-    within 2 %.
+    With kind="forward" and alpha=0 this is the bound of the sparse process, whose best q(u) is
+    known (Titsias, 2009). The posterior of u is correlated. With contrasts of independent values
+    the discriminators must learn that. With full ones they have nothing to learn, and the
+    divergence is within 2 %.
     """
     random, noise = np.random.default_rng(0), 0.3
     x = np.sort(random.uniform(-3.0, 3.0, size=(20, 1)), axis=0)
     y = np.sin(1.5 * x) + noise * random.normal(size=x.shape)
     options = {"num_samples": 300, "num_eval_samples": 2000, "adaptive_contrast": contrast}
     start = np.linspace(-2.5, 2.5, 4)[:, np.newaxis]
-    model = gaussian_model(start, noise, alpha=0.0, kl="forward", **options)
+    model = gaussian_model(start, noise, alpha=0.0, kind="forward", **options)
     train(model, x, y, steps, (0.02, 0.1))
     at, z = np.linspace(-3.0, 3.0, 25)[:, np.newaxis], model.inducing_inputs_in_user_units()
     mean, stddev = sparse_posterior(x, y, z.astype("float64"), noise, at)

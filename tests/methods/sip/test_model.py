@@ -59,7 +59,7 @@ PARTS = {
         ({}, set()),
         ({"train_prior": False}, {"prior"}),
         ({"train_posterior": False}, {"posterior"}),
-        ({"kl": "forward", "alpha": 0.0, "adaptive_contrast": True, "dropout": 0.2}, set()),
+        ({"kind": "forward", "alpha": 0.0, "adaptive_contrast": True, "dropout": 0.2}, set()),
     ],
 )
 def test_parts_are_learned_or_left_alone(options, frozen):
@@ -279,12 +279,12 @@ def test_batches_before_the_first_fit_leave_it_its_warm_up():
 
 def test_prior_draws_are_twice_the_inducing_points_at_least():
     found = {m: make(inducing_points=m).num_prior_samples for m in (3, 5, 9)}
-    assert found == {3: 8, 5: 10, 9: 18} and make(num_prior_samples=3).num_prior_samples == 3
+    assert found == {3: 8, 5: 10, 9: 18} and make(num_draws=3).num_prior_samples == 3
 
 
 @pytest.mark.parametrize("fixed", [False, True])
 def test_moments_of_fixed_prior_draws_are_those_of_predictions(fixed):
-    model = make(fixed_prior_draws=fixed)
+    model = make(fixed=fixed)
     fit(model)
     x = tf.constant(X[:3], tf.float32)
     conditionals, at_z = zip(
@@ -396,7 +396,7 @@ class Joint(processes.Process):
         ({"discriminator": "mlp"}, TypeError, "`discriminator` must be a Keras model.*Received"),
         ({"alpha": -0.1}, ValueError, "`alpha` .*Received: alpha=-0.1"),
         ({"alpha": 1.5}, ValueError, "`alpha` must be at most 1. Received: alpha=1.5"),
-        ({"kl": "reverse"}, ValueError, "`kind` must be one of .*Received: kind='reverse'"),
+        ({"kind": "reverse"}, ValueError, "`kind` must be one of .*Received: kind='reverse'"),
         (
             {"kl_annealing": 2.0},
             ValueError,
@@ -405,7 +405,7 @@ class Joint(processes.Process):
         ({"dropout": np.nan}, ValueError, "`dropout` .*Received: dropout=nan"),
         ({"inducing_points": 0}, ValueError, "`inducing_points` must be a positive integer"),
         ({"inducing_points": [[np.nan]]}, ValueError, "`inducing_points` must be finite"),
-        ({"num_prior_samples": 1}, ValueError, "`num_draws` .*Received"),
+        ({"num_draws": 1}, ValueError, "`num_draws` .*Received"),
         ({"jitter": 0.0}, ValueError, "`jitter` must be a positive.*Received: jitter=0.0"),
         ({"likelihood": "gaussian"}, TypeError, "likelihood"),
     ],

@@ -1,4 +1,4 @@
-"""`num_eval_prior_sets`: predictions by the moments of several sets of prior draws."""
+"""`num_eval_sets`: predictions by the moments of several sets of prior draws."""
 
 import keras
 import numpy as np
@@ -31,7 +31,7 @@ def model_with(prior="neural_sampler", spread=0.0, **options):
         standardize=False,
         jitter=JITTER,
         num_samples=5,
-        num_prior_samples=DRAWS,
+        num_draws=DRAWS,
         dtype="float64",
         seed=0,
         **{"num_eval_samples": 8, **options},
@@ -64,7 +64,7 @@ def distributions_of_sets(model, num_sets, u):
 @pytest.mark.parametrize("prior", ["bnn", "neural_sampler"])
 @pytest.mark.parametrize("num_sets", [1, 4])
 def test_the_mixture_goes_through_the_sets(prior, num_sets, spread):
-    model = model_with(prior, spread, num_eval_prior_sets=num_sets)
+    model = model_with(prior, spread, num_eval_sets=num_sets)
     seed = fold_in(tf.convert_to_tensor(model.counters.seed_state), -1)
     u = model.posterior_draws(8, seed, False).numpy()
     assert np.ptp(u, axis=0).max() > 0.1 or spread == 0.0
@@ -80,7 +80,7 @@ def test_the_mixture_goes_through_the_sets(prior, num_sets, spread):
 
 
 def test_draws_that_are_no_multiple_of_the_sets():
-    model = model_with(num_eval_prior_sets=3)
+    model = model_with(num_eval_sets=3)
     means, _ = distributions_of_sets(model, 3, np.tile(U, (8, 1, 1)))
     mixture = model.posterior_moments(tf.constant(X))  # 8 draws
     assert_allclose(mixture.mean, means, rtol=1e-7, atol=1e-9)
@@ -89,7 +89,7 @@ def test_draws_that_are_no_multiple_of_the_sets():
 
 def test_functions_have_the_distribution_of_the_mixture(assert_mean_close):
     """The test draws 6,000 functions; its false-fail rates are 1e-6 each."""
-    model = model_with(num_eval_prior_sets=3)
+    model = model_with(num_eval_sets=3)
     means, variances = distributions_of_sets(model, 3, np.tile(U, (3, 1, 1)))
     samples = model.sample_functions(X, 6000, seed=3)
     assert_mean_close(samples, means.mean(axis=0))
@@ -100,7 +100,7 @@ def test_functions_have_the_distribution_of_the_mixture(assert_mean_close):
 @pytest.mark.slow
 def test_single_functions_are_of_each_set(assert_mean_close):
     """The test makes 600 calls for one function; its false-fail rate is 1e-6."""
-    model = model_with(num_eval_prior_sets=3)
+    model = model_with(num_eval_sets=3)
     means, _ = distributions_of_sets(model, 3, np.tile(U, (3, 1, 1)))
     x = tf.constant(X)
     draw = tf.function(lambda seed: model.draw_functions(x, 1, seed))
@@ -110,7 +110,7 @@ def test_single_functions_are_of_each_set(assert_mean_close):
 
 
 def test_functions_do_not_depend_on_how_x_is_batched():
-    model = model_with(spread=1.0, num_eval_prior_sets=3)
+    model = model_with(spread=1.0, num_eval_sets=3)
     whole = model.sample_functions(X, 10, seed=(1, 2))
     parts = [model.sample_functions(X[i : i + 3], 10, seed=(1, 2)) for i in (0, 3, 6)]
     assert_allclose(np.concatenate(parts, axis=1), whole, rtol=1e-8, atol=1e-8)
@@ -118,18 +118,18 @@ def test_functions_do_not_depend_on_how_x_is_batched():
 
 
 def test_few_draws_and_many_sets_are_predicted_for_batches_of_enough_rows():
-    model = model_with(num_eval_prior_sets=2000)
+    model = model_with(num_eval_sets=2000)
     assert 3 <= model.predict_batch_size < 20  # each batch also has the prior at 3 points
     assert model_with().predict_batch_size > 1000
 
 
 @pytest.mark.parametrize("kind", ["fixed draws", "exact moments"])
 def test_it_has_no_effect_where_moments_are_always_the_same(kind):
-    options = {"fixed_prior_draws": True}
+    options = {"fixed": True}
     if kind == "exact moments":
         kernel = tfp.math.psd_kernels.ExponentiatedQuadratic(np.float64(1.3), np.float64(0.8))
         options = {"prior": processes.GaussianProcess(kernel, 2, dtype="float64")}
-    one, many = (model_with(num_eval_prior_sets=count, **options) for count in (1, 5))
+    one, many = (model_with(num_eval_sets=count, **options) for count in (1, 5))
     for key, value in one.predict(X).items():
         assert_array_equal(many.predict(X)[key], value)
     assert_array_equal(one.sample_functions(X, 4, seed=1), many.sample_functions(X, 4, seed=1))
@@ -138,7 +138,7 @@ def test_it_has_no_effect_where_moments_are_always_the_same(kind):
 @pytest.mark.slow
 def test_it_is_saved_and_exported(tmp_path):
     model = sip_models.make_model(
-        "bnn", 4, num_samples=6, num_eval_samples=5, num_eval_prior_sets=3, seed=0
+        "bnn", 4, num_samples=6, num_eval_samples=5, num_eval_sets=3, seed=0
     )
     model.compile(run_eagerly=True)
     model.fit(X, np.sin(X), batch_size=4, verbose=0)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfp_fnspace.distributions.positive_stable import uniform_and_exponential
 from tfp_fnspace.math import kanter
+from tfp_fnspace.math.random import normal
 from tfp_fnspace.typing import Array, Seed, Tensor
 
 
@@ -75,9 +76,7 @@ def draw_functions(signs: Array, log_variances: Tensor, seed: Seed) -> Tensor:
     # Weights are relative to the largest. For a small alpha exp may then overflow to an infinity,
     # but never to a difference of two infinities.
     largest = tf.stop_gradient(tf.reduce_max(half, axis=-1, keepdims=True))
-    weights = tf.exp(half - largest) * tf.random.stateless_normal(
-        tf.shape(half), seed, dtype=tf.float64
-    )
+    weights = tf.exp(half - largest) * normal(tf.shape(half), seed, tf.float64)
     return tf.exp(largest) * tf.linalg.matmul(weights, tf.constant(signs))
 
 

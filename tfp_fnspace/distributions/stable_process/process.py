@@ -19,6 +19,7 @@ from tfp_fnspace.distributions._parameters import (
 from tfp_fnspace.distributions.positive_stable import uniform_and_exponential
 from tfp_fnspace.distributions.stable import Stable
 from tfp_fnspace.distributions.stable_process import checks, density, gaussian, patterns, prior
+from tfp_fnspace.math.random import normal
 from tfp_fnspace.typing import ArrayLike, Distribution, Seed, Tensor
 
 tfd = tfp.distributions
@@ -427,7 +428,7 @@ class StableProcess(CheckedParameters, tfd.AutoCompositeTensorDistribution):
         log_scales = self._log_scales([n], len(self._shares), seeds[0])
         log_variances = self._log_variances(log_scales, self._shares)  # [n, B, G]
         f = prior.draw_functions(self._patterns, log_variances, seeds[1])
-        e = tf.random.stateless_normal(tf.shape(f), seeds[2], dtype=tf.float64)
+        e = normal(tf.shape(f), seeds[2], tf.float64)
         return tf.cast(f + self._noise(True) * e, self.dtype)
 
     def _mean(self):

@@ -6,9 +6,9 @@ from tfp_fnspace.methods.diwp.layers import (
     FeaturesToGram,
     GaussianProcessGram,
     GlobalInducingGP,
-    GramKernel,
     InverseWishartFeatures,
     InverseWishartProcess,
+    KernelOfGram,
 )
 from tfp_fnspace.methods.diwp.model import DIWPModel
 from tfp_fnspace.methods.diwp.options import Start
@@ -62,7 +62,7 @@ __all__ = [
     "FeaturesToGram",
     "GaussianProcessGram",
     "GlobalInducingGP",
-    "GramKernel",
+    "KernelOfGram",
     "InverseWishartFeatures",
     "InverseWishartProcess",
     "PriorSample",

@@ -14,7 +14,7 @@ from tfp_fnspace.methods.diwp.options import Start
 _WITH_MEANS = (
     FeaturesToGram,
     layers.InverseWishartFeatures,
-    layers.GramKernel,
+    layers.KernelOfGram,
     layers.InverseWishartProcess,
     GlobalInducingGP,
 )

@@ -97,16 +97,16 @@ class DeepKernel(Options):
             return []
 
         learn_scale = len(input_shape) == 1 if self.learn_scale is None else self.learn_scale
-        inputs = (inducing_points, learn_scale, self.constant)
+        options = {"learn_scale": learn_scale, "constant": self.constant}
         if self.stack == "features":
-            first = layers.FeaturesToGram(*inputs, dtype=dtype)
+            first = layers.FeaturesToGram(inducing_points, **options, dtype=dtype)
         else:
-            first = layers.InverseWishartFeatures(*inputs, **delta)
+            first = layers.InverseWishartFeatures(inducing_points, **options, **delta)
         *inner, last = self.kernel
         stack = [keras.Input(input_shape, dtype=dtype), first]
         for kernel in inner:
-            stack += [layers.GramKernel(kernel, dtype=dtype), *hidden()]
-        stack.append(layers.GramKernel(last, learn_amplitude=True, dtype=dtype))
+            stack += [layers.KernelOfGram(kernel, dtype=dtype), *hidden()]
+        stack.append(layers.KernelOfGram(last, learn_amplitude=True, dtype=dtype))
         stack.append(layers.GlobalInducingGP(num_outputs, dtype=dtype))
         return keras.Sequential(stack, name="network")
 

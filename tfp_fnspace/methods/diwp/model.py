@@ -103,7 +103,6 @@ class DIWPModel(GradientModel):
     weights_allowed = "positive"
     object_names = ("likelihood", "network", "start")
     draws_smooth_functions, draws_jointly = False, True
-    jittered_matrix = "A covariance at the inducing points"
 
     network: Network
     _given_network: Any  # a `DeepKernel`, or a network
@@ -247,9 +246,9 @@ class DIWPModel(GradientModel):
         return -value, parts
 
     def callbacks_of_fit(self, given: Any) -> list[keras.callbacks.Callback]:
-        return [JitterReport()]
+        return [JitterReport("A covariance at the inducing points", self._jittered_when_predicting)]
 
-    def jittered_when_predicting(self) -> int:
+    def _jittered_when_predicting(self):
         """Returns how many matrices of predictions need more on their diagonal than the jitter."""
         row = tf.convert_to_tensor(self._features.inducing_inputs)[:1]
         seed = self.counters.seeds.stream("predict")

@@ -10,7 +10,7 @@ import tensorflow_probability as tfp
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.math import linalg
 from tfp_fnspace.math.selection import greedy_pivots
-from tfp_fnspace.methods.diwp.layers import FeaturesToGram, GramKernel
+from tfp_fnspace.methods.diwp.layers import FeaturesToGram, KernelOfGram
 from tfp_fnspace.methods.diwp.layers.base import JITTER, with_jitter
 from tfp_fnspace.processes.marginal_likelihood import Maximiser, collapsed_bound_of, take_best
 from tfp_fnspace.typing import Array, Network, Tensor
@@ -76,7 +76,7 @@ def _kernel_weights(layers):
         layers: The layers. Those that draw random matrices have no such weights.
     """
     names = ("scale", "bias", "log_constant", "log_amplitude")
-    kinds = (FeaturesToGram, GramKernel)
+    kinds = (FeaturesToGram, KernelOfGram)
     found = [
         getattr(each, name, None) for each in layers if isinstance(each, kinds) for name in names
     ]
@@ -103,12 +103,14 @@ class _MeanKernel:
         double, self.layers, blocks_shape = {"dtype": "float64"}, [], None
         for layer in layers:
             if isinstance(layer, FeaturesToGram):
-                own = FeaturesToGram(len(points), layer.learn_scale, layer.constant, **double)
+                own = FeaturesToGram(
+                    len(points), learn_scale=layer.learn_scale, constant=layer.constant, **double
+                )
                 own.build([None, points.shape[1]])
                 own.inducing_inputs.assign(points)
                 own.inducing_inputs.trainable = _is_trained(layer.inducing_inputs, layers)
-            elif isinstance(layer, GramKernel):
-                own = GramKernel.from_config({**layer.get_config(), **double})
+            elif isinstance(layer, KernelOfGram):
+                own = KernelOfGram.from_config({**layer.get_config(), **double})
                 own.build(blocks_shape)
             else:
                 continue

@@ -6,6 +6,7 @@ from tfp_fnspace import notices
 from tfp_fnspace.math import random
 from tfp_fnspace.methods.fbnn import equations
 from tfp_fnspace.methods.fbnn.spectral_stein import spectral_stein_score
+from tfp_fnspace.model.seeds import part
 from tfp_fnspace.processes.base import Process
 from tfp_fnspace.typing import ArrayLike, Seed, Tensor
 
@@ -211,7 +212,7 @@ def _as_many_as_can_be(functions, points, fewest, seed):
         most = half
     else:
         most = tf.where(size <= fewest - 3, size, half)
-    return at_some_points(functions, points, most, random.fold_in(random.as_seed(seed), 3))
+    return at_some_points(functions, points, most, part(random.as_seed(seed), "fewer points"))
 
 
 def _count_of_prior_draws(prior, given, num_samples):

@@ -120,7 +120,9 @@ class _Adapted(MeasurementSet):
 
     _names = ("low", "high")
 
-    def __init__(self, num_points, first, second, **kwargs):
+    def __init__(
+        self, num_points: int, first: ArrayLike | None, second: ArrayLike | None, **kwargs: Any
+    ):
         super().__init__(num_points, **kwargs)
         if (first is None) != (second is None):
             raise ValueError(

@@ -13,7 +13,7 @@ from tfp_fnspace.layers import networks
 from tfp_fnspace.layers.draws import function_draws
 from tfp_fnspace.layers.linearized import LinearizedNetwork
 from tfp_fnspace.likelihoods.base import Likelihood
-from tfp_fnspace.math.random import fold_in, split
+from tfp_fnspace.math.random import split
 from tfp_fnspace.math.row_weights import weighted
 from tfp_fnspace.methods.fbnn import closed_form, equations
 from tfp_fnspace.methods.fbnn.adversarial import Adversarial
@@ -34,11 +34,15 @@ from tfp_fnspace.methods.fbnn.functional_kl import (
 )
 from tfp_fnspace.methods.fbnn.measurement import Box, MeasurementSet
 from tfp_fnspace.methods.fbnn.variational_model import VariationalModel
+from tfp_fnspace.model.seeds import part
 from tfp_fnspace.processes.base import Process
 from tfp_fnspace.typing import Array, Config, GaussianMoments, Network, Seed, Tensor
 
 #: Arguments that are objects.
 _OBJECTS = ("prior", "measurement", "divergence")
+
+#: What `JitterReport` says of.
+_JITTERED = "A covariance of the network or of the prior at the measurement points"
 
 WEIGHTS = ("batch", "data")
 
@@ -103,7 +107,6 @@ class FBNNModel(VariationalModel):
         variational inference in Bayesian neural networks".
     """
 
-    jittered_matrix = "A covariance of the network or of the prior at the measurement points"
     object_names = ("likelihood", "network", *_OBJECTS)
 
     #: The divergence is that of the functions at all rows of a batch jointly.
@@ -363,7 +366,7 @@ class FBNNModel(VariationalModel):
     def _estimate(self, values, points, seed):
         """Returns `kl_estimate` at as many random points as there are enough functions for."""
         most = most_points(self.num_samples)
-        values, points = at_some_points(values, points, most, fold_in(seed, -1))
+        values, points = at_some_points(values, points, most, part(seed, "random points"))
         noise = self.divergence.injected_noise
         if isinstance(self.divergence, Regularized):
             noise = equations.regularized_noise(noise, values)
@@ -386,12 +389,7 @@ class FBNNModel(VariationalModel):
     def callbacks_of_fit(
         self, given: list[keras.callbacks.Callback]
     ) -> list[keras.callbacks.Callback]:
-        return [JitterReport()] if self._is_gaussian else []
-
-    @staticmethod
-    def jittered_when_predicting() -> int:
-        """Returns 0, since predictions factor no covariance."""
-        return 0
+        return [JitterReport(_JITTERED)] if self._is_gaussian else []
 
     # Prediction -------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from tfp_fnspace.about import About
 from tfp_fnspace.methods.sip.log_ratio import LogRatio
 from tfp_fnspace.methods.sip.model import SIPModel
 from tfp_fnspace.methods.sip.networks import bnn_prior, neural_sampler_prior
-from tfp_fnspace.methods.sip.options import Adversarial, PriorDraws
+from tfp_fnspace.methods.sip.options import Adversarial, AdversarialOfWeights, PriorDraws
 from tfp_fnspace.methods.sip.vip import VIPModel
 from tfp_fnspace.methods.sip.weight_space import AADMModel, AVBModel
 
@@ -60,6 +60,7 @@ __all__ = [
     "AADMModel",
     "AVBModel",
     "Adversarial",
+    "AdversarialOfWeights",
     "LogRatio",
     "PriorDraws",
     "SIPModel",

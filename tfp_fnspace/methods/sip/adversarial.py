@@ -1,12 +1,13 @@
 """Alternating training of a model and of the discriminator that estimates its divergence."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import keras
 
 from tfp_fnspace.callbacks import JitterReport
-from tfp_fnspace.methods.sip.log_ratio import Divergences
-from tfp_fnspace.typing import Tensor
+from tfp_fnspace.methods.sip.log_ratio import Divergences, LogRatio
+from tfp_fnspace.typing import Seed, Tensor
 
 if TYPE_CHECKING:
     from tfp_fnspace.methods.sip.model import SIPModel
@@ -22,15 +23,28 @@ class AdversarialReport(JitterReport):
     """Warns, once per run, of a posterior far from the prior, a dead discriminator or added jitter.
 
     Whether it is dead is checked after 1, 2, 4, 8, ... epochs of its life. A dead discriminator is
-    initialised again. The model has a `log_ratio`, a `LogRatio`, and a method
-    `divergence_draws(seed)`, which returns draws `[S, K]` of q and p.
+    initialised again.
+
+    Args:
+        log_ratio: The estimator of the model's divergence.
+        divergence_draws: Function from a seed to draws of q and of p, `[S, K]` each.
+        *jitter: As for `JitterReport`.
     """
+
+    def __init__(
+        self,
+        log_ratio: LogRatio,
+        divergence_draws: Callable[[Seed], tuple[Tensor, Tensor]],
+        *jitter: Any,
+    ):
+        super().__init__(*jitter)
+        self.log_ratio, self.divergence_draws = log_ratio, divergence_draws
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_end(epoch, logs)
         num_epochs = int(self.model.counters.epochs.numpy())
         is_due = num_epochs & (num_epochs - 1) == 0
-        if is_due and self.is_dead() and self.model.log_ratio.restart():
+        if is_due and self.is_dead() and self.log_ratio.restart():
             self.say(
                 "restart",
                 f"After epoch {epoch + 1} the discriminator gives the same output for all draws of "
@@ -39,7 +53,7 @@ class AdversarialReport(JitterReport):
                 "is too large.",
             )
         accuracy = (logs or {}).get("discriminator_accuracy", 0.0)
-        num_values = self.model.log_ratio.discriminator.input_shape[-1]
+        num_values = self.log_ratio.discriminator.input_shape[-1]
         apart = (logs or {}).get("kl_estimate", 0.0) / num_values
         if accuracy > _KNOWS_ALL and apart > _FAR_APART:
             self.say(
@@ -64,7 +78,7 @@ class AdversarialReport(JitterReport):
     def is_dead(self) -> bool:
         """Returns whether the discriminator gives the same output for all draws."""
         seed = self.model.counters.step_seed()
-        return bool(self.model.log_ratio.spread(*self.model.divergence_draws(seed)) == 0.0)
+        return bool(self.log_ratio.spread(*self.divergence_draws(seed)) == 0.0)
 
 
 #: The trained parts of an adversarial model, and the attributes that have their optimizers.

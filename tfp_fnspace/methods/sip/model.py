@@ -10,10 +10,11 @@ import tensorflow as tf
 from tfp_fnspace.boundary import arguments, arrays, columns, data, streams
 from tfp_fnspace.likelihoods import Likelihood
 from tfp_fnspace.likelihoods.additive import default_noise
-from tfp_fnspace.math.random import fold_in, normal, split
+from tfp_fnspace.math.random import normal, split
 from tfp_fnspace.methods.sip import adversarial, equations, given_prior, options, parts, prediction
 from tfp_fnspace.model import GradientModel, inducing
 from tfp_fnspace.model.checks import input_tensor
+from tfp_fnspace.model.seeds import part
 from tfp_fnspace.processes.base import Process
 from tfp_fnspace.typing import (
     Array,
@@ -109,7 +110,6 @@ class SIPModel(GradientModel):
 
     weights_allowed = "positive"
     noise_outputs_allowed = True
-    jittered_matrix = "A covariance at the inducing points"
     optimizer_names = adversarial.OPTIMIZER_NAMES
     object_names = ("prior", "posterior", *_OBJECTS)
 
@@ -200,9 +200,15 @@ class SIPModel(GradientModel):
     def callbacks_of_fit(
         self, given: list[keras.callbacks.Callback]
     ) -> list[keras.callbacks.Callback]:
-        return [adversarial.AdversarialReport()]
+        report = adversarial.AdversarialReport(
+            self.log_ratio,
+            self.divergence_draws,
+            "A covariance at the inducing points",
+            self._jittered_when_predicting,
+        )
+        return [report]
 
-    def jittered_when_predicting(self) -> int:
+    def _jittered_when_predicting(self):
         """Returns how many covariances of predictions need more on their diagonal than `jitter`."""
         z = tf.convert_to_tensor(self.inducing_inputs.value)
         return int(prediction.predictive_distribution(self, z[:1])[0].num_jittered)
@@ -261,12 +267,13 @@ class SIPModel(GradientModel):
             "jittered": tf.cast(distribution.num_jittered + divergences.num_jittered, loss.dtype),
         }
         if self.divergence.prior_penalty:
-            of_weights = self.prior.weight_divergence(inputs[0], fold_in(seed, -1))
+            of_weights = self.prior.weight_divergence(inputs[0], part(seed, "prior weights"))
             history["prior_divergence"] = tf.cast(of_weights, loss.dtype)
             loss += self.divergence.prior_penalty * history["prior_divergence"] / num_rows
         return adversarial.objective(loss, divergences, history)
 
     def divergence_draws(self, seed: Seed) -> tuple[Tensor, Tensor]:
+        """Draws u from q and from p, `[S, M D]`, as many as a step uses for the divergence."""
         seeds, (of_q, of_p) = split(seed, 2), self._divergence_counts()
         u = self.posterior_draws(of_q, seeds[0])
         z = tf.convert_to_tensor(self.inducing_inputs.value)

@@ -1,4 +1,4 @@
-"""The options of `SIPModel`: the estimate of its divergence, and the draws of its prior."""
+"""Options of models: the estimate of a divergence by a discriminator, and draws of a prior."""
 
 import dataclasses
 
@@ -57,12 +57,46 @@ class Adversarial(Options):
 
     def __post_init__(self):
         arguments.checked_choice("kind", self.kind, KINDS)
-        parts.check_discriminator(self.discriminator)
-        contrast = parts.checked_contrast(self.adaptive_contrast, ("full",))
-        object.__setattr__(self, "adaptive_contrast", contrast)
-        arguments.checked_rate("dropout", self.dropout)
-        arguments.checked_fraction("kl_annealing", self.kl_annealing)
+        _check_estimate(self, ("full",))
         arguments.checked_number("prior_penalty", self.prior_penalty, 0.0, inclusive=True)
+
+
+@keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
+@dataclasses.dataclass(frozen=True)
+class AdversarialOfWeights(Options):
+    """The divergence KL(q || p) of the weights of a network, estimated by a discriminator.
+
+    Args:
+        discriminator: Keras model from `[S, P]` to `[S, 1]`; by default it has two hidden layers of
+            50 units.
+        adaptive_contrast: Whether the discriminator compares q with the normal distribution of
+            independent values with its moments, whose divergence from the prior has a closed form.
+            Otherwise it compares q with the prior.
+        dropout: Dropout rate of the hidden units of the default discriminator.
+        kl_annealing: Fraction of the steps of the first `fit` in which the weight of the divergence
+            rises from 0 to 1. There is no annealing for a stream of unknown length.
+
+    Raises:
+        TypeError: If `discriminator` is not a Keras model.
+        ValueError: If an argument is not as described.
+    """
+
+    discriminator: Network | None = None
+    adaptive_contrast: bool = True
+    dropout: float = 0.0
+    kl_annealing: float = 0.2
+
+    def __post_init__(self):
+        _check_estimate(self)
+
+
+def _check_estimate(options, kinds_of_contrast=()):
+    """Checks what all estimates by a discriminator have."""
+    parts.check_discriminator(options.discriminator)
+    contrast = parts.checked_contrast(options.adaptive_contrast, kinds_of_contrast)
+    object.__setattr__(options, "adaptive_contrast", contrast)
+    arguments.checked_rate("dropout", options.dropout)
+    arguments.checked_fraction("kl_annealing", options.kl_annealing)
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.sip")

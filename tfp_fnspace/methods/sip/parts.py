@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 import keras
-import numpy as np
 
 from tfp_fnspace.boundary import arguments
 from tfp_fnspace.methods.sip import networks
@@ -133,8 +132,7 @@ def annealing(kl_annealing: float, dtype: str) -> Annealing:
 
 def seeds_of(model: GradientModel) -> list[int]:
     """Returns integer seeds of the default prior, posterior and discriminator of a model."""
-    states = np.random.SeedSequence([int(v) % 2**32 for v in model.counters.seed_state.numpy()])
-    return [int(v) for v in states.generate_state(3) % 2**30]
+    return model.counters.seeds.integers(3)
 
 
 def build_prior(

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from tfp_fnspace.math.random import fold_in, normal, split
+from tfp_fnspace.math.random import normal, split
 from tfp_fnspace.methods.sip import equations, given_prior
 from tfp_fnspace.methods.sip.given_prior import PRIOR_WIDTH
 from tfp_fnspace.model.predicting import CHUNK_NUMBERS
+from tfp_fnspace.model.seeds import part
 from tfp_fnspace.typing import GaussianMoments, Seed, Tensor
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def functions(model: "SIPModel", x: Tensor, count: int, seed: Seed) -> Tensor:
     sets = num_sets(model)
     seeds, whole = split(seed, 3), _whole(count, sets)
     u = _beside(model.posterior_draws(whole, seeds[0], training=False), sets)
-    first = tf.random.stateless_uniform([], fold_in(seed, -1), 0, sets, tf.int32)
+    first = tf.random.stateless_uniform([], part(seed, "first set"), 0, sets, tf.int32)
     distribution, at_z, at_x = predictive_distribution(model, x, first)
     if model.prior.has_moments:
         process_z, process_x = model.draw_prior(x, count, seeds[1])

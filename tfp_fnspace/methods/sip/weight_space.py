@@ -15,13 +15,13 @@ from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.math.random import as_seed, normal, split
 from tfp_fnspace.methods.sip import adversarial, equations, parts
 from tfp_fnspace.methods.sip.log_ratio import LogRatio, NormalLogRatio
+from tfp_fnspace.methods.sip.options import AdversarialOfWeights
 from tfp_fnspace.model import GradientModel
 from tfp_fnspace.model.whole_numbers import with_real_inputs
 from tfp_fnspace.processes import given_weights
 from tfp_fnspace.typing import Array, Config, GaussianMoments, Network, Seed, Tensor
 
 _COUNTS = ("num_noise", "num_samples", "num_eval_samples")
-_PARTS = ("posterior", "discriminator")
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.sip")
@@ -53,17 +53,10 @@ class AADMModel(GradientModel):
             draws are near the initial weights of `network`. Alternatively a Keras model from `[S,
             K]` of standard normal noise to `[S, P]`, the weights divided by s, one after another in
             the order of `network.trainable_variables`.
-        discriminator: Keras model from `[S, P]` to `[S, 1]`; by default it has two hidden layers of
-            50 units.
+        divergence: `AdversarialOfWeights`, the estimate of the divergence. None is its defaults.
         kernel_gain: s of a weight of rank 2 or more is `kernel_gain fan_in^-1/2`, where fan_in is
             the product of all its axes but the last.
         bias_stddev: s of the other weights.
-        kl_annealing: Fraction of the steps of the first `fit` in which the weight of the divergence
-            rises from 0 to 1. There is no annealing for a stream of unknown length.
-        adaptive_contrast: Whether the discriminator compares q with the normal distribution of
-            independent values with its moments, whose divergence from the prior has a closed form.
-            Otherwise it compares q with the prior.
-        dropout: Dropout rate of the hidden units of the default discriminator.
         num_noise: K of the default posterior.
         num_samples: S, the number of draws, in a training step.
         num_eval_samples: S of all predictions.
@@ -73,8 +66,8 @@ class AADMModel(GradientModel):
         **kwargs: `name`, `dtype`.
 
     Raises:
-        TypeError: If `network`, `posterior` or `discriminator` is not a Keras model, or
-            `likelihood` not a likelihood.
+        TypeError: If `network` or `posterior` is not a Keras model, `likelihood` not a likelihood,
+            or `divergence` not an `AdversarialOfWeights`.
         ValueError: If an argument is not as described.
 
     Example:
@@ -92,12 +85,11 @@ class AADMModel(GradientModel):
     weights_allowed = "positive"
     noise_outputs_allowed = True
     optimizer_names = adversarial.OPTIMIZER_NAMES
-    object_names = ("likelihood", "network", *_PARTS)
+    object_names = ("likelihood", "network", "posterior", "divergence")
 
     num_noise: int
     num_samples: int
     alpha: float
-    kl_annealing: float
 
     def __init__(
         self,
@@ -106,12 +98,9 @@ class AADMModel(GradientModel):
         likelihood: Likelihood | None = None,
         alpha: float = 0.5,
         posterior: Network | str = "neural_sampler",
-        discriminator: Network | None = None,
+        divergence: AdversarialOfWeights | None = None,
         kernel_gain: float = 1.0,
         bias_stddev: float = 1.0,
-        kl_annealing: float = 0.2,
-        adaptive_contrast: bool = True,
-        dropout: float = 0.0,
         num_noise: int = 100,
         num_samples: int = 10,
         num_eval_samples: int = 100,
@@ -123,16 +112,13 @@ class AADMModel(GradientModel):
         counts = (num_noise, num_samples, num_eval_samples)
         for name, value in zip(_COUNTS, counts, strict=True):
             setattr(self, name, arguments.checked_count(name, value))
-        for name, value in {"alpha": alpha, "kl_annealing": kl_annealing}.items():
-            setattr(self, name, arguments.checked_fraction(name, value))
-        self.dropout = arguments.checked_rate("dropout", dropout)
+        self.alpha = arguments.checked_fraction("alpha", alpha)
         self.kernel_gain = arguments.checked_positive("kernel_gain", kernel_gain)
         self.bias_stddev = arguments.checked_positive("bias_stddev", bias_stddev)
-        self.adaptive_contrast = parts.checked_contrast(adaptive_contrast)
-        parts.check_draws_for_contrast(self.adaptive_contrast, self.num_samples)
+        self.divergence = AdversarialOfWeights.checked("divergence", divergence)
+        parts.check_draws_for_contrast(self.divergence.adaptive_contrast, self.num_samples)
         parts.check_posterior(posterior)
-        parts.check_discriminator(discriminator)
-        self._posterior_argument, self._discriminator_argument = posterior, discriminator
+        self._posterior_argument = posterior
         self.network = _copied(network)
         inputs = self.network.inputs
         self._drawn = given_weights.drawn_variables(self.network, inputs[0].shape)
@@ -144,7 +130,7 @@ class AADMModel(GradientModel):
             standardize = len(inputs[0].shape) == 2
         self.setup(likelihood, standardize, seed)
         self.setup_shapes(inputs, num_outputs)
-        self.annealing = parts.annealing(self.kl_annealing, self.variable_dtype)
+        self.annealing = parts.annealing(self.divergence.kl_annealing, self.variable_dtype)
         self._build_parts()
 
     # Parts ------------------------------------------------------------------------------------
@@ -172,9 +158,9 @@ class AADMModel(GradientModel):
             start = np.concatenate([np.ravel(v) for v in self._drawn])
             self.posterior.layers[-1].bias.assign(start / self._scales)
         discriminator = parts.build_discriminator(
-            self._discriminator_argument, size, self.dropout, dtype, seeds[1]
+            self.divergence.discriminator, size, self.divergence.dropout, dtype, seeds[1]
         )
-        cls = NormalLogRatio if self.adaptive_contrast else LogRatio
+        cls = NormalLogRatio if self.divergence.adaptive_contrast else LogRatio
         self.log_ratio = cls(discriminator, dtype=dtype)
 
     def _weight_draws(self, count, seed, training=True):
@@ -205,12 +191,7 @@ class AADMModel(GradientModel):
     def callbacks_of_fit(
         self, given: list[keras.callbacks.Callback]
     ) -> list[keras.callbacks.Callback]:
-        return [adversarial.AdversarialReport()]
-
-    @staticmethod
-    def jittered_when_predicting() -> int:
-        """Returns 0, since predictions factor no covariance."""
-        return 0
+        return [adversarial.AdversarialReport(self.log_ratio, self.divergence_draws)]
 
     def objective(
         self,
@@ -234,6 +215,7 @@ class AADMModel(GradientModel):
         return adversarial.objective(loss, divergences, history)
 
     def divergence_draws(self, seed: Seed) -> tuple[Tensor, Tensor]:
+        """Draws w / s from q and from p, `[S, P]`, as many as a step."""
         seeds = split(seed, 2)
         q = self._weight_draws(self.num_samples, seeds[0])
         return q, normal(tf.shape(q), seeds[1], q.dtype)
@@ -278,14 +260,14 @@ class AADMModel(GradientModel):
 
     def get_config(self) -> Config:
         serialize = keras.saving.serialize_keras_object
-        given = {name: getattr(self, f"_{name}_argument") for name in _PARTS}
-        options = (*_COUNTS, "alpha", "kl_annealing", "dropout", "kernel_gain", "bias_stddev")
-        options += ("adaptive_contrast", "standardize", "seed")
+        posterior = self._posterior_argument
+        options = (*_COUNTS, "alpha", "kernel_gain", "bias_stddev", "standardize", "seed")
         return {
             "name": self.name,
             "dtype": self.variable_dtype,
             **{name: getattr(self, name) for name in options},
-            **{name: v if isinstance(v, str | None) else serialize(v) for name, v in given.items()},
+            "posterior": posterior if isinstance(posterior, str) else serialize(posterior),
+            "divergence": serialize(self.divergence),
             "likelihood": serialize(self.likelihood),
             "network": serialize(self.network),
         }
@@ -296,20 +278,44 @@ class AVBModel(AADMModel):
     """Adversarial variational Bayes: `AADMModel` with `alpha=0`.
 
     Args:
-        network: As for `AADMModel`.
-        **options: As for `AADMModel`, without `alpha`.
+        network, likelihood, posterior, divergence, kernel_gain, bias_stddev, num_noise,
+            num_samples, num_eval_samples, standardize, seed, **kwargs: As for `AADMModel`.
 
     References:
         Mescheder, Nowozin and Geiger (2017), "Adversarial variational Bayes", ICML.
     """
 
-    def __init__(self, network: Network | Sequence[Any], **options: Any):
-        if "alpha" in options:
-            raise ValueError(
-                "`alpha` of an AVBModel must be 0: use `AADMModel` for others. "
-                f"Received: alpha={options['alpha']!r}"
-            )
-        super().__init__(network, alpha=0.0, **options)
+    def __init__(
+        self,
+        network: Network | Sequence[Any],
+        *,
+        likelihood: Likelihood | None = None,
+        posterior: Network | str = "neural_sampler",
+        divergence: AdversarialOfWeights | None = None,
+        kernel_gain: float = 1.0,
+        bias_stddev: float = 1.0,
+        num_noise: int = 100,
+        num_samples: int = 10,
+        num_eval_samples: int = 100,
+        standardize: bool | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(
+            network,
+            likelihood=likelihood,
+            alpha=0.0,
+            posterior=posterior,
+            divergence=divergence,
+            kernel_gain=kernel_gain,
+            bias_stddev=bias_stddev,
+            num_noise=num_noise,
+            num_samples=num_samples,
+            num_eval_samples=num_eval_samples,
+            standardize=standardize,
+            seed=seed,
+            **kwargs,
+        )
 
     def get_config(self) -> Config:
         config = super().get_config()

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfp_fnspace import interrupts
 from tfp_fnspace.boundary import columns
-from tfp_fnspace.math.random import as_seed, fold_in
+from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.methods.stable_process import chains, diagnostics, options, samplers
 from tfp_fnspace.methods.stable_process.hyperplanes import Partition
 from tfp_fnspace.methods.stable_process.store import ChainStore, sizes_of
@@ -71,7 +71,7 @@ def prepare(
     x_predict = x[:0] if x_predict is None else x_predict
     partition = chains.make_partition(model, x, x_predict, model.counters.seeds.number())
     problem = chains.make_problem(partition, x, y, model.chains.num_chains)
-    seed = _seed(model, 0)
+    seed = _seed(model, "start")
     if model.store is None:
         start = chains.starting_values(model, y.shape[1])
         state = chains.initial_state(model, seed, problem, *start)
@@ -111,10 +111,9 @@ def _scaled(model, inputs, targets):
     return x, (targets - scaler.mean.numpy()) / scaler.stddev.numpy()
 
 
-def _seed(model, purpose):
-    """Returns a seed for a purpose after this many iterations."""
-    seed = fold_in(as_seed(model.counters.seed_state.numpy()), purpose)
-    return fold_in(seed, model.counters.steps.numpy())
+def _seed(model, stream):
+    """Returns the seed of a stream after this many iterations."""
+    return fold_in(model.counters.seeds.stream(stream), model.counters.steps.numpy())
 
 
 class Blocks:
@@ -147,7 +146,7 @@ class Blocks:
             model.chains.draws_per_epoch,
             model.chains.thin,
         )
-        state, new, info = run(_seed(model, 1), store.state, self.problem)
+        state, new, info = run(_seed(model, "sweeps"), store.state, self.problem)
         with interrupts.held():
             if store.counter("epochs") <= model.chains.burn_in:
                 store.clear()

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfp_fnspace.boundary import arguments
 from tfp_fnspace.datasets import k_fold
 from tfp_fnspace.layers.scaler import RunningMoments, Standardizer
-from tfp_fnspace.math.random import as_seed, fold_in
+from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.methods.stable_process import chains, equations, options
 from tfp_fnspace.typing import Array, ArrayLike
 
@@ -92,7 +92,7 @@ def cross_validate(
     for i, (train, held_out) in enumerate(
         k_fold(len(y), num_folds, seed=model.counters.seeds.number())
     ):
-        seed = fold_in(fold_in(as_seed(model.counters.seed_state.numpy()), 2), i)
+        seed = fold_in(model.counters.seeds.stream("folds"), i)
         values, noise = _sample_fold(
             model, seed, x[train], y[train], x[held_out], grid, epochs, burn_in
         )

@@ -224,7 +224,7 @@ def _convert(layer):
         return layers.Activation(_activation(layer, layer.activation) or "linear", **common)
     if kind == "Bidirectional":
         pair = [_convert(part) for part in (layer.forward_layer, layer.backward_layer)]
-        return layers.Bidirectional(pair[0], config["merge_mode"], pair[1], **common)
+        return layers.Bidirectional(pair[0], config["merge_mode"], backward_layer=pair[1], **common)
     if kind not in _ARGUMENTS:
         raise _unsupported(layer)
     arguments = {name: config[name] for name in _ARGUMENTS[kind] if name in config}

@@ -15,7 +15,6 @@ from tfp_fnspace.layers import calls
 from tfp_fnspace.likelihoods import HeteroscedasticGaussian
 from tfp_fnspace.likelihoods.additive import default_noise
 from tfp_fnspace.likelihoods.base import Likelihood
-from tfp_fnspace.math.random import as_seed, fold_in
 from tfp_fnspace.methods.tagi import (
     graph,
     inverse,
@@ -174,7 +173,7 @@ class TAGIModel(FunctionSpaceModel):
             self.step_metrics[name] = keras.metrics.Mean(name, dtype="float64")
         for i, layer in enumerate(self.tagi_layers):
             if seed is not None and layer.fresh:
-                layer.redraw(fold_in(as_seed(self.counters.seed_state.numpy()), i))
+                layer.redraw(self.counters.seeds.of_layer(i))
 
     def adapt_noise(self, unit: Array) -> None:
         super().adapt_noise(unit)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfp_fnspace.math.random import fold_in, normal
 from tfp_fnspace.methods.tagi import propagation
+from tfp_fnspace.model.seeds import part
 from tfp_fnspace.typing import Seed, Tensor
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _draw_inputs(model, inputs, num_samples, seed):
     copies = [tf.repeat(x[tf.newaxis], num_samples, axis=0) for x in inputs]
     for i, role in enumerate(roles):
         if role is None and variances[i] is not None:
-            noise_seed = fold_in(fold_in(seed, -1), i)
+            noise_seed = fold_in(part(seed, "input noise"), i)
             noise = normal([num_samples, 1, *inputs[i].shape[1:]], noise_seed, inputs[i].dtype)
             copies[i] += tf.sqrt(variances[i]) * noise
     return copies

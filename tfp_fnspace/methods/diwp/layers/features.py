@@ -41,7 +41,12 @@ class FeaturesToGram(GramLayer):
     """
 
     def __init__(
-        self, inducing_points: int, learn_scale: bool = True, constant: bool = False, **kwargs: Any
+        self,
+        inducing_points: int,
+        *,
+        learn_scale: bool = True,
+        constant: bool = False,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.inducing_points = checked_count("inducing_points", inducing_points)
@@ -126,13 +131,14 @@ class InverseWishartFeatures(FeaturesToGram):
     def __init__(
         self,
         inducing_points: int,
+        *,
         learn_scale: bool = True,
         constant: bool = False,
         delta: float = 10.0,
         learn_delta: bool = True,
         **kwargs: Any,
     ):
-        super().__init__(inducing_points, learn_scale, constant, **kwargs)
+        super().__init__(inducing_points, learn_scale=learn_scale, constant=constant, **kwargs)
         self.initial_delta = checked_positive("delta", delta)
         self.learn_delta = bool(learn_delta)
 

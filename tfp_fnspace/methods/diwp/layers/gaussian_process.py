@@ -157,7 +157,7 @@ class GlobalInducingGP(_GaussianProcess):
     """
 
     def __init__(
-        self, units: int, precision: str = "full", shared_precision: bool = False, **kwargs: Any
+        self, units: int, *, precision: str = "full", shared_precision: bool = False, **kwargs: Any
     ):
         super().__init__(units, precision, shared_precision, **kwargs)
 
@@ -187,7 +187,7 @@ class GaussianProcessGram(_GaussianProcess):
 
     `f_d ~ N(0, K)` for each of D units with the posterior of `GlobalInducingPosterior`, and `G = F
     F^T / D` (equation 5). A deep Gaussian process with global inducing points is a network of these
-    layers and `GramKernel`. The prior over G is a Wishart process.
+    layers and `KernelOfGram`. The prior over G is a Wishart process.
 
     Args:
         units: D, the width.
@@ -210,7 +210,7 @@ class GaussianProcessGram(_GaussianProcess):
     """
 
     def __init__(
-        self, units: int, precision: str = "full", shared_precision: bool = True, **kwargs: Any
+        self, units: int, *, precision: str = "full", shared_precision: bool = True, **kwargs: Any
     ):
         super().__init__(units, precision, shared_precision, **kwargs)
 

@@ -131,7 +131,7 @@ class InverseWishartProcess(GramLayer):
     """
 
     def __init__(
-        self, delta: float = 100.0, learn_delta: bool = True, whiten: bool = True, **kwargs: Any
+        self, delta: float = 100.0, *, learn_delta: bool = True, whiten: bool = True, **kwargs: Any
     ):
         super().__init__(**kwargs)
         self.initial_delta = checked_positive("delta", delta)

@@ -30,7 +30,7 @@ def without_variables(kernel: Any) -> Any:
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace.diwp")
-class GramKernel(GramLayer):
+class KernelOfGram(GramLayer):
     """`K(G)`, a kernel that is applied to Gram matrices entry by entry.
 
     Args:
@@ -53,7 +53,7 @@ class GramKernel(GramLayer):
             float64.
     """
 
-    def __init__(self, kernel: Any, learn_amplitude: bool = False, **kwargs: Any):
+    def __init__(self, kernel: Any, *, learn_amplitude: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         self.kernel = without_variables(kernels.get(kernel))
         self.learn_amplitude = bool(learn_amplitude)

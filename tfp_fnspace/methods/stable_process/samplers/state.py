@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_fnspace.boundary import arguments
-from tfp_fnspace.math.random import as_seed
+from tfp_fnspace.math.random import as_seed, normal
 from tfp_fnspace.methods.stable_process import equations
 from tfp_fnspace.methods.stable_process.samplers import checks
 from tfp_fnspace.methods.stable_process.samplers.problem import Problem
@@ -262,4 +262,4 @@ def initial_state(
 
 def standard_normal(shape: Any, seed: Seed) -> Tensor:
     """Returns standard normal draws, float64."""
-    return tf.random.stateless_normal(shape, seed, dtype=FLOAT)
+    return normal(shape, seed, FLOAT)

@@ -72,6 +72,7 @@ class Activation(ElementwiseLayer):
     def __init__(
         self,
         activation: str | Callable[[Tensor], Tensor],
+        *,
         moments: str = "linearized",
         **kwargs: Any,
     ):
@@ -137,7 +138,7 @@ class ActivatedLayer(BilinearLayer):
         **kwargs: As for `BilinearLayer`.
     """
 
-    def __init__(self, activation: ActivationLike = None, **kwargs: Any):
+    def __init__(self, *, activation: ActivationLike = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.activation = get_activation(activation)
 

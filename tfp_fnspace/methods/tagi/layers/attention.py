@@ -80,6 +80,7 @@ class MultiHeadAttention(TAGILayer):
         num_heads: int,
         key_dim: int,
         value_dim: int | None = None,
+        *,
         use_bias: bool = True,
         output_shape: int | None = None,
         prior: str = "glorot",

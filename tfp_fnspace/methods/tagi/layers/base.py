@@ -226,6 +226,7 @@ class BilinearLayer(TAGILayer):
 
     def __init__(
         self,
+        *,
         use_bias: bool = True,
         prior: str = "glorot",
         gain: float = 1.0,

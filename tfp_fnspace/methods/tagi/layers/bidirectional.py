@@ -46,6 +46,7 @@ class Bidirectional(TAGILayer):
         self,
         layer: LSTM | Config,
         merge_mode: str = "concat",
+        *,
         backward_layer: LSTM | Config | None = None,
         **kwargs: Any,
     ):

@@ -101,16 +101,16 @@ class _Conv(ConvolutionLayer):
 
     def __init__(
         self,
-        filters,
-        kernel_size,
-        strides=1,
-        padding="valid",
-        data_format=None,
-        dilation_rate=1,
-        groups=1,
-        activation=None,
-        use_bias=True,
-        **kwargs,
+        filters: int,
+        kernel_size: Sizes,
+        strides: Sizes = 1,
+        padding: str = "valid",
+        data_format: str | None = None,
+        dilation_rate: Sizes = 1,
+        groups: int = 1,
+        activation: ActivationLike = None,
+        use_bias: bool = True,
+        **kwargs: Any,
     ):
         super().__init__(
             kernel_size,
@@ -143,7 +143,7 @@ class _Conv(ConvolutionLayer):
             fan_out=window * self.filters // self.groups,
         )
 
-    def linear_map(self, inputs, kernel):
+    def linear_map(self, inputs: Tensor, kernel: Tensor) -> Any:
         return self._convolved(inputs, kernel, self._geometry())
 
     def _convolved(self, inputs, kernel, geometry):
@@ -151,7 +151,7 @@ class _Conv(ConvolutionLayer):
             kernel = _dilated(kernel, geometry.pop("dilation_rate"))
         return keras.ops.conv(inputs, kernel, **geometry)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "filters": self.filters, "groups": self.groups}
 
 

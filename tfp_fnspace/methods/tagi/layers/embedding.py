@@ -49,6 +49,7 @@ class Embedding(BilinearLayer):
         self,
         input_dim: int,
         output_dim: int,
+        *,
         gain: float = 1.0,
         mask_zero: bool = False,
         **kwargs: Any,

@@ -17,14 +17,21 @@ from tfp_fnspace.boundary.arguments import checked_number, checked_positive
 from tfp_fnspace.math import replicas
 from tfp_fnspace.methods.tagi import propagation
 from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, Inputs, mean_shape
-from tfp_fnspace.typing import Config, GaussianMoments, Shape
+from tfp_fnspace.typing import Config, GaussianMoments, Shape, Tensor
 
 
 class _Normalization(BilinearLayer):
     """Base of normalisations: `_statistics`, then an uncertain scale and shift."""
 
     def __init__(
-        self, axis, epsilon, center, scale, scale_variance=0.01, bias_variance=0.01, **kwargs
+        self,
+        axis: int | Sequence[int],
+        epsilon: float,
+        center: bool,
+        scale: bool,
+        scale_variance: float = 0.01,
+        bias_variance: float = 0.01,
+        **kwargs: Any,
     ):
         super().__init__(use_bias=center, bias_variance=bias_variance, **kwargs)
         self.axis = axis if isinstance(axis, int) else tuple(axis)
@@ -33,7 +40,7 @@ class _Normalization(BilinearLayer):
         self.scale_variance_prior = checked_positive("scale_variance", scale_variance)
 
     @property
-    def heeds_masks(self):
+    def heeds_masks(self) -> bool:
         return self.axis in (-1, (-1,))
 
     def _axes(self, rank):
@@ -47,7 +54,7 @@ class _Normalization(BilinearLayer):
             )
         return positive
 
-    def create_parameters(self, input_shape):
+    def create_parameters(self, input_shape: Shape) -> None:
         axes = self._axes(len(input_shape))
         shape = [input_shape[i] if i in axes else 1 for i in range(min(axes), len(input_shape))]
         if None in shape:
@@ -63,7 +70,7 @@ class _Normalization(BilinearLayer):
             bias = self._add_moments("bias", shape, self.bias_variance_prior, mean=0.0)
             self.bias_mean, self.bias_variance = bias
 
-    def linear_map(self, inputs, kernel):
+    def linear_map(self, inputs: Tensor, kernel: Tensor) -> Tensor:
         return inputs * kernel
 
     def _statistics(self, mean, variance):
@@ -83,13 +90,13 @@ class _Normalization(BilinearLayer):
             return normalized
         return GaussianMoments(normalized, variance * tf.square(factor))
 
-    def call(self, inputs):
+    def call(self, inputs: Inputs) -> GaussianMoments:
         return super().call(self._normalized(inputs))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return mean_shape(input_shape)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super(BilinearLayer, self).get_config(),
             "axis": self.axis,
@@ -187,6 +194,7 @@ class RMSNormalization(_Normalization):
         self,
         axis: int | Sequence[int] = -1,
         epsilon: float = 1e-6,
+        *,
         scale_variance: float = 0.01,
         **kwargs: Any,
     ):

@@ -72,7 +72,14 @@ class _AveragePooling(ConstantMapLayer):
 
     rank = 2
 
-    def __init__(self, pool_size=2, strides=None, padding="valid", data_format=None, **kwargs):
+    def __init__(
+        self,
+        pool_size: Sizes = 2,
+        strides: Sizes | None = None,
+        padding: str = "valid",
+        data_format: str | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.windows = _Windows(self.rank, pool_size, strides, padding, data_format)
 
@@ -87,7 +94,7 @@ class _AveragePooling(ConstantMapLayer):
     def _squared_map(self, tensor):
         return self._map(tensor) / self._count(tensor)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), **self.windows.config()}
 
 
@@ -142,7 +149,7 @@ class _GlobalAveragePooling(ConstantMapLayer):
 
     rank = 2
 
-    def __init__(self, data_format=None, keepdims=False, **kwargs):
+    def __init__(self, data_format: str | None = None, keepdims: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         checked_choice("data_format", data_format, (None, "channels_last"))
         self.keepdims = bool(keepdims)
@@ -154,7 +161,7 @@ class _GlobalAveragePooling(ConstantMapLayer):
         count = tf.cast(tf.reduce_prod(tf.shape(tensor)[1 : self.rank + 1]), tensor.dtype)
         return self._map(tensor) / count
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "keepdims": self.keepdims}
 
 
@@ -258,6 +265,7 @@ class MaxPooling2D(ConstantMapLayer):
         strides: Sizes | None = None,
         padding: str = "valid",
         data_format: str | None = None,
+        *,
         moments: str = "linearized",
         **kwargs: Any,
     ):

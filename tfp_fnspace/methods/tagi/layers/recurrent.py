@@ -10,6 +10,7 @@ from tfp_fnspace.math.random import fold_in
 from tfp_fnspace.methods.tagi import propagation
 from tfp_fnspace.methods.tagi.layers.activation import ActivationLike, get_activation
 from tfp_fnspace.methods.tagi.layers.base import BilinearLayer, Inputs, mean_shape, one_mask
+from tfp_fnspace.model.seeds import part
 from tfp_fnspace.typing import Config, GaussianMoments, Seed, Shape, Tensor
 
 
@@ -89,6 +90,7 @@ class LSTM(BilinearLayer):
         activation: ActivationLike = "tanh",
         recurrent_activation: ActivationLike = "sigmoid",
         use_bias: bool = True,
+        *,
         unit_forget_bias: bool = True,
         return_sequences: bool = False,
         go_backwards: bool = False,
@@ -208,8 +210,8 @@ class LSTM(BilinearLayer):
         if not propagation.sampling_active():
             return lambda hidden: propagation.product(self.linear_map, hidden, kernel)
         seed, num_samples = propagation.layer_sampling(self)
-        # There is one draw for all steps; kernel and bias use the seeds 0 and 1.
-        weights = propagation.draw(fold_in(seed, 2), num_samples, kernel)
+        # There is one draw for all steps.
+        weights = propagation.draw(part(seed, "recurrent kernel"), num_samples, kernel)
 
         def sampled(hidden):
             units = propagation.unfold(hidden[0], num_samples)

@@ -58,7 +58,7 @@ class _ReshapingLayer(ConstantMapLayer):
     def _map(self, tensor):
         return tf.reshape(tensor, [tf.shape(tensor)[0], *self._target(tensor.shape[1:])])
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         batch, *shape = mean_shape(input_shape)
         return (batch, *self._target(shape))
 
@@ -156,7 +156,7 @@ class _MergingLayer(TAGILayer):
     def _merge(self, tensors):
         raise NotImplementedError
 
-    def call(self, inputs):
+    def call(self, inputs: Sequence[Inputs]) -> GaussianMoments | Tensor:
         means, variances = zip(*map(self._unpack, self._items(inputs)), strict=True)
         mean = self._merge(means)
         if any(map(is_pair, inputs)) and propagation.sampling_active():

@@ -256,12 +256,12 @@ def vip_model():
     return model
 
 
-def aadm_model():
-    """Makes a small network with an implicit posterior of its weights."""
+def aadm_model(kind=fns.sip.AADMModel):
+    """Makes a small network with an implicit posterior of its weights, or an `AVBModel`."""
     inputs = keras.Input((4,))
     outputs = keras.layers.Dense(2)(keras.layers.Dense(3, activation="tanh")(inputs))
     small = {"num_samples": 5, "num_eval_samples": 10, "num_noise": 3, "seed": 0}
-    model = fns.sip.AADMModel((inputs, outputs), **small)
+    model = kind((inputs, outputs), **small)
     model.compile(keras.optimizers.Adam(0.01))
     return model
 

@@ -156,6 +156,7 @@ EXACT = {
     "SIP": batteries.ALL_BY_GRADIENTS["SIP"],
     "VIP": batteries.vip_model,
     "AADM": batteries.aadm_model,
+    "AVB": lambda: batteries.aadm_model(fns.sip.AVBModel),
     "DIWP": of_kernels,
 }
 

@@ -27,7 +27,7 @@ def estimator_of(method: str, task: str, time_limit: float, seed: int) -> Any:
     Args:
         method: `"auto"` for several methods at once, or the name of a method.
         task: `"regression"` or `"classification"`.
-        time_limit: Seconds that its `fit` may take.
+        time_limit: About the seconds of its `fit`; a step that has begun is finished.
         seed: Its `random_state`.
 
     Raises:
@@ -65,7 +65,7 @@ def fit(
         out: Folder to write, see `folder.save`.
         method: As for `estimator_of`.
         task: As for `Schema.of`.
-        time_limit: Seconds that the fit may take.
+        time_limit: About the seconds of the fit; a step that has begun is finished.
         calibrate: Whether to keep a fifth of the rows out of the fit and calibrate on them.
         test: Share of the rows that are kept for `evaluate`, in [0, 1).
         categories: As for `Schema.of`.

@@ -1,5 +1,6 @@
 """The work of the commands `fit`, `predict`, `evaluate` and `export`."""
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -213,6 +214,31 @@ def predictions(saved: Saved, table: Any, level: float) -> Any:
     low, median, high = saved.estimator.predict_quantiles(inputs, [tail, 0.5, 1.0 - tail]).T
     spreads = {name: moments[name] for name in ("mean", "stddev", "epistemic_stddev")}
     return pandas.DataFrame({**spreads, "median": median, "low": low, "high": high})
+
+
+def predictions_of_each(saved: Saved, tables: Sequence[Any], level: float) -> list[Any]:
+    """Returns the predictions of several tables, which are predicted together.
+
+    Args:
+        saved: `Saved`.
+        tables: `pandas.DataFrame`s of objects.
+        level: Probability of the intervals.
+
+    Returns:
+        List with the predictions of each table, or with the error of a table that has none.
+    """
+    import pandas
+
+    try:
+        found = predictions(saved, pandas.concat(tables, ignore_index=True), level)
+    except Exception as error:  # any error, since the others are predicted nevertheless
+        if len(tables) == 1:
+            return [error]
+        half = len(tables) // 2  # one bad table of many then costs few predictions
+        parts = tables[:half], tables[half:]
+        return [each for part in parts for each in predictions_of_each(saved, part, level)]
+    ends = itertools.accumulate(map(len, tables), initial=0)
+    return [found.iloc[a:b] for a, b in itertools.pairwise(ends)]
 
 
 def evaluate(

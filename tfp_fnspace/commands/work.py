@@ -205,9 +205,11 @@ def predictions(saved: Saved, table: Any, level: float) -> Any:
     inputs = saved.schema.inputs(table)
     if saved.schema.task == "classification":
         classes = saved.estimator.classes_
-        probabilities = saved.estimator.predict_proba(inputs)
+        found = saved.estimator.predict_entropies(inputs)
+        probabilities = found["probabilities"]
         names = [f"probability of {name}" for name in classes]
         columns = dict(zip(names, probabilities.T, strict=True))
+        columns["mutual_information"] = found["mutual_information"]
         return pandas.DataFrame({"class": classes[probabilities.argmax(axis=1)], **columns})
     moments = saved.estimator.predict_moments(inputs)
     tail = (1.0 - level) / 2.0

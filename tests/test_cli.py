@@ -1,6 +1,8 @@
 """The command line itself; benchmark/ and test_demo.py test what `benchmark` and `demo` do."""
 
+import argparse
 import os
+import shlex
 import subprocess
 import sys
 import warnings
@@ -41,6 +43,32 @@ def test_help_of_uci_lists_the_methods(capsys):
     status, out, _ = stopped(capsys, "benchmark", "uci", "--help")
     assert status == 0
     assert "tagi" in out and "ngboost" in out and "TFP_FNSPACE_DATA" in out
+
+
+def subparsers(parser):
+    """Yields the parsers of all commands and of their kinds."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield each
+                yield from subparsers(each)
+
+
+def test_every_help_ends_with_an_example_that_can_be_typed():
+    parser = cli._parser()
+    found = list(subparsers(parser))
+    assert {"tfp-fnspace demo", "tfp-fnspace benchmark paper"} < {each.prog for each in found}
+    for each in found:
+        *_, heading, example = each.format_help().splitlines()
+        assert heading == "example:", each.prog
+        assert f"{example} ".startswith(f"  {each.prog} ")
+        program, *words = shlex.split(example)
+        assert program == "tfp-fnspace" and callable(parser.parse_args(words).run)
+
+
+def test_help_of_fit_says_that_a_step_that_has_begun_is_finished(capsys):
+    _, out, _ = stopped(capsys, "fit", "--help")
+    assert "about so many seconds; a step that has begun is finished" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,12 @@ def _parser():
     commands = parser.add_subparsers(required=True, metavar="command")
     for add in (_add_fit, _add_predict, _add_evaluate, _add_export, _add_serve, _add_demo):
         add(commands)
-    kinds = commands.add_parser("benchmark", help="fit and score on data sets with fixed splits")
+    kinds = _command(
+        commands,
+        "benchmark",
+        "fit and score on data sets with fixed splits",
+        "uci --datasets yacht --splits 0 --out results",
+    )
     kinds = kinds.add_subparsers(required=True, metavar="kind")
     for add in (_add_uci, _add_summary, _add_pictures, _add_compare, _add_paper, _add_report):
         add(kinds)
@@ -67,7 +72,7 @@ def _command(commands, name, about, example):
         name,
         help=about,
         description=f"{about[0].upper()}{about[1:]}.",
-        epilog=f"example:\n  tfp-fnspace {name} {example}",
+        epilog=f"example:\n  %(prog)s {example}".rstrip(),  # `prog` is all words of the command
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
@@ -100,7 +105,12 @@ def _add_fit(commands):
         choices=("regression", "classification"),
         help="default: classification of words, regression of numbers",
     )
-    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds (default: 60)")
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        default=60.0,
+        help="about so many seconds; a step that has begun is finished (default: 60)",
+    )
     parser.add_argument(
         "--calibrate",
         action="store_true",
@@ -220,14 +230,19 @@ def _run_serve(options):
 
 
 def _add_demo(commands):
-    parser = commands.add_parser("demo", help="run the other commands on real data")
+    parser = _command(
+        commands, "demo", "run the other commands on real data", "--output-dir build/demo"
+    )
     parser.add_argument("--output-dir", default="build/demo", help="folder for models and pictures")
     parser.set_defaults(run=lambda options: demo.run(options.output_dir, main))
 
 
 def _add_uci(kinds):
-    parser = kinds.add_parser(
-        "uci", help="shipped defaults on regression sets <name>.npz with x, y, test_index"
+    parser = _command(
+        kinds,
+        "uci",
+        "shipped defaults on regression sets <name>.npz with x, y, test_index",
+        "--datasets boston,yacht --splits 0-4 --estimators tagi,linear --out results",
     )
     known = ",".join(estimators.ESTIMATORS)
     parser.add_argument("--estimators", default=known, help=f"comma-separated, of {known}")
@@ -260,7 +275,9 @@ def _run_uci(options):
 
 
 def _add_summary(kinds):
-    parser = kinds.add_parser("summary", help="a row for each estimator of a folder of results")
+    parser = _command(
+        kinds, "summary", "a row for each estimator of a folder of results", "results"
+    )
     parser.add_argument("folder")
     parser.set_defaults(run=_run_summary)
 
@@ -273,7 +290,12 @@ def _run_summary(options):
 
 
 def _add_pictures(kinds):
-    parser = kinds.add_parser("pictures", help="ranks, calibration and seconds of a results folder")
+    parser = _command(
+        kinds,
+        "pictures",
+        "ranks, calibration and seconds of a results folder",
+        "results --out pictures",
+    )
     parser.add_argument("folder")
     parser.add_argument("--out", required=True, help="folder of the pictures")
     parser.set_defaults(run=_run_pictures)
@@ -288,7 +310,9 @@ def _run_pictures(options):
 
 
 def _add_compare(kinds):
-    parser = kinds.add_parser("compare", help="paired differences of two folders of results")
+    parser = _command(
+        kinds, "compare", "paired differences of two folders of results", "results-old results-new"
+    )
     parser.add_argument("first")
     parser.add_argument("second")
     parser.set_defaults(run=_run_compare)
@@ -308,7 +332,12 @@ def _print(line):
 
 
 def _add_paper(kinds):
-    parser = kinds.add_parser("paper", help="the protocol of a paper")
+    parser = _command(
+        kinds,
+        "paper",
+        "the protocol of a paper",
+        "tagi --splits 0-4 --out results.json",
+    )
     parser.add_argument(
         "protocol", help="TOML file, or in a checkout a name in benchmarks/uci/paper"
     )
@@ -336,7 +365,7 @@ def _run_paper(options):
 
 
 def _add_report(kinds):
-    parser = kinds.add_parser("report", help="in a checkout: its page of benchmarks and pictures")
+    parser = _command(kinds, "report", "in a checkout: its page of benchmarks and pictures", "")
     parser.set_defaults(run=_run_report)
 
 

@@ -67,6 +67,12 @@ def test_inputs_have_numbers_and_categories_in_the_order_of_the_fit():
     assert pd.isna(found["city"][2])
 
 
+def test_infinite_numbers_of_a_column_that_is_dropped_do_not_matter():
+    table = frame().assign(zone=[1, 2, 1, np.inf])
+    found = Schema.of(table, "rent", categories=["zone"], drop=["zone"])
+    assert {column.name: column.kind for column in found.columns}["zone"] == IGNORED
+
+
 def test_whole_numbers_are_one_word_with_and_without_a_point():
     schema = Schema.of(frame(), "rent", categories=["zone"])
     floats = frame().assign(zone=[1.0, 2.0, np.nan, 1.0])
@@ -106,6 +112,20 @@ def test_json_holds_it():
             "'size' must have numbers. Received: 'x' in row 2 .of 2 such rows",
         ),
         (lambda: Schema.of(frame(), "gap", "regression").targets(frame()), "'gap' without one"),
+        (
+            lambda: Schema.of(frame(), "rent").inputs(frame().assign(size=[1.0, 2.0, np.inf, 4.0])),
+            r"numbers of the column 'size' must be finite. Received: inf in row 2 \(of 1 such",
+        ),
+        (
+            lambda: Schema.of(frame(), "rent", categories=["zone"]).inputs(
+                frame().assign(zone=[1, -np.inf, np.inf, 1])
+            ),
+            r"of the column 'zone' must be finite. Received: -inf in row 1 \(of 2 such rows",
+        ),
+        (
+            lambda: Schema.of(frame().assign(zone=[1, 2, 1, np.inf]), "rent", categories=["zone"]),
+            "numbers of the column 'zone' must be finite. Received: inf in row 3",
+        ),
     ],
 )
 def test_bad_tables_get_one_error(call, message):

@@ -34,6 +34,11 @@ def rows(count=5):
     return json.loads(flats(seed=1).head(count).to_json(orient="records"))
 
 
+def row(size="50", city='"Bern"'):
+    """Returns a body of one row, whose values JSON writers need not know."""
+    return f'{{"rows": [{{"size": {size}, "city": {city}, "new": true}}]}}'
+
+
 def expected(fitted, count=5, level=0.9):
     """Returns the predictions of the model itself."""
     return work.predictions(folder.load(fitted), flats(seed=1).head(count), level)
@@ -98,6 +103,17 @@ def test_requests_that_wait_are_predicted_together(fitted, monkeypatch):
             422,
             "'size' must have numbers. Received: 'wide' in row 0",
         ),
+        (row(size="Infinity"), 422, "numbers of the column 'size' must be finite. Received: inf"),
+        (row(size="1e999"), 422, "numbers of the column 'size' must be finite. Received: inf"),
+        (row(size='"-Infinity"'), 422, "'size' must be finite. Received: '-Infinity' in row 0"),
+        (row(size="1e300"), 422, r"must be at most 1e\+100 in magnitude"),
+        (
+            row(size="1e39"),
+            422,
+            "standard deviations of the mean.* Received: x=1e.39",
+        ),  # no float32
+        (row(city="-Infinity"), 422, "column 'city' must be finite. Received: -inf in row 0"),
+        (row(size="1" + 400 * "0"), 400, "OverflowError: int too large"),
         ("x" * 30_000, 413, "at most 20000 bytes"),
     ],
 )
@@ -106,6 +122,14 @@ def test_bad_bodies_are_refused_and_the_server_goes_on(client, content, status, 
     assert answer.status_code == status
     assert re.search(message, answer.json()["detail"])
     assert client.post("/predict", json={"rows": rows(1)}).status_code == 200
+
+
+@pytest.mark.parametrize("missing", [{"size": "NaN"}, {"city": "NaN"}])
+def test_nan_is_a_missing_value_as_null_is(client, missing):
+    answers = [client.post("/predict", content=row(**missing))]
+    answers.append(client.post("/predict", content=row(**dict.fromkeys(missing, "null"))))
+    assert [each.status_code for each in answers] == [200, 200]
+    assert answers[0].json() == answers[1].json()
 
 
 @pytest.mark.parametrize("level", ["0", "1", "nan", "high"])
@@ -241,6 +265,87 @@ def test_requests_beyond_those_that_may_wait_are_told_to_come_again(fitted, monk
     refused = [each for each in answers if each.status_code == 503]
     assert refused and all(each.headers["Retry-After"] == "1" for each in refused)
     assert {each.status_code for each in answers} == {200, 503}
+
+
+class Held:
+    """Requests of a client that wait, since the first prediction does not end until `answers`.
+
+    Args:
+        client: Client of the server.
+        monkeypatch: The fixture.
+    """
+
+    def __init__(self, client, monkeypatch):
+        self.client, self.waiting, self._free = client, [], threading.Event()
+        self._threads, self._seen = ThreadPoolExecutor(8), threading.Semaphore(0)
+        predictions, table = work.predictions, wire.table
+
+        def blocked(*arguments):
+            self._free.wait(60.0)
+            return predictions(*arguments)
+
+        def seen(*arguments):
+            self._seen.release()
+            return table(*arguments)
+
+        monkeypatch.setattr(work, "predictions", blocked)
+        monkeypatch.setattr(wire, "table", seen)
+        monkeypatch.setattr(server, "_TOGETHER", 0.0)
+        self.ask(row())
+        time.sleep(0.2)  # its prediction has begun, so others wait for its end
+
+    def ask(self, content):
+        """Sends a body; returns when the server has checked its table."""
+        self.waiting.append(self._threads.submit(self.client.post, "/predict", content=content))
+        assert self._seen.acquire(timeout=60.0)
+        self.client.get("/health")  # is answered after what the server had begun
+
+    def answers(self):
+        """Returns the answers to all but the first request."""
+        self._free.set()
+        return [each.result(60.0) for each in self.waiting][1:]
+
+
+def test_a_request_without_a_prediction_does_not_fail_those_beside_it(fitted, monkeypatch):
+    own = work.predictions
+
+    def with_a_defect(saved, table, level):
+        if 13.0 in list(table["size"]):
+            raise ZeroDivisionError
+        return own(saved, table, level)
+
+    monkeypatch.setattr(work, "predictions", with_a_defect)
+    app = server.application(fitted)
+    with testclient.TestClient(app, raise_server_exceptions=False) as client:
+        alone = client.post("/predict", content=row("51")).json()
+        held = Held(client, monkeypatch)
+        for size in ("51", "1e39", "51", "13.0", "51"):
+            held.ask(row(size))
+        answers = held.answers()
+    assert [each.status_code for each in answers] == [200, 422, 200, 500, 200]
+    for each in answers[::2]:
+        (found,), (single,) = each.json()["predictions"], alone["predictions"]
+        assert found == pytest.approx(single, rel=1e-5)
+
+
+def test_a_request_is_predicted_by_the_model_that_checked_it(
+    fitted, classifier, tmp_path, monkeypatch
+):
+    path = tmp_path / "model"
+    shutil.copytree(fitted, path)
+    monkeypatch.setattr(server, "_LOOK", 0.05)
+    with testclient.TestClient(server.application(path)) as client:
+        held = Held(client, monkeypatch)
+        held.ask(row())
+        folder.save(path, folder.load(classifier))
+        for _ in range(600):
+            if client.get("/health").json()["target"] == "city":
+                break
+            time.sleep(0.1)
+        held.ask('{"rows": [{"size": 50, "new": true, "rent": 900}]}')
+        old, new = held.answers()
+    assert "median" in old.json()["predictions"][0]
+    assert new.json()["predictions"][0]["class"] in {"Bern", "Lyon", "Turin"}
 
 
 def test_errors_of_the_model_do_not_stop_the_server(fitted, monkeypatch):

@@ -69,7 +69,10 @@ def test_classes_have_probabilities(classifier, data):
     saved = folder.load(classifier)
     found = work.predictions(saved, pd.read_csv(data), 0.9)
     names = [f"probability of {city}" for city in ("Bern", "Lyon", "Turin")]
-    assert list(found.columns) == ["class", *names]
+    assert list(found.columns) == ["class", *names, "mutual_information"]
+    entropy = -np.sum(found[names] * np.log(found[names]), axis=1)
+    assert np.all(found["mutual_information"] > 0.0)
+    assert np.all(found["mutual_information"] < entropy)
     np.testing.assert_allclose(found[names].sum(axis=1), 1.0)
     best = found[names].to_numpy().argmax(axis=1)
     assert (found["class"] == np.array(["Bern", "Lyon", "Turin"])[best]).all()

@@ -213,6 +213,9 @@ def test_inputs_that_are_no_table_have_no_pictures(tmp_path):
     assert "The inputs are no table, so there are no pictures by input." in seen.texts
     by_output = seen.table(1)
     assert [row["observed"] for row in by_output.values()] == ["39", "40"]
+    of_all, distribution = seen.table(0), Images().predict_distribution(x)
+    score = metrics.energy_score(y, distribution)
+    np.testing.assert_allclose(float(of_all["energy_score"]["model"]), score, rtol=1e-3)
     expected = np.sqrt(np.mean((y[:, 1] - x.max(axis=(1, 2))) ** 2))
     np.testing.assert_allclose(float(by_output["1"]["rmse"]), expected, rtol=1e-3)
     with pytest.raises(ValueError, match="`columns` must be None for inputs that are no table"):
@@ -223,7 +226,7 @@ def test_the_constant_forecast_is_the_distribution_of_the_targets():
     y = stats.lognorm(1.0).ppf((np.arange(400) + 0.5) / 400)[:, np.newaxis]
     distribution = tfd.Independent(tfd.Normal(np.zeros((400, 1)), np.ones((400, 1))), 1)
     constant = score_tables.constant_forecast(y, distribution)
-    known = {name: score_tables.OF_NUMBERS[name] for name in ("nll", "crps", "width_90", "rmse")}
+    known = score_tables.OF_NUMBERS
     rows = {row[0]: row[1:] for row in score_tables.of_all_rows(known, y, distribution, constant)}
     # The CRPS of the distribution of the targets is half their mean difference.
     expected = 0.5 * np.mean(np.abs(y - y.T))
@@ -231,5 +234,40 @@ def test_the_constant_forecast_is_the_distribution_of_the_targets():
     width = np.diff(np.quantile(y, [0.05, 0.95]))[0]
     np.testing.assert_allclose(rows["width_90"][1], width, rtol=0.05)
     np.testing.assert_allclose(rows["rmse"][1], np.std(y), rtol=5e-3)
+    low, high = y - np.quantile(y, [0.05, 0.95])[:, np.newaxis, np.newaxis]
+    for name, error, level in (("pinball_5", low, 0.05), ("pinball_95", high, 0.95)):
+        expected = np.mean(np.maximum(level * error, (level - 1.0) * error))
+        np.testing.assert_allclose(rows[name][1], expected, rtol=0.02)
+    expected = 1.0 + np.log(np.var(y))
+    np.testing.assert_allclose(rows["dawid_sebastiani"][1], expected, rtol=0.02)
+    normal = stats.norm(0.0, 1.0).ppf([0.05, 0.95])
+    np.testing.assert_allclose(
+        [rows[name][0] for name in ("pinball_5", "pinball_95", "dawid_sebastiani")],
+        [
+            np.mean(np.maximum(0.05 * (y - normal[0]), -0.95 * (y - normal[0]))),
+            np.mean(np.maximum(0.95 * (y - normal[1]), -0.05 * (y - normal[1]))),
+            np.mean(y**2),
+        ],
+        rtol=1e-5,
+    )
     nll = -stats.norm(y.mean(), y.std()).logpdf(y).mean()
     np.testing.assert_allclose(rows["nll"][1], nll, rtol=1e-6)
+
+
+def test_the_constant_forecast_of_several_outputs_keeps_what_they_have_in_common():
+    first = np.random.default_rng(1).normal(size=(300, 1))
+    y = np.hstack([first, -first])
+    distribution = tfd.Independent(tfd.Normal(np.zeros((300, 2)), np.ones((300, 2))), 1)
+    constant = score_tables.constant_forecast(y, distribution)
+    ((_, of_model, of_constant, _),) = score_tables.of_all_rows(
+        score_tables.OF_OUTPUTS, y, distribution, constant
+    )
+    # On the line (a, -a) the energy score is the CRPS of a times the root of 2.
+    expected = np.sqrt(2.0) * 0.5 * np.mean(np.abs(first - first.T))
+    np.testing.assert_allclose(of_constant, expected, rtol=0.05)
+    assert of_constant < of_model
+    y[::2, 0] = y[1::2, 1] = np.nan  # no row is whole
+    ((_, _, unknown, _),) = score_tables.of_all_rows(
+        score_tables.OF_OUTPUTS, y, distribution, constant
+    )
+    assert np.isnan(unknown)

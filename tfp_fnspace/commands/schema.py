@@ -78,8 +78,8 @@ class Schema(NamedTuple):
         columns = []
         for name in table.columns:
             if name != target:
-                found = _described(table[name], name in categories)
-                columns.append(Column(name, IGNORED, "as asked") if name in drop else found)
+                dropped = Column(name, IGNORED, "as asked") if name in drop else None
+                columns.append(dropped or _described(table[name], name in categories))
         if all(column.kind == IGNORED for column in columns):
             raise ValueError(
                 "The table must have a column of numbers or categories beside the target. "
@@ -102,7 +102,7 @@ class Schema(NamedTuple):
             `pandas.DataFrame` of float64 and of categories.
 
         Raises:
-            ValueError: If a column is missing, or a number is not one.
+            ValueError: If a column is missing, or a number is not one or is infinite.
         """
         import pandas
 
@@ -124,7 +124,7 @@ class Schema(NamedTuple):
             Boolean array `[N]`; and float64 targets, or words for classification.
 
         Raises:
-            ValueError: If the target is missing, or one is not a number.
+            ValueError: If the target is missing, or one is not a number or is infinite.
         """
         _check_names(table, [self.target])
         column = table[self.target]
@@ -196,6 +196,7 @@ def _described(column, is_category):
     if values.empty:
         return Column(column.name, IGNORED, "no value")
     if is_category or _is_text(column):
+        _refuse_infinite(column, _are_infinite(column))
         words = sorted(set(map(_word, values)))
         is_declared = is_category or isinstance(column.dtype, pandas.CategoricalDtype)
         most = min(_MOST_WORDS, _MOST_DIFFERENT * len(values))
@@ -220,9 +221,24 @@ def _word(value):
     return str(int(value)) if is_whole else str(value).strip()
 
 
+def _refuse_infinite(column, is_infinite):
+    """Refuses infinite numbers, which are neither categories nor missing."""
+    bad = np.flatnonzero(is_infinite)
+    if len(bad):
+        raise ValueError(
+            f"The numbers of the column {column.name!r} must be finite. "
+            f"Received: {column.tolist()[bad[0]]!r} in row {bad[0]} (of {len(bad)} such rows)"
+        )
+
+
+def _are_infinite(words):
+    return [isinstance(v, float | np.floating) and np.isinf(v) for v in words]
+
+
 def _as_words(column):
     import pandas
 
+    _refuse_infinite(column, _are_infinite(column))
     words = [
         None if missing else _word(v) for v, missing in zip(column, column.isna(), strict=True)
     ]
@@ -240,4 +256,5 @@ def _as_numbers(column, name):
             f"The column {name!r} must have numbers. "
             f"Received: {column.iloc[bad[0]]!r} in row {bad[0]} (of {len(bad)} such rows)"
         )
+    _refuse_infinite(column, np.isinf(numbers))
     return numbers.to_numpy()

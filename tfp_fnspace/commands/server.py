@@ -9,8 +9,8 @@ the folder, in one step of the file system as `fit` writes it, the server loads 
 """
 
 import asyncio
+import collections
 import contextlib
-import itertools
 import os
 import time
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def application(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI):
-        tasks = [asyncio.create_task(_answer(served, queue)), asyncio.create_task(_watch(served))]
+        tasks = [asyncio.create_task(_answer(queue)), asyncio.create_task(_watch(served))]
         yield
         for task in tasks:
             task.cancel()
@@ -72,16 +72,19 @@ def application(
             raise HTTPException(422, f"`level` must be in (0, 1). Received: level={level}")
         is_arrow = request.headers.get("content-type", "").split(";")[0] == wire.ARROW
         table = wire.table(await wire.body(request, max_bytes), is_arrow)
-        try:
-            served.saved.schema.inputs(table)
-        except (ValueError, TypeError) as error:
-            raise HTTPException(422, str(error)) from error
+        saved = served.saved  # predicts too, even if another model takes its place meanwhile
         future = asyncio.get_running_loop().create_future()
         try:
-            queue.put_nowait((table, level, future))
+            saved.schema.inputs(table)
+        except (ValueError, TypeError) as error:
+            raise HTTPException(422, str(error)) from error
+        try:
+            queue.put_nowait((saved, table, level, future))
+            found = await future
+        except ValueError as error:  # the model refuses numbers that it cannot use
+            raise HTTPException(422, str(error)) from error
         except asyncio.QueueFull:
             raise HTTPException(503, "Too many requests wait.", {"Retry-After": "1"}) from None
-        found = await future
         rows.inc(len(found))
         return wire.response(found, is_arrow)
 
@@ -105,33 +108,24 @@ async def _watch(served):
             await asyncio.to_thread(served.load_if_new)
 
 
-async def _answer(served, queue):
-    """Predicts the rows of requests that have arrived, together."""
+async def _answer(queue):
+    """Predicts the rows of requests that have arrived, together if the model is the same."""
     while True:
         waiting = [await queue.get()]
         await asyncio.sleep(_TOGETHER)
-        while not queue.empty() and sum(len(each[0]) for each in waiting) < _ROWS_AT_ONCE:
+        while not queue.empty() and sum(len(each[1]) for each in waiting) < _ROWS_AT_ONCE:
             waiting.append(queue.get_nowait())
-        for level in {each[1] for each in waiting}:
-            chosen = [each for each in waiting if each[1] == level]
-            arguments = served.saved, [table for table, _, _ in chosen], level
-            try:
-                found = await asyncio.to_thread(_predicted, *arguments)
-            except Exception as error:  # the next requests are answered after any error
-                found = [error] * len(chosen)
-            for (_, _, future), each in zip(chosen, found, strict=True):
+        alike = collections.defaultdict(list)
+        for saved, table, level, future in waiting:
+            alike[id(saved), level].append((saved, table, level, future))
+        for chosen in alike.values():
+            saved, _, level, _ = chosen[0]
+            tables = [each[1] for each in chosen]
+            found = await asyncio.to_thread(work.predictions_of_each, saved, tables, level)
+            for (*_, future), each in zip(chosen, found, strict=True):
                 if not future.cancelled():
                     wrong = isinstance(each, Exception)
                     (future.set_exception if wrong else future.set_result)(each)
-
-
-def _predicted(saved, tables, level):
-    """Returns the predictions of each table."""
-    import pandas
-
-    found = work.predictions(saved, pandas.concat(tables, ignore_index=True), level)
-    ends = itertools.accumulate(map(len, tables), initial=0)
-    return [found.iloc[a:b] for a, b in itertools.pairwise(ends)]
 
 
 def run(path: str | os.PathLike[str], host: str, port: int, echo: Callable[[str], None]) -> None:

@@ -1,5 +1,6 @@
 """The work of the commands `fit`, `predict`, `evaluate` and `export`."""
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ def estimator_of(method: str, task: str, time_limit: float, seed: int) -> Any:
     Args:
         method: `"auto"` for several methods at once, or the name of a method.
         task: `"regression"` or `"classification"`.
-        time_limit: Seconds that its `fit` may take.
+        time_limit: About the seconds of its `fit`; a step that has begun is finished.
         seed: Its `random_state`.
 
     Raises:
@@ -65,7 +66,7 @@ def fit(
         out: Folder to write, see `folder.save`.
         method: As for `estimator_of`.
         task: As for `Schema.of`.
-        time_limit: Seconds that the fit may take.
+        time_limit: About the seconds of the fit; a step that has begun is finished.
         calibrate: Whether to keep a fifth of the rows out of the fit and calibrate on them.
         test: Share of the rows that are kept for `evaluate`, in [0, 1).
         categories: As for `Schema.of`.
@@ -204,15 +205,42 @@ def predictions(saved: Saved, table: Any, level: float) -> Any:
     inputs = saved.schema.inputs(table)
     if saved.schema.task == "classification":
         classes = saved.estimator.classes_
-        probabilities = saved.estimator.predict_proba(inputs)
+        found = saved.estimator.predict_entropies(inputs)
+        probabilities = found["probabilities"]
         names = [f"probability of {name}" for name in classes]
         columns = dict(zip(names, probabilities.T, strict=True))
+        columns["mutual_information"] = found["mutual_information"]
         return pandas.DataFrame({"class": classes[probabilities.argmax(axis=1)], **columns})
     moments = saved.estimator.predict_moments(inputs)
     tail = (1.0 - level) / 2.0
     low, median, high = saved.estimator.predict_quantiles(inputs, [tail, 0.5, 1.0 - tail]).T
     spreads = {name: moments[name] for name in ("mean", "stddev", "epistemic_stddev")}
     return pandas.DataFrame({**spreads, "median": median, "low": low, "high": high})
+
+
+def predictions_of_each(saved: Saved, tables: Sequence[Any], level: float) -> list[Any]:
+    """Returns the predictions of several tables, which are predicted together.
+
+    Args:
+        saved: `Saved`.
+        tables: `pandas.DataFrame`s of objects.
+        level: Probability of the intervals.
+
+    Returns:
+        List with the predictions of each table, or with the error of a table that has none.
+    """
+    import pandas
+
+    try:
+        found = predictions(saved, pandas.concat(tables, ignore_index=True), level)
+    except Exception as error:  # any error, since the others are predicted nevertheless
+        if len(tables) == 1:
+            return [error]
+        half = len(tables) // 2  # one bad table of many then costs few predictions
+        parts = tables[:half], tables[half:]
+        return [each for part in parts for each in predictions_of_each(saved, part, level)]
+    ends = itertools.accumulate(map(len, tables), initial=0)
+    return [found.iloc[a:b] for a, b in itertools.pairwise(ends)]
 
 
 def evaluate(

@@ -175,6 +175,8 @@ def _in_words(model):
 def _scores(rows, groups):
     """Returns the parts of the page with tables of scores."""
     known = score_tables.OF_NUMBERS if rows.classes is None else score_tables.OF_CLASSES
+    if rows.classes is None and rows.y.shape[1] > 1:
+        known = known | score_tables.OF_OUTPUTS
     what = rows.y, rows.distribution
     of_all = score_tables.of_all_rows(known, *what, rows.constant)
     parts = [page.heading("Scores"), page.table(["", "model", "constant", "meaning"], of_all)]

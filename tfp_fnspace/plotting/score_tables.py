@@ -1,5 +1,6 @@
 """The numbers of a report: scores of all rows, of groups, and of a constant forecast."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -38,7 +39,26 @@ OF_NUMBERS = {
     ),
     "width_90": Named(metrics.interval_width, "mean width of this interval"),
     "interval_score_90": Named(metrics.interval_score, "its width and misses; smaller is better"),
+    "pinball_5": Named(
+        functools.partial(metrics.pinball_loss, level=0.05),
+        "pinball loss of its lower end, the 5 % quantile; smaller is better",
+    ),
+    "pinball_95": Named(
+        functools.partial(metrics.pinball_loss, level=0.95),
+        "pinball loss of its upper end, the 95 % quantile; smaller is better",
+    ),
+    "dawid_sebastiani": Named(
+        metrics.dawid_sebastiani_score,
+        "score of the mean and the variance alone; smaller is better",
+    ),
     "calibration_error": Named(metrics.calibration_error, "distance from calibration; 0 is best"),
+}
+
+#: Further scores of several outputs together.
+OF_OUTPUTS = {
+    "energy_score": Named(
+        metrics.energy_score, "crps of all outputs of a row together; smaller is better"
+    ),
 }
 
 #: Scores of classes.
@@ -72,14 +92,28 @@ def constant_forecast(y: Array, distribution: Distribution) -> Distribution:
     if distribution.dtype.is_floating and not _is_binary(distribution):
         levels = (np.arange(_NUM_VALUES) + 0.5) / _NUM_VALUES
         values = np.nanquantile(y, levels, axis=0)  # [S, D]
-        samples = np.broadcast_to(values, (len(y), *values.shape))  # [N, S, D]
-        return tfd.Empirical(samples.astype(distribution.dtype.as_numpy_dtype), event_ndims=1)
+        return _empirical(np.broadcast_to(values, (len(y), *values.shape)), distribution)
     if _is_binary(distribution):
         shares = np.broadcast_to(np.nanmean(y, axis=0), y.shape)
         return tfd.Independent(tfd.Bernoulli(probs=shares), reinterpreted_batch_ndims=1)
     num_classes = distribution.probs_parameter().shape[-1]
     counts = np.bincount(y[~np.isnan(y)].astype(int), minlength=num_classes)
     return tfd.Categorical(probs=np.broadcast_to(counts / counts.sum(), (len(y), num_classes)))
+
+
+def _joint_forecast(y, distribution):
+    """Returns rows of targets as the forecast of outputs that depend on each other."""
+    whole = y[~np.any(np.isnan(y), axis=1)]
+    whole = whole if len(whole) else np.full_like(y[:1], np.nan)  # then the score is not known
+    chosen = np.linspace(0, len(whole) - 1, min(len(whole), _NUM_VALUES)).astype(int)
+    # `tfd.Empirical` draws the same numbers of values for all rows, whose errors would add up.
+    order = np.argsort(np.random.default_rng(0).random((len(y), len(chosen))), axis=1)
+    return _empirical(whole[chosen][order], distribution)
+
+
+def _empirical(samples, distribution):
+    """Returns samples `[N, S, D]` as a distribution, in the dtype of another one."""
+    return tfd.Empirical(samples.astype(distribution.dtype.as_numpy_dtype), event_ndims=1)
 
 
 def of_all_rows(
@@ -90,6 +124,7 @@ def of_all_rows(
     if isinstance(constant, tfd.Empirical):  # it has no density
         mean, stddev = (np.broadcast_to(v, y.shape) for v in (np.nanmean(y, 0), np.nanstd(y, 0)))
         of_constant["nll"] = tfd.Independent(tfd.Normal(mean, stddev), 1)
+        of_constant["energy_score"] = _joint_forecast(y, distribution)
     return [
         [
             name,

@@ -394,8 +394,22 @@ class TableClassifier(ClassifierMixin, TableEstimator):
         Returns:
             Array `[N, K]`.
         """
-        found = self._predict(X)["probabilities"].astype(np.float64)
-        return found / np.sum(found, axis=1, keepdims=True)
+        return self.predict_entropies(X)["probabilities"]
+
+    def predict_entropies(self, X: ArrayLike) -> dict[str, Array]:
+        """Predicts the probability of each class, how uncertain the label is, and why.
+
+        Args:
+            X: As for `fit`.
+
+        Returns:
+            Dict of `probabilities` `[N, K]`, in the order of `classes_`; `entropy` `[N]` of the
+            label; and `mutual_information` `[N]` between the label and the function, the part of
+            the entropy that more rows would reduce. Both are in nats.
+        """
+        found = {name: values.astype(np.float64) for name, values in self._predict(X).items()}
+        total = np.sum(found["probabilities"], axis=1, keepdims=True)
+        return {**found, "probabilities": found["probabilities"] / total}
 
     def predict(self, X: ArrayLike) -> Array:
         """Predicts the most probable class.

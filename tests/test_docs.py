@@ -13,8 +13,8 @@ EPOCHS = re.compile(r"\bepochs=(\d+)")
 MOST_EPOCHS = 12
 #: Pages that take long, and whose calls other tests make.
 EXHAUSTIVE = {"sip.md", "sklearn.md", "stable_process.md", "writing_a_layer.md"}
-#: Packages that are too large for the tests' environment, by the pages that need them.
-NEEDS = {"botorch.md": ("botorch", "ax")}
+#: Packages that the tests' environment may lack, by the pages that need them.
+NEEDS = {"botorch.md": ("botorch", "ax"), "export.md": ("onnxruntime",)}
 TIME_LIMIT = re.compile(r"\btime_limit=(\d+)")
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

@@ -2,6 +2,8 @@
 
 import functools
 import logging
+import pathlib
+import re
 
 import batteries
 import keras
@@ -13,7 +15,7 @@ import tensorflow_probability as tfp
 from export_runtimes import EACH_RUNTIME, ENDINGS, RUNTIMES
 
 import tfp_fnspace as fns
-from tfp_fnspace import stacking
+from tfp_fnspace import calibration, stacking, warping
 from tfp_fnspace.export import elementary, graphs
 
 RNG = np.random.default_rng(0)
@@ -30,6 +32,24 @@ def stacked():
     return stacking.StackedModel([fitted("TAGI"), fitted("variational")], [0.4, 0.6])
 
 
+def recalibrated(member):
+    return calibration.recalibrate(fitted(member), X, Y)
+
+
+def warped(member):
+    return warping.WarpedModel(fitted(member), [-1.0, 0.2], [0.3, 1.0], [1.0, 1.5])
+
+
+#: Models around models that are fitted.
+AROUND = {
+    "stacked": stacked,
+    "recalibrated": lambda: recalibrated("TAGI"),
+    "recalibrated_mixture": lambda: recalibrated("stacked"),
+    "warped": lambda: warped("TAGI"),
+    "warped_mixture": lambda: warped("stacked"),
+    "warped_DIWP": lambda: warped("DIWP"),
+}
+
 #: Models of all methods, and of what all share.
 MODELS = {
     **batteries.ALL_MODELS,
@@ -38,7 +58,7 @@ MODELS = {
     "AADM": batteries.aadm_model,
     "TAGI_classes": lambda: classifier(batteries.tagi_model),
     "variational_classes": lambda: classifier(batteries.variational_model),
-    "stacked": stacked,
+    **AROUND,
 }
 #: Closed form, factors and draws; the others are slow.
 KEPT = ("TAGI", "SIP", "variational_classes")
@@ -50,7 +70,7 @@ EACH = pytest.mark.parametrize(
 @functools.cache
 def fitted(name):
     model = MODELS[name]()
-    if name != "stacked":
+    if name not in AROUND:
         batteries.fit(model, X, LABELS if "classes" in name else Y, epochs=2)
     return model
 
@@ -73,11 +93,15 @@ def reference(name):
     Where a matrix is nearly singular, as in SIP, its factor amplifies rounding: the two differ by
     more than 1e-5 standard deviations, and no other program can be nearer to both.
     """
-    serve, x = fitted(name).served_outputs, tf.constant(X)
+    return in_graph_and_eager(fitted(name))
+
+
+def in_graph_and_eager(model):
+    serve, x = model.served_outputs, tf.constant(X)
     signature = [tf.TensorSpec([None, 4], tf.float32)]
     graph, eager = tf.function(serve, input_signature=signature, autograph=False)(x), serve(x)
     graph, eager = ({key: v.numpy() for key, v in each.items()} for each in (graph, eager))
-    return graph, in_stddevs(name, eager, graph)
+    return graph, in_stddevs(model.name, eager, graph)
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +157,7 @@ def test_a_program_gives_what_tensorflow_gives(kind, name, tmp_path):
 # Rows in batches, and other kinds of inputs
 
 #: Models whose functions of a call need all rows at once.
-JOINT = ("DIWP",)
+JOINT = ("DIWP", "warped_DIWP")
 
 
 @EACH
@@ -256,26 +280,95 @@ def test_draws_of_each_row_are_not_frozen():
     np.testing.assert_allclose(frozen(x), of_rows(x), rtol=1e-6)
 
 
+# Each likelihood
+
+#: Likelihood -> the operation that both runtimes lack.
+REFUSED = {
+    "Beta": "Betainc",
+    "Gamma": "Igammac",
+    "NegativeBinomial": "Betainc",
+    "Poisson": "Igammac",
+    "StudentT": "Betainc",
+}
+POSITIVE, BINS = np.exp(Y), np.digitize(Y[:, 0], [-0.3, 0.3])
+INTERVALS = np.hstack([Y - 0.2, Y + 0.2])
+#: Likelihood -> constructor, number of outputs, targets; not that of trees, which is TAGI's.
+LIKELIHOODS = {
+    "Bernoulli": (fns.likelihoods.Bernoulli, 2, np.float32(Y > 0.0)),
+    "Beta": (fns.likelihoods.Beta, 2, 1.0 / (1.0 + np.exp(-Y))),
+    "Categorical": (fns.likelihoods.Categorical, 2, LABELS),
+    "CensoredGaussian": (lambda: fns.likelihoods.CensoredGaussian(high=0.5), 2, np.minimum(Y, 0.5)),
+    "CensoredLogNormal": (
+        lambda: fns.likelihoods.CensoredLogNormal(high=2.0),
+        2,
+        np.minimum(POSITIVE, 2.0),
+    ),
+    "Gamma": (fns.likelihoods.Gamma, 2, POSITIVE),
+    "Gaussian": (fns.likelihoods.Gaussian, 2, Y),
+    "HeteroscedasticGaussian": (fns.likelihoods.HeteroscedasticGaussian, 4, Y),
+    "IntervalCensoredGaussian": (fns.likelihoods.IntervalCensoredGaussian, 2, INTERVALS),
+    "IntervalCensoredLogNormal": (fns.likelihoods.IntervalCensoredLogNormal, 2, np.exp(INTERVALS)),
+    "LogNormal": (fns.likelihoods.LogNormal, 2, POSITIVE),
+    "NegativeBinomial": (fns.likelihoods.NegativeBinomial, 2, np.floor(2.0 * POSITIVE)),
+    "Ordinal": (lambda: fns.likelihoods.Ordinal(3), 1, BINS),
+    "Poisson": (fns.likelihoods.Poisson, 2, np.floor(2.0 * POSITIVE)),
+    "Remax": (fns.likelihoods.Remax, 2, LABELS),
+    "StudentT": (lambda: fns.likelihoods.StudentT(4.0, scale=0.3), 2, Y),
+}
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "howto" / "export.md"
+
+
+@functools.cache
+def under(name):
+    """Returns a model under a likelihood, and its reference."""
+    make, num_outputs, targets = LIKELIHOODS[name]
+    model = batteries.variational_model(num_outputs, likelihood=make())
+    model.adapt(X, targets)
+    return model, *in_graph_and_eager(model)
+
+
+@pytest.mark.slow
+@EACH_RUNTIME
+@pytest.mark.parametrize("name", [n for n in LIKELIHOODS if n not in REFUSED])
+def test_a_program_under_a_likelihood_gives_what_tensorflow_gives(kind, name, tmp_path):
+    model, expected, least = under(name)
+    path = tmp_path / f"m.{ENDINGS[kind]}"
+    model.export(path, format=kind)
+    assert in_stddevs(name, RUNTIMES[kind](path, x=X), expected) < max(1e-5, 3.0 * least)
+
+
+@pytest.mark.slow
+@EACH_RUNTIME
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_counterpart_is_named(kind, name, tmp_path):
+    model, path = under(name)[0], tmp_path / f"m.{ENDINGS[kind]}"
+    sentence = (
+        rf"VariationalModel must be a SavedModel: {kind} has no .*\b{REFUSED[name]}\b.* "
+        "Received: format="
+    )
+    with pytest.raises(NotImplementedError, match=sentence):
+        model.export(path, format=kind)
+    assert not path.exists()
+
+
+def test_the_page_has_what_is_true_of_each_likelihood():
+    table = PAGE.read_text(encoding="utf-8").split("| likelihood |")[1].split("\n\n")[0]
+    found = {}
+    for row in table.splitlines()[2:]:
+        names, *cells = (cell.strip() for cell in row.strip("|").split("|"))
+        found.update(dict.fromkeys(re.findall(r"`(\w+)`", names), cells))
+    expected = {
+        name: [f"no (`{REFUSED[name]}`)" if name in REFUSED else "yes"] * 2 for name in LIKELIHOODS
+    }
+    assert found == expected
+
+
 # Errors
 
 
 def test_the_ending_must_be_that_of_the_format(tmp_path):
     with pytest.raises(ValueError, match=r"`filepath` must end in \.tflite .*Received: filepath="):
         fitted("TAGI").export(tmp_path / "m.onnx", format="litert")
-
-
-@pytest.mark.slow
-@EACH_RUNTIME
-def test_what_has_no_counterpart_is_named(kind, tmp_path):
-    model = batteries.variational_model(likelihood=fns.likelihoods.StudentT(4.0, scale=0.3))
-    model.adapt(X, Y)
-    path = tmp_path / f"m.{ENDINGS[kind]}"
-    sentence = (
-        rf"VariationalModel must be a SavedModel: {kind} has no .*Betainc.* Received: format="
-    )
-    with pytest.raises(NotImplementedError, match=sentence):
-        model.export(path, format=kind)
-    assert not path.exists()
 
 
 @pytest.mark.slow

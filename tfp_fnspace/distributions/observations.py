@@ -62,6 +62,10 @@ class StudentT(AnyDtype, tfd.StudentT):
 class JohnsonSU(AnyDtype, tfd.JohnsonSU):
     """`tfd.JohnsonSU` for values of any dtype."""
 
+    def _quantile(self, value):
+        # TFP asks the parameters whether the map rises, and then no level is a constant any more.
+        return self.bijector.forward(self.distribution.quantile(value))
+
 
 class LogNormal(AnyDtype, tfd.LogNormal):
     """`tfd.LogNormal` for values of any dtype."""

@@ -12,6 +12,9 @@ from tfp_fnspace.typing import Array, Distribution, Tensor
 #: component from which the edges are estimated.
 _EDGES, _PANEL_NODES, _TAIL_NODES, _COMPONENT_LEVELS = 33, 8, 16, 9
 
+#: Levels closer than this are equal. Else rounding would choose between two edges.
+_SLACK = 1e-6
+
 
 def integral(
     function: Callable[[Tensor], Tensor], edges: Tensor, tail: Tensor | None = None
@@ -91,7 +94,7 @@ def mixture_edges(
     values, probs = (tf.gather(t, order, axis=-1, batch_dims=rank - 2) for t in (values, probs))
     below = tf.cumsum(probs, axis=-1) / tf.reduce_sum(probs, axis=-1, keepdims=True)
     wanted = np.linspace(0.0, 1.0, _EDGES)
-    wanted = tf.constant(wanted * wanted * (3.0 - 2.0 * wanted), dtype)
+    wanted = tf.constant(wanted * wanted * (3.0 - 2.0 * wanted) - _SLACK, dtype)
     wanted = tf.broadcast_to(wanted, tf.concat([shape[:-1], [_EDGES]], axis=0))
     places = tf.minimum(tf.searchsorted(below, wanted), tf.shape(values)[-1] - 1)
     edges = tf.gather(values, places, axis=-1, batch_dims=rank - 2)  # [N, D, E]

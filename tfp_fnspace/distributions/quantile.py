@@ -75,6 +75,23 @@ def marginal_cdf(distribution: Distribution, y: ArrayLike) -> Tensor:
     return _cdf(scalar, tf.cast(tf.convert_to_tensor(y, dtype_hint=scalar.dtype), scalar.dtype))
 
 
+def marginal_survival(scalar: Distribution, y: Tensor) -> Tensor:
+    """Returns `P(Y > y)`, without cancellation where TFP has survival functions.
+
+    Args:
+      scalar: distribution with batch `[N, D]` and event `[]`.
+      y: tensor `[..., N, D]` of its dtype.
+
+    Returns:
+      Tensor `[..., N, D]`.
+    """
+    if is_mixture(scalar):
+        probs = scalar.mixture_distribution.probs_parameter()
+        parts = marginal_survival(scalar.components_distribution, y[..., tf.newaxis])
+        return tf.reduce_sum(probs * parts, axis=-1)
+    return scalar.survival_function(y)
+
+
 def quantile(distribution: Distribution, q: ArrayLike) -> Tensor:
     """Returns quantiles of every output, `inf {y : F(y) >= q}` for its distribution function F.
 

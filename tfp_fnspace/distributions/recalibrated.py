@@ -6,7 +6,12 @@ import tensorflow_probability as tfp
 
 from tfp_fnspace.distributions import panels
 from tfp_fnspace.distributions.observations import AnyDtype
-from tfp_fnspace.distributions.quantile import is_mixture, marginal_cdf, quantile_of_marginals
+from tfp_fnspace.distributions.quantile import (
+    is_mixture,
+    marginal_cdf,
+    marginal_survival,
+    quantile_of_marginals,
+)
 from tfp_fnspace.typing import ArrayLike, Distribution, Tensor
 
 tfd = tfp.distributions
@@ -81,6 +86,11 @@ class Recalibrated(AnyDtype, tfd.Distribution):
     def _cdf(self, x):
         return _interpolated(marginal_cdf(self.base, x), self._levels, self._values)
 
+    def _survival_function(self, x):
+        # The map seen from (1, 1). It is exactly 0 in the far tail, which integrals enlarge.
+        levels, values = (tf.reverse(1.0 - v, axis=[-1]) for v in (self._levels, self._values))
+        return _interpolated(marginal_survival(self.base, x), levels, values)
+
     def _log_prob(self, x):
         level = marginal_cdf(self.base, x)[..., tf.newaxis]  # [..., N, D, 1]
         widths, masses = _differences(self._levels), _differences(self._values)
@@ -119,8 +129,7 @@ class Recalibrated(AnyDtype, tfd.Distribution):
         centre = edges[edges.shape[0] // 2]
 
         def tails(x):
-            below = self._cdf(x)
-            tail = tf.where(x < centre, -below, 1.0 - below)
+            tail = tf.where(x < centre, -self._cdf(x), self._survival_function(x))
             return tf.stack([tail, 2.0 * (x - centre) * tail])
 
         first, second = tf.unstack(panels.integral(tails, edges))

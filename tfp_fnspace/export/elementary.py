@@ -47,6 +47,9 @@ _T = (
 _LOG1P = (*(float((-1) ** (k + 1)) / k for k in range(8, 0, -1)), 0.0)
 _EXPM1 = (*(1.0 / math.factorial(k) for k in range(8, 0, -1)), 0.0)
 
+#: Numbers of a sorted row whose length is not known before it is searched.
+_LONGEST_ROW = 2**20
+
 
 class NoCounterpartError(Exception):
     """Something that a runtime cannot compute, named by the message."""
@@ -173,6 +176,37 @@ def with_new_axes(operation: Any, inputs: Sequence[Tensor]) -> Tensor | None:
     return value
 
 
+def gathered(operation: Any, inputs: Sequence[Tensor]) -> Tensor | None:
+    """Returns entries of each row of `[..., M]` at places of its own; `None` for other gathers."""
+    values, places, axis = inputs
+    count = operation.get_attr("batch_dims")
+    if not count or values.shape.rank != count + 1 or tf.get_static_value(axis) not in (-1, count):
+        return None
+    rows = tf.reshape(places, [-1, tf.shape(places)[-1]])
+    found = _at(tf.reshape(values, [-1, tf.shape(values)[-1]]), rows)
+    found = tf.reshape(found, tf.shape(places))
+    found.set_shape(operation.outputs[0].shape)
+    return found
+
+
+def lower_bound(ordered: Tensor, values: Tensor) -> Tensor:
+    """Returns how many numbers of each sorted row `[B, M]` lie below values `[B, V]`."""
+    size = tf.shape(ordered)[-1]
+    bits = (ordered.shape[-1] or _LONGEST_ROW).bit_length()
+    found = tf.zeros_like(values, tf.int32)
+    for step in (2**bit for bit in reversed(range(bits))):
+        last = found + (step - 1)
+        is_below = _at(ordered, tf.minimum(last, size - 1)) < values
+        found = tf.where(tf.logical_and(last < size, is_below), found + step, found)
+    return found
+
+
+def _at(values, places):
+    """Returns the entries of each row of `[B, M]` at places `[B, V]`."""
+    starts = tf.range(tf.shape(values)[0])[:, tf.newaxis] * tf.shape(values)[-1]
+    return tf.gather(tf.reshape(values, [-1]), places + starts)
+
+
 def _same(operation, inputs):
     return list(inputs)
 
@@ -197,6 +231,7 @@ RULES = {
     "Erf": _of(erf),
     "Erfc": _of(erfc),
     "Expm1": _of(expm1),
+    "GatherV2": gathered,
     "Identity": _same,
     "IdentityN": _same,
     "Inv": _of(lambda x: 1.0 / x),
@@ -204,6 +239,7 @@ RULES = {
     "IsNan": _of(lambda x: tf.logical_not(tf.abs(x) <= math.inf)),
     "LeakyReluGrad": _leaky,
     "Log1p": _of(log1p),
+    "LowerBound": _of(lower_bound),
     "MatrixTriangularSolve": solved,
     "PreventGradient": _same,
     "Reciprocal": _of(lambda x: 1.0 / x),

@@ -64,7 +64,10 @@ def takes(method, make, num_outputs, num_columns):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            model = MODELS[method](num_outputs=num_outputs, likelihood=make())
+            likelihood = make()
+            if method == "tagi" and likelihood.has_link:
+                likelihood.trainable = False  # it keeps the scale of these, or chooses it
+            model = MODELS[method](num_outputs=num_outputs, likelihood=likelihood)
             if method in BY_GRADIENTS:  # compiling an epoch takes longer than one step without
                 model.compile(optimizer="sgd", run_eagerly=True)
             batteries.fit(model, x, y, batch_size=6)

@@ -337,13 +337,14 @@ def check_rows(name: str, array: Array, good: Array, rule: str) -> None:
 
     Args:
         name: Name of the argument, for messages.
-        array: Array `[N, D]`.
+        array: Array `[N, D]`; NaN is missing, and is let through.
         good: Boolean array of the same shape.
         rule: What the array must hold.
 
     Raises:
         ValueError: If there are others; the message has the first rows with them.
     """
+    good = good | np.isnan(array)
     rows = np.flatnonzero(~np.all(good, axis=1))
     if rows.size:
         first = rows[:3]

@@ -121,6 +121,14 @@ class CensoredNormal(AnyDtype, tfd.Distribution):
     def _is_high(self, y: Tensor) -> Tensor:
         return y >= self.high - _SLACK * abs(self.high)
 
+    def at_limits(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns whether values are at the lower limit or beyond it, and at the upper one."""
+        never = tf.zeros_like(y, tf.bool)
+        return (
+            never if self.low is None else self._is_low(y),
+            never if self.high is None else self._is_high(y),
+        )
+
     def _clipped(self, y: Tensor) -> Tensor:
         y = y if self.low is None else tf.maximum(y, self.low)
         return y if self.high is None else tf.minimum(y, self.high)
@@ -137,11 +145,8 @@ class CensoredNormal(AnyDtype, tfd.Distribution):
 
     def mass(self, y: Tensor) -> Tensor:
         """Returns the probability of the single value y, 0 between the limits."""
-        at_limit = tf.zeros_like(y, tf.bool)
-        for limit, is_there in ((self.low, self._is_low), (self.high, self._is_high)):
-            at_limit = at_limit if limit is None else at_limit | is_there(y)
         prob = self.prob(y)
-        return tf.where(at_limit, prob, tf.zeros_like(prob))
+        return tf.where(tf.logical_or(*self.at_limits(y)), prob, tf.zeros_like(prob))
 
     def _cdf(self, y):
         cdf = self._free().cdf(self._clipped(y))

@@ -20,8 +20,8 @@
 | `Remax` | D, one per class | as `Categorical` | draws |
 | `HierarchicalCategorical` | one per node of a tree | as `Ordinal`, without an order | draws |
 
-TAGI learns from `Gaussian`, `HeteroscedasticGaussian`, `Categorical`, `Remax` and
-`HierarchicalCategorical` by their `innovation`.
+TAGI learns from `Gaussian`, `HeteroscedasticGaussian`, `LogNormal`, the four that are censored,
+`Categorical`, `Remax` and `HierarchicalCategorical` by their `innovation`.
 """
 
 from tfp_fnspace.likelihoods.additive import Gaussian, StudentT

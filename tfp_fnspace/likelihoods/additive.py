@@ -145,6 +145,11 @@ class _AdditiveNoise(MixtureLikelihood):
                 f"Received: {shape[0]} scales"
             )
 
+    @property
+    def scale_variable(self) -> keras.Variable:
+        """The weight that `set_scale` sets."""
+        return self._variable()
+
     def set_scale(self, scale: ArrayLike) -> None:
         """Sets the noise scale, in model units."""
         variable = self._variable()

@@ -70,7 +70,7 @@ class Likelihood(keras.layers.Layer):
         """Refuses targets that the likelihood gives no density.
 
         Args:
-            targets: Array `[N, D]` in the user's units, finite.
+            targets: Array `[N, D]` in the user's units, finite, or NaN where a target is missing.
             name: Name of the argument, for messages.
 
         Raises:

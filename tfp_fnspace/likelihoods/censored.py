@@ -49,6 +49,18 @@ class _Censored(WithScale):
                 f"`low` must be less than `high`. Received: low={self.low:g}, high={self.high:g}"
             )
 
+    def _limits(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+        is_low, is_high = self._observed(tf.zeros_like(targets)).at_limits(targets)
+        low = high = self._link(targets)
+        infinity = tf.constant(math.inf, low.dtype)
+        if self.low is not None:
+            limit = self._link(tf.constant(self.low, low.dtype))
+            low, high = tf.where(is_low, -infinity, low), tf.where(is_low, limit, high)
+        if self.high is not None:
+            limit = self._link(tf.constant(self.high, low.dtype))
+            low, high = tf.where(is_high, limit, low), tf.where(is_high, infinity, high)
+        return low, high
+
     def get_config(self) -> Config:
         return {**super().get_config(), "low": self.low, "high": self.high}
 
@@ -86,8 +98,8 @@ class CensoredGaussian(_Censored):
     def _link(self, mean: Tensor) -> Tensor:
         return tf.convert_to_tensor(mean)
 
-    def _observed(self, values: Tensor) -> Distribution:
-        return CensoredNormal(values, self._noise_scale(values.dtype), self.low, self.high)
+    def _about(self, values: Tensor, scale: Tensor) -> Distribution:
+        return CensoredNormal(values, scale, self.low, self.high)
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -117,8 +129,7 @@ class CensoredLogNormal(_Censored, PositiveLikelihood):
     def statistic(self, targets: Array) -> Array:
         return np.log(targets)
 
-    def _observed(self, values: Tensor) -> Distribution:
-        scale = self._noise_scale(values.dtype)
+    def _about(self, values: Tensor, scale: Tensor) -> Distribution:
         return LogNormalObservations(values, scale, self.low, self.high)
 
 
@@ -168,8 +179,15 @@ class _IntervalCensored(WithScale):
         return self.function_scaler(values)
 
     def _expected(self, moments: GaussianMoments, targets: Tensor) -> Tensor:
+        return normal_expectation(lambda f: self._log_prob_of(self._observed(f), targets), moments)
+
+    def _limits(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+        low, high = tf.split(self._link(targets), 2, axis=-1)
+        return low, high
+
+    def _log_prob_of(self, observed: Distribution, targets: Tensor) -> Tensor:
         low, high = tf.split(targets, 2, axis=-1)
-        return normal_expectation(lambda f: log_prob_between(self._observed(f), low, high), moments)
+        return log_prob_between(observed, low, high)
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -202,8 +220,8 @@ class IntervalCensoredGaussian(_IntervalCensored):
     def _link(self, mean: Tensor) -> Tensor:
         return tf.convert_to_tensor(mean)
 
-    def _observed(self, values: Tensor) -> Distribution:
-        return Normal(values, self._noise_scale(values.dtype))
+    def _about(self, values: Tensor, scale: Tensor) -> Distribution:
+        return Normal(values, scale)
 
 
 @keras.saving.register_keras_serializable(package="tfp_fnspace")
@@ -242,14 +260,17 @@ class IntervalCensoredLogNormal(_IntervalCensored):
     def start_values(self, targets: Tensor) -> Tensor:
         return super().start_values(_without_zeros(tf, targets))
 
-    def _expected(self, moments: GaussianMoments, targets: Tensor) -> Tensor:
-        return super()._expected(moments, _without_zeros(tf, targets))
+    def _limits(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+        return super()._limits(tf.maximum(targets, 0.0))  # whose logarithm is -inf: no limit
+
+    def _log_prob_of(self, observed: Distribution, targets: Tensor) -> Tensor:
+        return super()._log_prob_of(observed, _without_zeros(tf, targets))
 
     def _link(self, mean: Tensor) -> Tensor:
         return tf.math.log(mean)
 
-    def _observed(self, values: Tensor) -> Distribution:
-        return LogNormal(values, self._noise_scale(values.dtype))
+    def _about(self, values: Tensor, scale: Tensor) -> Distribution:
+        return LogNormal(values, scale)
 
 
 def _without_zeros(library: Any, targets: Any) -> Any:

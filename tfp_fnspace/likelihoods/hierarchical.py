@@ -105,6 +105,11 @@ class HierarchicalCategorical(Labels):
             autocast=False,
         )
 
+    @property
+    def scale_variable(self) -> keras.Variable:
+        """The weight that `set_scale` sets."""
+        return self.scale
+
     def set_scale(self, scale: float) -> None:
         """Sets the noise scale."""
         self.scale.assign(checked_positive("scale", float(scale)))

@@ -84,14 +84,18 @@ class LinkedLikelihood(MixtureLikelihood):
                 autocast=False,
             )
 
-    def _parameter(self, dtype: tf.DType | str | None = None) -> Tensor:
-        """Returns the parameter of each column, `[D]`."""
+    def _variable(self) -> keras.Variable:
+        """Returns the weight with the logarithm of the parameter."""
         if not self.built:
             raise ValueError(
                 "The parameters of a likelihood exist once a model knows the number of outputs. "
                 f"Received: {type(self).__name__} without a model"
             )
-        value = tf.exp(self._log_parameter.value)
+        return self._log_parameter
+
+    def _parameter(self, dtype: tf.DType | str | None = None) -> Tensor:
+        """Returns the parameter of each column, `[D]`."""
+        value = tf.exp(self._variable().value)
         return value if dtype is None else tf.cast(value, dtype)
 
     # The first data ---------------------------------------------------------------------------
@@ -105,7 +109,16 @@ class LinkedLikelihood(MixtureLikelihood):
 
         Args:
             moments: `RunningMoments` of the `statistic` of the targets, in the user's units.
+
+        Raises:
+            ValueError: If nothing is known of a column.
         """
+        empty = np.flatnonzero(moments.count == 0)
+        if len(empty):
+            raise ValueError(
+                "Standardisation needs at least one observed value in every column. "
+                f"Received: columns without one={empty.tolist()}"
+            )
         offset, spread = self._units_of(moments)
         self.function_scaler.mean.assign(offset)
         self.function_scaler.stddev.assign(spread)

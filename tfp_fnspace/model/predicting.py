@@ -73,14 +73,14 @@ def distribution(
     model: "FunctionSpaceModel", x: Rows, batch_size: int | None, joint: bool
 ) -> Distribution:
     """Returns a distribution, see `FunctionSpaceModel.predict_distribution`."""
-    likelihood = model.likelihood
-    if likelihood.is_classifier or model.num_eval_samples is None:
+    likelihood, num_samples = model.likelihood, model.num_eval_samples
+    if likelihood.is_classifier or (num_samples is None and not likelihood.has_link):
         _refuse_joint(model, joint)
         return _distribution_of(model, model.predict(x, batch_size=batch_size))
     if batch_size is not None:
         arguments.check_count("batch_size", batch_size)
-    if joint and not likelihood.has_noise_outputs:
-        count = model.num_joint_functions or model.num_eval_samples
+    if joint and num_samples is not None and not likelihood.has_noise_outputs:
+        count = model.num_joint_functions or num_samples
         draws = model.sample_functions(x, count, model.counters.seeds.stream("predict"))
         return likelihood.joint(tf.constant(draws), model.units.target_unit)
     inputs = model.checked_inputs(x)
@@ -88,8 +88,8 @@ def distribution(
     means, variances = zip(
         *model.in_batches(model.traced(model.posterior_moments), inputs, rows), strict=True
     )
-    mean = tf.concat(means, axis=1)
-    variance = None if variances[0] is None else tf.concat(variances, axis=1)
+    mean = tf.concat(means, axis=-2)
+    variance = None if variances[0] is None else tf.concat(variances, axis=-2)
     if not joint:
         parts = likelihood, model.units, model.counters.seeds.stream("likelihood")
         return summary.distribution(GaussianMoments(mean, variance), *parts)

@@ -59,6 +59,11 @@ ABOUT = About(
     likelihoods=(
         "Gaussian",
         "HeteroscedasticGaussian",
+        "LogNormal",
+        "CensoredGaussian",
+        "CensoredLogNormal",
+        "IntervalCensoredGaussian",
+        "IntervalCensoredLogNormal",
         "Categorical",
         "HierarchicalCategorical",
         "Remax",

@@ -79,8 +79,7 @@ def posterior(
     (scaler,) = model.units.input_scalers
     prior = GaussianMoments(scaler(mean), scaler.scale_variance(variance))
     targets = model.units.target_scaler(model.checks.as_columns(targets))
-    observed = tf.logical_not(tf.math.is_nan(targets))
-    targets = tf.where(observed, targets, tf.zeros_like(targets))
+    targets, observed = training.without_missing(model, targets)
     infer = _with_covariances if model.chain is not None else _independent
     mean, variance = infer(model, prior, targets, observed)
     variance = tf.cast(variance, tf.float64) * tf.square(scaler.stddev.value)

@@ -60,8 +60,10 @@ class TAGIModel(FunctionSpaceModel):
         outputs: `GaussianMoments` of shape `(N, D)` from a TAGI layer.
         likelihood: Observation model of `tfp_fnspace.likelihoods`: `Gaussian` (with
             `trainable=True` its scale is learnt with the weights), `HeteroscedasticGaussian`,
-            `HierarchicalCategorical`, `Categorical` or `Remax`. The default is Gaussian noise with
-            a scale for each column of the targets, which is learnt, or chosen as `noise` says.
+            `HierarchicalCategorical`, `Categorical` or `Remax`; or, with `trainable=False` or a
+            rule of `noise`, `LogNormal`, `CensoredGaussian`, `CensoredLogNormal`,
+            `IntervalCensoredGaussian` or `IntervalCensoredLogNormal`. The default is Gaussian noise
+            with a scale for each column of the targets, which is learnt, or chosen as `noise` says.
         update: `"capped"` sums the innovations over a batch and limits each change to
             `sqrt(variance) / cap` (cap 0.1 for one row, 2 up to 255 rows, 3 from 256).
             `"exact"` is the paper's recursion, one row at a time without caps, in one compiled
@@ -147,7 +149,10 @@ class TAGIModel(FunctionSpaceModel):
             standardize = len(network.inputs[0].shape) == 2
         self.setup(likelihood, standardize, seed)
         options.check_likelihood(likelihood, self.noise)
-        self.missing_targets_allowed = not likelihood.is_classifier
+        if likelihood.has_link:
+            likelihood.trainable = False  # a rule chooses the scale if it was trainable
+        may_miss = not (likelihood.is_classifier or likelihood.targets_are_limits)
+        self.missing_targets_allowed = may_miss
         self.setup_shapes(network.inputs, network.outputs[0].shape[-1])
         calls.refuse_masked_units(network, self.standardize)
         self.learned_noise, observation_model = None, likelihood
@@ -308,6 +313,8 @@ class TAGIModel(FunctionSpaceModel):
         logs = {"loss": -log_likelihood, "log_likelihood": log_likelihood}
         if self.likelihood.is_classifier:
             return {**logs, "accuracy": 1.0 - error}
+        if self.likelihood.targets_are_limits:
+            return logs  # few values may be known, or none
         return {**logs, "rmse": tf.sqrt(error)}
 
     def run_arrays(
@@ -405,7 +412,7 @@ class TAGIModel(FunctionSpaceModel):
         return twin
 
     def input_gradient(self, x: Rows, batch_size: int = 1024) -> Array:
-        """Returns the derivative of the predictive mean with respect to the inputs.
+        """Returns the derivative of the mean of f with respect to the inputs.
 
         Args:
             x: Array `[N, D_in]`; the model has one input of rank 2.

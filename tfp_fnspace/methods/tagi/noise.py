@@ -143,10 +143,10 @@ def cross_validate(
         )
     learner = model.epochs.learner(inputs, targets, batch_size, row_weights)
     folds = k_fold(len(targets), min(num_folds, len(targets)), seed=model.counters.seeds.number())
+    limits = model.likelihood.targets_are_limits
+    of_targets = metric_scores.interval_censored_nll() if limits else metric_scores.nll()
     negative_log_likelihood = traced(
-        lambda x, y, *weights: metric_scores.evaluate(
-            metric_scores.nll(), y, model.predictive(x), *weights
-        ),
+        lambda x, y, *weights: metric_scores.evaluate(of_targets, y, model.predictive(x), *weights),
         reduce_retracing=True,
     )
     observed = ~np.all(np.isnan(targets), axis=1)

@@ -40,14 +40,21 @@ def check_likelihood(likelihood: Likelihood, noise: Noise) -> None:
         noise: See `checked_noise`.
 
     Raises:
-        ValueError: If it has no `innovation`, or if `noise` is set and the likelihood has no scale
-            or a learnt one.
+        ValueError: If it has no `innovation`, if its scale would have to be learnt and TAGI cannot
+            learn it, or if `noise` is set and the likelihood has no scale or a learnt one.
     """
     if not hasattr(likelihood, "innovation"):
         raise ValueError(
-            "`likelihood` must have a closed-form update for TAGI, as `likelihoods.Gaussian`, or "
-            "`Categorical` and `HierarchicalCategorical` for classes. "
-            f"Received: likelihood={likelihood!r}"
+            "`likelihood` must have a closed-form update for TAGI, as `likelihoods.Gaussian`, "
+            "`LogNormal` and those of censored targets, or `Categorical` and "
+            f"`HierarchicalCategorical` for classes. Received: likelihood={likelihood!r}"
+        )
+    if likelihood.has_link and likelihood.trainable and noise is None:
+        name = type(likelihood).__name__
+        raise ValueError(
+            f"The scale of `{name}` is not learnt by TAGI: keep it by `{name}(..., "
+            "trainable=False)`, or choose it by `noise='cross_validate'` or a schedule. "
+            "Received: trainable=True with noise=None"
         )
     learns = getattr(likelihood, "learns_scale", False)
     if noise is not None and (learns or not hasattr(likelihood, "set_scale")):

@@ -115,10 +115,15 @@ class Runs:
         return fold[seeds.epoch_order(epoch, len(fold), self._shuffle)].astype(np.int32)
 
     def _started(self, scales):
-        """Returns the scale and the first values of each run, all folds of one scale together."""
+        """Returns the weight of the scale and the first values of each run, scale by scale."""
         times = len(scales) * len(self._folds)
-        scale = np.repeat(scales, len(self._folds), axis=0)
+        scale = np.repeat([self._stored(one) for one in scales], len(self._folds), axis=0)
         return tf.constant(scale), [tf.constant(np.repeat(v[None], times, 0)) for v in self._start]
+
+    def _stored(self, scale):
+        """Returns the value of the weight that stands for a scale."""
+        self._model.likelihood.set_scale(scale)
+        return self._model.likelihood.scale_variable.numpy()
 
     def _index(self, epoch, num_scales):
         """Returns the rows of the batches of each run, as of `batch_index`, and their number."""
@@ -161,7 +166,7 @@ def _epoch(
 
     Args:
         model: `TAGIModel`.
-        scales: Tensor `[K, ...]`, scales of the noise.
+        scales: Tensor `[K, ...]`, values of the weight that stands for the scale of the noise.
         values: List of tensors `[K, ...]`, values of `parameter_variables`.
         index: int32 tensor `[K, T, B]`.
         counts: int32 tensor `[K, T]`.
@@ -171,7 +176,7 @@ def _epoch(
         row_weights: Tensor `[N]`, or `None`.
     """
     variables = model.parameter_variables
-    scale = model.likelihood.scale
+    scale = model.likelihood.scale_variable
 
     def step_of_run(run):
         own_scale, own, rows, count, is_over = run

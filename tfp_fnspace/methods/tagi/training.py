@@ -41,11 +41,9 @@ def observe(
     Returns:
         Four scalars: log-likelihood, squared error, rows and entries, see `epoch`.
     """
-    observed = tf.logical_not(tf.math.is_nan(targets))
+    targets, observed = without_missing(model, targets)
     if valid is not None:
         observed = tf.logical_and(observed, valid[:, tf.newaxis])
-    # Missing targets are replaced before the arithmetic, since 0 * NaN would be NaN.
-    targets = tf.where(observed, targets, tf.zeros_like(targets))
     counts = tf.cast(observed, targets.dtype)
     if row_weights is not None:
         counts *= row_weights[:, tf.newaxis]
@@ -71,6 +69,24 @@ def observe(
     if model.learned_noise is not None:
         model.likelihood.assign_scale(model.learned_noise.scale())
     return scores
+
+
+def without_missing(model: "TAGIModel", targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Replaces missing targets before the arithmetic, since 0 * NaN would be NaN.
+
+    Args:
+        model: `TAGIModel`.
+        targets: Tensor `[N, D]` in model units, NaN is missing; `[N, 2 D]` of limits.
+
+    Returns:
+        Targets that the likelihood can take, and a boolean tensor `[N, D]`, which are observed.
+    """
+    observed = tf.logical_not(tf.math.is_nan(targets))
+    fill = tf.ones_like(targets) if model.likelihood.has_link else tf.zeros_like(targets)
+    targets = tf.where(observed, targets, fill)
+    if model.likelihood.targets_are_limits:
+        observed, _ = tf.split(observed, 2, axis=-1)
+    return targets, observed
 
 
 def _through_graph(model, parameters, inputs, targets, counts, valid):
@@ -99,13 +115,13 @@ def output_innovations(
     Args:
         model: `TAGIModel`.
         moments: Moments of the outputs, tensors `[N, A]`.
-        targets: Tensor `[N, D]`.
+        targets: Tensor `[N, D]`; `[N, 2 D]` of limits.
         counts: Tensor `[N, D]`, 0 where a target is missing, else the weight of the row.
     """
-    weight = tf.cast(counts, targets.dtype)
+    weight = tf.cast(counts, moments.mean.dtype)
     # Several outputs may belong to one target: a value and its noise, or the outputs of all
     # classes.
-    weight = tf.tile(weight, [1, moments.mean.shape[-1] // targets.shape[-1]])
+    weight = tf.tile(weight, [1, moments.mean.shape[-1] // counts.shape[-1]])
     return [weight * part for part in model.observation_model.innovation(moments, targets)]
 
 
@@ -127,21 +143,33 @@ def _score(model, moments, targets, weight):
     """Returns sums of log predictive density, squared error or wrong labels, rows and entries."""
     if model.likelihood.is_classifier:
         density, error = _class_score(model, moments, targets)
+    elif model.likelihood.has_link:
+        density, error = _linked_score(model, moments, targets)
     else:
         unit = model.units.target_unit
         mean, variance = model.observation_model.observation_moments(moments)
         error = tf.square(targets - mean)
         density = -0.5 * (error / variance + tf.math.log(2.0 * math.pi * variance))
         error = tf.cast(error, unit.dtype) * tf.square(unit)
+        # This is done per target, since some may be missing, and not by `Units.logs`.
+        density = tf.cast(density, unit.dtype) - model.units.log_target_units
     weight, density, error = (tf.cast(v, tf.float64) for v in (weight, density, error))
-    # This is done per target, since some may be missing, and not by `Units.logs`.
-    density -= model.units.log_target_units
     return (
         tf.reduce_sum(weight * density),
         tf.reduce_sum(weight * error),
         tf.reduce_sum(tf.reduce_max(weight, axis=1)),
         tf.reduce_sum(weight),
     )
+
+
+def _linked_score(model, moments, targets):
+    """Returns what `_score` needs, in the user's units; limits have no squared error."""
+    moments = model.units.moments(moments)
+    density = model.likelihood.log_predictive(moments, targets)
+    if model.likelihood.targets_are_limits:
+        return density, tf.zeros_like(density)
+    mean = model.likelihood.predictive(moments).mean()
+    return density, tf.square(tf.cast(targets, mean.dtype) - mean)
 
 
 def _class_score(model, moments, targets):

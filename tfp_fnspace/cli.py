@@ -58,7 +58,7 @@ def _parser():
         commands,
         "benchmark",
         "fit and score on data sets with fixed splits",
-        "uci --datasets yacht --splits 0 --out results",
+        "uci --datasets all --splits 0 --out results",
     )
     kinds = kinds.add_subparsers(required=True, metavar="kind")
     for add in (_add_uci, _add_summary, _add_pictures, _add_compare, _add_paper, _add_report):
@@ -242,7 +242,7 @@ def _add_uci(kinds):
         kinds,
         "uci",
         "shipped defaults on regression sets <name>.npz with x, y, test_index",
-        "--datasets boston,yacht --splits 0-4 --estimators tagi,linear --out results",
+        "--datasets all --splits 0-4 --estimators tagi,linear --out results",
     )
     known = ",".join(estimators.ESTIMATORS)
     parser.add_argument("--estimators", default=known, help=f"comma-separated, of {known}")

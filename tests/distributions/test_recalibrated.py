@@ -117,3 +117,24 @@ def test_it_is_the_same_in_a_graph():
     traced = tf.function(moments, input_signature=[tf.TensorSpec([None, 2], tf.float64)])
     for ours, theirs in zip(traced(tf.constant(Y)), eager, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+POSITIVE = {
+    "LogNormal": lambda: observations.LogNormal(*of_columns([0.2, 1.0], [0.5, 0.3])),
+    "Gamma": lambda: observations.Gamma(*of_columns([2.0, 5.0], [3.0, 0.5])),
+    "Beta": lambda: observations.Beta(*of_columns([2.0, 1.7], [3.0, 4.0])),
+}
+
+
+def of_columns(*parameters):
+    return [tf.constant([columns], tf.float64) for columns in parameters]
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+def test_moments_where_values_are_positive(name):
+    """The integrals go beyond the values that are possible, where TFP's functions are NaN."""
+    distribution = Recalibrated(POSITIVE[name](), LEVELS, VALUES)
+    levels = (np.arange(200_000) + 0.5) / 200_000
+    values = quantile(distribution, levels).numpy()  # [1, 2, 200_000]
+    np.testing.assert_allclose(distribution.mean(), values.mean(axis=-1), rtol=1e-4)
+    np.testing.assert_allclose(distribution.variance(), values.var(axis=-1), rtol=2e-3)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
@@ -67,16 +68,42 @@ class JohnsonSU(AnyDtype, tfd.JohnsonSU):
         return self.bijector.forward(self.distribution.quantile(value))
 
 
-class LogNormal(AnyDtype, tfd.LogNormal):
+class _Positive(AnyDtype):
+    """Mixin of distributions of positive numbers, also of those below `_most`.
+
+    Outside of these TFP's distribution functions may be NaN; here they are 0 or 1.
+    """
+
+    _most = np.inf
+
+    def _cdf(self, x):
+        is_below, is_above, inside = self._places(x)
+        found = tf.where(is_below, tf.zeros_like(inside), super()._cdf(inside))
+        return tf.where(is_above, tf.ones_like(inside), found)
+
+    def _survival_function(self, x):
+        is_below, is_above, inside = self._places(x)
+        found = tf.where(is_below, tf.ones_like(inside), super()._survival_function(inside))
+        return tf.where(is_above, tf.zeros_like(inside), found)
+
+    def _places(self, x):
+        """Returns where values are below and above all possible ones, and a possible one there."""
+        is_below, is_above = x <= 0.0, x >= self._most
+        return is_below, is_above, tf.where(is_below | is_above, 0.5 * tf.ones_like(x), x)
+
+
+class LogNormal(_Positive, tfd.LogNormal):
     """`tfd.LogNormal` for values of any dtype."""
 
 
-class Gamma(AnyDtype, tfd.Gamma):
+class Gamma(_Positive, tfd.Gamma):
     """`tfd.Gamma` for values of any dtype."""
 
 
-class Beta(AnyDtype, tfd.Beta):
+class Beta(_Positive, tfd.Beta):
     """`tfd.Beta` for values of any dtype."""
+
+    _most = 1.0
 
 
 class Poisson(AnyDtype, tfd.Poisson):

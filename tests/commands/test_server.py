@@ -1,7 +1,6 @@
 """The server's answers, its limits, and a new model in the place of the old one."""
 
 import asyncio
-import contextlib
 import io
 import json
 import re
@@ -216,31 +215,33 @@ def test_a_kill_in_the_middle_of_a_swap_leaves_a_whole_model(fitted, classifier,
     shutil.copytree(fitted, path)
     served = folder.Current(path)
     program = (
-        "import sys\n"
+        "import itertools, sys\n"
         "from tfp_fnspace.commands import folder\n"
         "path, *others = sys.argv[1:]\n"
         "others = [folder.load(each) for each in others]\n"
-        "while True:\n"
-        "    for each in others:\n"
-        "        folder.save(path, each)\n"
-        "        print(each.schema.target, flush=True)\n"
+        "asked = iter(sys.stdin.readline, 'go on\\n')\n"
+        "for each in itertools.cycle(others):\n"
+        "    next(asked, None)\n"
+        "    folder.save(path, each)\n"
+        "    print(each.schema.target, flush=True)\n"
     )
-    targets = set()
     for seconds in (0.0, 0.01, 0.03):
         words = [sys.executable, "-c", program, str(path), str(classifier), str(fitted)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as writer:
-            for _ in range(3):
-                writer.stdout.readline()
-                with contextlib.suppress(ValueError, FileNotFoundError):
-                    served.load_if_new()
-                targets.add(served.saved.schema.target)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+        with subprocess.Popen(words, **pipes) as writer:
+            for target in ("city", "rent"):
+                writer.stdin.write("one more\n")
+                assert writer.stdout.readline() == f"{target}\n"
+                served.load_if_new()
+                assert served.saved.schema.target == target
+            writer.stdin.write("go on\n")  # one model after the other, until it is killed
+            writer.stdout.readline()
             time.sleep(seconds)
             writer.kill()
         served.load_if_new()
         found = folder.load(path)
         assert found.schema.target == served.saved.schema.target
         assert len(work.predictions(found, flats(seed=1).head(2), 0.9)) == 2
-    assert targets == {"city", "rent"}
 
 
 def test_requests_beyond_those_that_may_wait_are_told_to_come_again(fitted, monkeypatch):
